@@ -1,14 +1,365 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arguments: one table of slots per tool. exec_command and write_stdin exist twice: as codex
- * defines them, for the C library, and with further members, for MCP. Both share a table, so that a
- * member has one type in both.
+ * arguments: the JSON arguments of tools, read by tables of slots.
+ *
+ * exec_command and write_stdin exist twice: as codex defines them, for the C library, and with
+ * further members, for MCP. Both share a table, so that a member has one type in both.
+ *
+ * The C library reports errors exactly as codex does, including the position:
+ *
+ *   invalid type: string "x", expected u64 at line 1 column 9
+ *
+ * The position needs the text as it was written, since reading a string unescapes it in place.
+ * MCP's own tools name the member instead.
  */
 #include "mcp/arguments.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "approve/judge.h"
+#include "base/auto.h"
 #include "sandbox/policy_json.h"
+
+#define EXPONENT_MAX 1000000 /* larger than any shift that a text of this length can need */
+#define SHOWN_MAX    40      /* bytes of a wrong number that an error repeats */
+
+/* ---- numbers ---- */
+
+/* Reads the exponent at p ("e-3"); 0 if p is the end of the number. */
+static int64_t read_exponent(const char *p, const char *end)
+{
+    int64_t v = 0;
+
+    if (p == end)
+        return 0;
+    p++;
+    const bool is_negative = p < end && *p == '-';
+    if (p < end && (*p == '-' || *p == '+'))
+        p++;
+    for (; p < end; p++)
+        if (v < EXPONENT_MAX)
+            v = v * 10 + (*p - '0');
+    return is_negative ? -v : v;
+}
+
+/* false: above u64. */
+static bool append_digit(uint64_t *v, unsigned digit)
+{
+    return !__builtin_mul_overflow(*v, (uint64_t)10, v) &&
+           !__builtin_add_overflow(*v, (uint64_t)digit, v);
+}
+
+enum sp_number_kind sp_number_read(struct sp_str text, struct sp_number *ret)
+{
+    const char *end = text.p + text.n;
+    const char *p = text.p;
+    struct sp_number v = {.is_negative = text.n > 0 && *p == '-'};
+    const char *first = NULL; /* first and last digit that is not 0; NULL: none */
+    const char *last = NULL;
+    const char *point = NULL;
+    int64_t behind = 0; /* digits after the point up to `last`; negative: zeros before the point */
+
+    for (p += v.is_negative; p < end && *p != 'e' && *p != 'E'; p++) {
+        if (*p == '.')
+            point = p;
+        else if (first != NULL && point == NULL)
+            behind--;
+        if (*p < '1' || *p > '9')
+            continue;
+        if (first == NULL)
+            first = p;
+        last = p;
+        behind = point == NULL ? 0 : p - point;
+    }
+    int64_t zeros = read_exponent(p, end) - behind;
+    if (first == NULL) {
+        *ret = v;
+        return SP_NUMBER_WHOLE;
+    }
+    if (zeros < 0)
+        return SP_NUMBER_FRACTION;
+    for (p = first; p <= last; p++)
+        if (*p != '.' && !append_digit(&v.magnitude, (unsigned)(*p - '0')))
+            return SP_NUMBER_TOO_BIG;
+    for (; zeros > 0; zeros--) /* at most 20 rounds: the magnitude is not 0 */
+        if (!append_digit(&v.magnitude, 0))
+            return SP_NUMBER_TOO_BIG;
+    *ret = v;
+    return SP_NUMBER_WHOLE;
+}
+
+/* ---- parsing ---- */
+
+int sp_arguments_parse(struct sp_arguments *a, struct sp_str text, struct sp_err *e)
+{
+    a->written = text;
+    a->text = malloc(text.n + 1);
+    if (a->text == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
+    if (text.n != 0)
+        memcpy(a->text, text.p, text.n);
+    return sp_json_parse(&a->json, a->text, text.n, e);
+}
+
+void sp_arguments_done(struct sp_arguments *a)
+{
+    sp_grant_done(&a->grant);
+    sp_arena_done(&a->keep);
+    sp_json_done(&a->json);
+    free(a->text);
+    *a = (struct sp_arguments){0};
+}
+
+/* ---- errors ---- */
+
+struct reader {
+    struct sp_arguments *a;
+    struct sp_json *j;
+    bool is_codex;
+};
+
+/* Appends " at line L column C" for a parser that has consumed `at` bytes. */
+static int fail_at(const struct reader *r, size_t at, struct sp_err *e)
+{
+    size_t line = 1;
+    size_t begin = 0;
+    const struct sp_err why = *e;
+
+    if (!r->is_codex)
+        return -(int)e->code;
+    for (size_t i = 0; i < at; i++)
+        if (r->a->written.p[i] == '\n') {
+            line++;
+            begin = i + 1;
+        }
+    return sp_fail(e, why.code, why.sys, "%s at line %zu column %zu", why.msg, line, at - begin);
+}
+
+/* Where the parser of codex reports a value: at the end of a scalar, at the start of an array or an
+ * object, because it has not read their contents yet. */
+static size_t place_of(const struct reader *r, uint32_t token)
+{
+    const struct sp_json_token *t = &r->j->tokens[token];
+    const struct sp_str text = r->a->written;
+    size_t at = t->off;
+
+    if (!r->is_codex || t->type == SP_JSON_ARRAY || t->type == SP_JSON_OBJECT)
+        return at;
+    if (t->type != SP_JSON_STRING)
+        return at + t->len;
+    while (at < text.n && text.p[at] != '"')
+        at += text.p[at] == '\\' ? 2 : 1;
+    return at + 1;
+}
+
+static bool is_number(const struct reader *r, uint32_t token)
+{
+    const enum sp_json_type type = sp_json_type(r->j, token);
+
+    return type == SP_JSON_INT || type == SP_JSON_UINT || type == SP_JSON_REAL;
+}
+
+/* problem: "type" or, for a number that is out of range, "value". */
+static int refuse_value(const struct reader *r, uint32_t token, const char *problem,
+                        const char *expected, struct sp_err *e)
+{
+    static const struct {
+        const char *codex, *plain;
+    } words[] = {
+        {"i32", "a whole number"},
+        {"u64", "a whole number, 0 or more"},
+        {"usize", "a whole number, 0 or more"},
+        {"a sequence", "an array"},
+        {"a map", "an object"},
+    };
+    const size_t at = place_of(r, token);
+    struct sp_str shown = sp_json_raw(r->j, token);
+
+    for (size_t i = 0; !r->is_codex && i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(expected, words[i].codex) == 0)
+            expected = words[i].plain;
+    if (shown.n > SHOWN_MAX)
+        shown.n = SHOWN_MAX;
+    if (!is_number(r, token))
+        (void)sp_json_wrong_type(r->j, token, expected, e);
+    else
+        (void)sp_fail(e, SP_E_INVALID, 0, "invalid %s: %s `" SP_STR_FMT "`, expected %s", problem,
+                      sp_json_type(r->j, token) == SP_JSON_REAL && strcmp(problem, "type") == 0
+                          ? "floating point"
+                          : "integer",
+                      SP_STR_ARG(shown), expected);
+    return fail_at(r, at, e);
+}
+
+/* ---- values ---- */
+
+static int take_number(const struct reader *r, uint32_t token, const struct sp_slot *s,
+                       struct sp_err *e)
+{
+    static const struct {
+        const char *expected;
+        uint64_t max;
+    } types[] = {
+        [SP_SLOT_U64] = {"u64", UINT64_MAX},
+        [SP_SLOT_USIZE] = {"usize", UINT64_MAX},
+        [SP_SLOT_U16] = {"1 to 65535", UINT16_MAX},
+        [SP_SLOT_I32] = {"i32", INT32_MAX},
+    };
+    const bool is_signed = s->type == SP_SLOT_I32;
+    struct sp_number v = {0};
+    const enum sp_number_kind kind =
+        is_number(r, token) ? sp_number_read(sp_json_raw(r->j, token), &v) : SP_NUMBER_FRACTION;
+
+    if (kind == SP_NUMBER_FRACTION)
+        return refuse_value(r, token, "type", types[s->type].expected, e);
+    v.is_negative = v.is_negative && v.magnitude != 0;
+    if (kind == SP_NUMBER_TOO_BIG || (v.is_negative && !is_signed) ||
+        v.magnitude - v.is_negative > types[s->type].max ||
+        (v.magnitude == 0 && s->type == SP_SLOT_U16))
+        return refuse_value(r, token, "value", types[s->type].expected, e);
+    if (is_signed)
+        *(int *)s->to = (int)(v.is_negative ? -(int64_t)v.magnitude : (int64_t)v.magnitude);
+    else if (s->type == SP_SLOT_U16)
+        *(uint16_t *)s->to = (uint16_t)v.magnitude;
+    else
+        *(uint64_t *)s->to = v.magnitude;
+    return 0;
+}
+
+static int take_words(const struct reader *r, uint32_t token, const struct sp_slot *s,
+                      struct sp_err *e)
+{
+    uint32_t count = 0;
+
+    if (sp_json_type(r->j, token) != SP_JSON_ARRAY)
+        return refuse_value(r, token, "type", "a sequence", e);
+    struct sp_str *words =
+        sp_arena_new(&r->a->keep, ((size_t)r->j->tokens[token].children + 1) * sizeof *words);
+    if (words == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
+    for (uint32_t t = sp_json_first(r->j, token); t != SP_JSON_NONE;
+         t = sp_json_next(r->j, token, t)) {
+        if (sp_json_type(r->j, t) != SP_JSON_STRING)
+            return refuse_value(r, t, "type", "a string", e);
+        words[count++] = sp_json_str(r->j, t);
+    }
+    *(const struct sp_str **)s->to = words;
+    *s->count = count;
+    return 0;
+}
+
+static int take_permissions(const struct reader *r, uint32_t token, enum sp_permissions *ret,
+                            struct sp_err *e)
+{
+    static const struct {
+        struct sp_str name;
+        enum sp_permissions value;
+    } known[] = {
+        {SP_STR("use_default"), SP_PERMISSIONS_DEFAULT},
+        {SP_STR("require_escalated"), SP_PERMISSIONS_ESCALATED},
+        {SP_STR("with_additional_permissions"), SP_PERMISSIONS_ADDITIONAL},
+    };
+    const size_t at = place_of(r, token);
+
+    if (sp_json_type(r->j, token) != SP_JSON_STRING)
+        return refuse_value(r, token, "type", "a string", e);
+    const struct sp_str got = sp_json_str(r->j, token);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (sp_str_eq(got, known[i].name)) {
+            *ret = known[i].value;
+            return 0;
+        }
+    (void)sp_fail(e, SP_E_INVALID, 0,
+                  "unknown variant `" SP_STR_FMT "`, expected one of `use_default`, "
+                  "`require_escalated`, `with_additional_permissions`",
+                  SP_STR_ARG(sp_policy_shown(got)));
+    return fail_at(r, at, e);
+}
+
+static int take_value(const struct reader *r, uint32_t token, const struct sp_slot *s,
+                      struct sp_err *e)
+{
+    const enum sp_json_type type = sp_json_type(r->j, token);
+    const size_t end = (size_t)r->j->tokens[token].off + r->j->tokens[token].len;
+
+    switch (s->type) {
+    case SP_SLOT_STRING:
+        if (type != SP_JSON_STRING)
+            return refuse_value(r, token, "type", "a string", e);
+        *(struct sp_str *)s->to = sp_json_str(r->j, token);
+        return 0;
+    case SP_SLOT_BOOL:
+        if (type != SP_JSON_TRUE && type != SP_JSON_FALSE)
+            return refuse_value(r, token, "type", "a boolean", e);
+        *(bool *)s->to = type == SP_JSON_TRUE;
+        return 0;
+    case SP_SLOT_U64:
+    case SP_SLOT_USIZE:
+    case SP_SLOT_U16:
+    case SP_SLOT_I32:
+        return take_number(r, token, s, e);
+    case SP_SLOT_WORDS:
+        return take_words(r, token, s, e);
+    case SP_SLOT_PERMISSIONS:
+        return take_permissions(r, token, s->to, e);
+    case SP_SLOT_GRANT:
+        if (type != SP_JSON_OBJECT)
+            return refuse_value(r, token, "type", "a map", e);
+        if (sp_grant_read(r->j, token, &r->a->grant, e) < 0)
+            return e->code == SP_E_SYSTEM ? -SP_E_SYSTEM : fail_at(r, end, e);
+        *(const struct sp_grant **)s->to = &r->a->grant;
+        return 0;
+    case SP_SLOT_TOKEN:
+        *(uint32_t *)s->to = token;
+        return 0;
+    }
+    return 0;
+}
+
+/* ---- the whole object ---- */
+
+int sp_slots_read(struct sp_arguments *a, struct sp_slots slots, struct sp_err *e)
+{
+    const struct reader r = {a, &a->json, slots.is_codex};
+    struct sp_json *j = &a->json;
+    uint64_t seen = 0; /* a bit for each slot */
+
+    assert(slots.count <= SP_SLOTS_MAX);
+    if (sp_json_type(j, 0) != SP_JSON_OBJECT)
+        return refuse_value(&r, 0, "type", "a map", e);
+    for (uint32_t key = sp_json_first(j, 0); key != SP_JSON_NONE; key = sp_json_next(j, 0, key)) {
+        const struct sp_str name = sp_json_str(j, key);
+        size_t i = 0;
+
+        while (i < slots.count && !sp_str_eq(name, sp_str_of(slots.items[i].name)))
+            i++;
+        const struct sp_slot *s = &slots.items[i];
+        if (i == slots.count || (sp_json_type(j, key + 1) == SP_JSON_NULL && !s->is_needed))
+            continue;
+        const int result = take_value(&r, key + 1, s, e);
+        if (result < 0 && !r.is_codex && e->code != SP_E_SYSTEM) {
+            const struct sp_err why = *e;
+
+            return sp_fail(e, why.code, why.sys, "`%s`: %s", s->name, why.msg);
+        }
+        if (result < 0)
+            return result;
+        if (s->has != NULL)
+            *s->has = true;
+        seen |= UINT64_C(1) << i;
+    }
+    for (size_t i = 0; i < slots.count; i++)
+        if (slots.items[i].is_needed && (seen >> i & 1) == 0) {
+            (void)sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", slots.items[i].name);
+            return fail_at(&r, (size_t)j->tokens[0].off + j->tokens[0].len, e);
+        }
+    return 0;
+}
+
+/* ---- exec_command and write_stdin ---- */
 
 /* Both lists of slots, in one table. */
 static int read_both(struct sp_arguments *a, struct sp_slots own, struct sp_slots more,
@@ -22,26 +373,30 @@ static int read_both(struct sp_arguments *a, struct sp_slots own, struct sp_slot
         memcpy(all + own.count, more.items, more.count * sizeof *all);
     own.items = all;
     own.count += more.count;
+    own.is_codex = more.is_codex;
     return sp_slots_read(a, own, e);
 }
 
-/* text p NULL: MCP's wording of errors, and `cmd` is optional. */
-static int read_exec(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                     struct sp_slots more, struct sp_exec_ask *ret, struct sp_err *e)
+/* Members of both tools; `ask` is a struct sp_exec_ask or sp_write_ask. */
+#define WAIT_SLOTS(ask)                                                               \
+    {.name = "yield_time_ms",                                                         \
+     .type = SP_SLOT_U64,                                                             \
+     .to = &(ask)->yield.yield_time_ms,                                               \
+     .has = &(ask)->yield.has_yield_time},                                            \
+    {                                                                                 \
+        .name = "max_output_tokens", .type = SP_SLOT_USIZE, .to = &(ask)->max_tokens, \
+        .has = &(ask)->has_max_tokens                                                 \
+    }
+
+int sp_arguments_exec(struct sp_arguments *a, const struct sp_tools_options *o,
+                      struct sp_slots more, struct sp_exec_ask *ret, struct sp_err *e)
 {
     struct sp_str ignored = {0}; /* takes `shell` where it is fixed */
     const struct sp_slot slots[] = {
-        {.name = "cmd", .type = SP_SLOT_STRING, .to = &ret->cmd, .is_needed = text.p != NULL},
+        {.name = "cmd", .type = SP_SLOT_STRING, .to = &ret->cmd, .is_needed = more.is_codex},
         {.name = "workdir", .type = SP_SLOT_STRING, .to = &ret->workdir},
         {.name = "tty", .type = SP_SLOT_BOOL, .to = &ret->is_tty},
-        {.name = "yield_time_ms",
-         .type = SP_SLOT_U64,
-         .to = &ret->yield.yield_time_ms,
-         .has = &ret->yield.has_yield_time},
-        {.name = "max_output_tokens",
-         .type = SP_SLOT_USIZE,
-         .to = &ret->max_tokens,
-         .has = &ret->has_max_tokens},
+        WAIT_SLOTS(ret),
         {.name = "shell",
          .type = SP_SLOT_STRING,
          .to = o->has_fixed_shell ? &ignored : &ret->shell},
@@ -58,80 +413,47 @@ static int read_exec(struct sp_arguments *a, struct sp_str text, const struct sp
          .to = &ret->prefix_rule,
          .count = &ret->prefix_rule_count},
     };
-    struct sp_slots own = SP_SLOTS(slots);
 
-    own.text = text;
-    return read_both(a, own, more, e);
+    return read_both(a, SP_SLOTS(slots), more, e);
 }
 
-static int read_write(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                      struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e)
+int sp_arguments_write(struct sp_arguments *a, const struct sp_tools_options *o,
+                       struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
         {.name = "session_id", .type = SP_SLOT_I32, .to = &ret->session_id, .is_needed = true},
         {.name = "chars", .type = SP_SLOT_STRING, .to = &ret->chars},
-        {.name = "yield_time_ms",
-         .type = SP_SLOT_U64,
-         .to = &ret->yield.yield_time_ms,
-         .has = &ret->yield.has_yield_time},
-        {.name = "max_output_tokens",
-         .type = SP_SLOT_USIZE,
-         .to = &ret->max_tokens,
-         .has = &ret->has_max_tokens},
+        WAIT_SLOTS(ret),
         {.name = "no_timeout", .type = SP_SLOT_BOOL, .to = &ret->no_timeout},
     };
     struct sp_slots own = SP_SLOTS(slots);
 
-    own.text = text;
     own.count -= !o->has_no_timeout; /* without the feature, the last member is unknown */
     return read_both(a, own, more, e);
 }
 
-int sp_arguments_exec(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                      struct sp_exec_ask *ret, struct sp_err *e)
+bool sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *j)
 {
-    const int r = sp_arguments_parse(a, text, e);
-
-    return r < 0 ? r : read_exec(a, text, o, (struct sp_slots){0}, ret, e);
+    if (!sp_str_eq(tool, SP_STR("exec_command")) || sp_json_type(j, 0) != SP_JSON_OBJECT)
+        return false;
+    const uint32_t yield = sp_json_get(j, 0, "yield_time_ms");
+    const uint32_t until = sp_json_get(j, 0, "until");
+    if ((yield != SP_JSON_NONE && sp_json_type(j, yield) != SP_JSON_NULL) ||
+        until == SP_JSON_NONE || sp_json_type(j, until) != SP_JSON_OBJECT ||
+        j->tokens[until].children != 1)
+        return false;
+    const uint32_t exit = sp_json_get(j, until, "exit");
+    return exit != SP_JSON_NONE && sp_json_type(j, exit) == SP_JSON_TRUE;
 }
 
-int sp_arguments_write(struct sp_arguments *a, struct sp_str text, const struct sp_tools_options *o,
-                       struct sp_write_ask *ret, struct sp_err *e)
-{
-    const int r = sp_arguments_parse(a, text, e);
+/* ---- unified_exec ---- */
 
-    return r < 0 ? r : read_write(a, text, o, (struct sp_slots){0}, ret, e);
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-int sp_arguments_exec_with(struct sp_arguments *a, const struct sp_tools_options *o,
-                           struct sp_slots more, struct sp_exec_ask *ret, struct sp_err *e)
-{
-    return read_exec(a, (struct sp_str){0}, o, more, ret, e);
-}
-
-int sp_arguments_write_with(struct sp_arguments *a, const struct sp_tools_options *o,
-                            struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e)
-{
-    return read_write(a, (struct sp_str){0}, o, more, ret, e);
-}
-
-int sp_arguments_permissions(struct sp_arguments *a, struct sp_str text,
-                             struct sp_permissions_ask *ret, struct sp_err *e)
-{
-    const struct sp_slot slots[] = {
-        {.name = "permissions", .type = SP_SLOT_GRANT, .to = &ret->permissions, .is_needed = true},
-        {.name = "reason", .type = SP_SLOT_STRING, .to = &ret->reason},
-        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &ret->environment_id},
-    };
-    struct sp_slots all = SP_SLOTS(slots);
-    const int r = sp_arguments_parse(a, text, e);
-
-    all.text = text;
-    return r < 0 ? r : sp_slots_read(a, all, e);
-}
-
-int sp_arguments_compat(struct sp_arguments *a, struct sp_str text, struct sp_compat_ask *ret,
-                        struct sp_err *e)
+int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_ask *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
         {.name = "input",
@@ -146,32 +468,30 @@ int sp_arguments_compat(struct sp_arguments *a, struct sp_str text, struct sp_co
          .has = &ret->timeout.has_yield_time},
     };
     struct sp_slots all = SP_SLOTS(slots);
-    const int r = sp_arguments_parse(a, text, e);
+    size_t most = 1;
 
-    all.text = text;
-    return r < 0 ? r : sp_slots_read(a, all, e);
-}
+    all.is_codex = true;
+    const int r = sp_slots_read(a, all, e);
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < ret->input_count; i++)
+        most += ret->input[i].n + 1;
+    char *chars = sp_arena_new(&a->keep, most);
+    size_t n = 0;
+    if (chars == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
+    for (uint32_t i = 0; i < ret->input_count; i++) {
+        const struct sp_str part = ret->input[i];
 
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-bool sp_compat_add_input(struct sp_buf *out, const struct sp_str *input, uint32_t count)
-{
-    const size_t mark = out->len;
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (input[i].n == 0)
+        if (part.n == 0)
             continue;
-        const bool needs_space =
-            out->len > mark && !is_space(out->data[out->len - 1]) && !is_space(input[i].p[0]);
-        if ((needs_space && !sp_buf_add(out, " ", 1)) || !sp_buf_add_str(out, input[i])) {
-            out->len = mark;
-            return false;
-        }
+        if (n != 0 && !is_space(chars[n - 1]) && !is_space(part.p[0]))
+            chars[n++] = ' ';
+        memcpy(chars + n, part.p, part.n);
+        n += part.n;
     }
-    return true;
+    ret->chars = (struct sp_str){chars, n};
+    return 0;
 }
 
 int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e)
@@ -191,18 +511,4 @@ int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e)
                        SP_STR_ARG(sp_policy_shown(text)), why);
     *ret = (int)(is_negative ? -(int64_t)v : (int64_t)v);
     return 0;
-}
-
-bool sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *j)
-{
-    if (!sp_str_eq(tool, SP_STR("exec_command")) || sp_json_type(j, 0) != SP_JSON_OBJECT)
-        return false;
-    const uint32_t yield = sp_json_get(j, 0, "yield_time_ms");
-    const uint32_t until = sp_json_get(j, 0, "until");
-    if ((yield != SP_JSON_NONE && sp_json_type(j, yield) != SP_JSON_NULL) ||
-        until == SP_JSON_NONE || sp_json_type(j, until) != SP_JSON_OBJECT ||
-        j->tokens[until].children != 1)
-        return false;
-    const uint32_t exit = sp_json_get(j, until, "exit");
-    return exit != SP_JSON_NONE && sp_json_type(j, exit) == SP_JSON_TRUE;
 }

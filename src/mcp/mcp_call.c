@@ -526,8 +526,7 @@ static bool start_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
                                          t->message->client)
             : t->peer->repeats_output;
     const struct sp_mcp_run_ask ask = {.tool = t->message->name,
-                                       .arguments = t->message->arguments,
-                                       .parsed = parsed,
+                                       .arguments = parsed,
                                        .waits_for_end = c->wants_task,
                                        .repeats_output = repeats_output,
                                        .cannot_ask_host = !c->elicits};

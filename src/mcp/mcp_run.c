@@ -264,15 +264,13 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
     r->repeats_output = ask->repeats_output;
     r->nobody_answers = ask->cannot_ask_host && !sp_approvers_has_others(c->mcp->options.approvers);
     r->warnings.max = SP_MCP_WARNINGS_MAX;
-    if (ask->parsed != NULL) {
-        r->arguments = *ask->parsed;
-        *ask->parsed = (struct sp_arguments){0};
-    }
+    r->arguments = *ask->arguments;
+    *ask->arguments = (struct sp_arguments){0};
     (void)snprintf(r->call_id, sizeof r->call_id, "mcp-%" PRIu32 "-%" PRIu64, (uint32_t)c->number,
                    ++c->next_run);
     sp_list_prepend(&c->runs, &r->link);
     c->run_count++;
-    const int began = tool->start(r, ask->arguments, e);
+    const int began = tool->start(r, e);
     if (began < 0) {
         free_run(r);
         return began;

@@ -42,11 +42,10 @@ struct sp_mcp_run_ops {
 
 struct sp_mcp_run_ask {
     struct sp_str tool;
-    struct sp_str arguments;     /* the JSON object as it was written; n 0: none */
-    struct sp_arguments *parsed; /* the same, parsed; its contents move to the run */
-    bool waits_for_end;          /* exec_command without a deadline (a task) */
-    bool cannot_ask_host;        /* the client cannot show a question to a person */
-    bool repeats_output;         /* the structured result has the output, too */
+    struct sp_arguments *arguments; /* parsed; they move to the run */
+    bool waits_for_end;             /* exec_command without a deadline (a task) */
+    bool cannot_ask_host;           /* the client cannot show a question to a person */
+    bool repeats_output;            /* the structured result has the output, too */
 };
 
 /* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many runs. Bad arguments are a result. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool: the table of tools, what they share, and the tools that need little more than the engine's
- * own: apply_patch, request_permissions, unified_exec.
+ * tool: the table of tools, tools/list, what tools share, and the tools that need little more than
+ * the engine's own: apply_patch, request_permissions, unified_exec.
  */
 #include "mcp/tool.h"
 
@@ -14,9 +14,6 @@
 
 #include "approve/patch/patch.h"
 #include "base/auto.h"
-
-#define PERMISSIONS  "request_permissions"
-#define UNIFIED_EXEC "unified_exec"
 
 /* ---- shared ---- */
 
@@ -123,11 +120,11 @@ static bool add_changes(struct sp_buf *out, const struct sp_patch_changes *chang
     for (uint32_t i = 0; ok && i < changes->count; i++) {
         const struct sp_patch_change *c = &changes->items[i];
 
-        ok = sp_buf_printf(out, "%s{\"path\":", i == 0 ? "" : ",") &&
-             sp_json_add_str(out, sp_str_of(c->full_path)) &&
-             sp_buf_printf(out, ",\"kind\":\"%s\"", kinds[c->kind]) &&
-             (c->full_target == NULL || (sp_buf_add_str(out, SP_STR(",\"move_to\":")) &&
-                                         sp_json_add_str(out, sp_str_of(c->full_target)))) &&
+        ok = sp_buf_add_str(out, i == 0 ? SP_STR("{") : SP_STR(",{")) &&
+             sp_json_add_member(out, "path", sp_str_of(c->full_path)) &&
+             sp_json_add_value(out, "kind", "\"%s\"", kinds[c->kind]) &&
+             (c->full_target == NULL ||
+              sp_json_add_member(out, "move_to", sp_str_of(c->full_target))) &&
              sp_buf_add(out, "}", 1);
     }
     return ok && sp_buf_add(out, "]", 1);
@@ -162,7 +159,7 @@ static void on_patched(void *user, const struct sp_reply *reply)
     sp_mcp_run_done(r, &result);
 }
 
-static int start_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_patch(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_str argv[] = {SP_STR("apply_patch"), {0}};
     struct sp_exec_ask ask = {
@@ -178,13 +175,29 @@ static int start_patch(struct sp_mcp_run *r, struct sp_str arguments, struct sp_
         {.name = "environment_id", .type = SP_SLOT_STRING, .to = &ask.environment_id},
     };
 
-    (void)arguments;
     if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     return sp_manager_exec(r->caller->manager, &ask, on_patched, r, &r->engine_call, e);
 }
 
-static const struct sp_mcp_tool patch_tool = {"apply_patch", start_patch};
+static const struct sp_tool_parameter patch_parameters[] = {
+    SP_PARAMETER("input", "string", "The patch: `*** Begin Patch` to `*** End Patch`."),
+    SP_PARAMETER("workdir", "string", "Directory of its relative paths. Default: the workspace."),
+    SP_MCP_ENVIRONMENT_ID,
+    {0},
+};
+
+static const struct sp_mcp_tool patch_tool = {
+    .name = "apply_patch",
+    .start = start_patch,
+    .title = "Apply a patch",
+    .description = "Changes files by a patch (*** Begin Patch ... *** End Patch). All of it is "
+                   "checked before the first file is written.",
+    .parameters = patch_parameters,
+    .required = "\"input\"",
+    .is_destructive = true,
+    .result = "changes:array output:string note:string",
+};
 
 /* ---- the engine's own tools, with their texts ---- */
 
@@ -198,43 +211,120 @@ static void on_tool_reply(void *user, const struct sp_tool_reply *reply)
     sp_mcp_run_done(r, &result);
 }
 
-static int start_engine_tool(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_engine_tool(struct sp_mcp_run *r, struct sp_err *e)
 {
     /* MCP has no turns, so request_permissions can grant for the session only: no turn id. */
-    const bool has_turn = strcmp(r->tool->name, PERMISSIONS) != 0;
     const struct sp_str call_id = sp_str_of(r->call_id);
+    const bool has_turn = r->tool->when != SP_TOOL_WITH_ADDITIONAL_PERMISSIONS;
 
     return sp_tools_call(r->caller->manager, &sp_mcp_run_options(r)->tools,
                          sp_str_of(r->tool->name), call_id, has_turn ? call_id : (struct sp_str){0},
-                         arguments.n == 0 ? SP_STR("{}") : arguments, on_tool_reply, r,
-                         &r->engine_call, e);
+                         r->arguments.written, on_tool_reply, r, &r->engine_call, e);
 }
 
-static const struct sp_mcp_tool permissions_tool = {PERMISSIONS, start_engine_tool};
-static const struct sp_mcp_tool unified_exec_tool = {UNIFIED_EXEC, start_engine_tool};
+static const struct sp_mcp_tool permissions_tool = {
+    .name = "request_permissions",
+    .start = start_engine_tool,
+    .when = SP_TOOL_WITH_ADDITIONAL_PERMISSIONS,
+    .title = "Ask for more permissions",
+    .description = "Asks a person to let all later commands of this session read, write or reach "
+                   "more than the sandbox allows. Returns what was granted.",
+    .parameters = sp_tools_permissions_parameters,
+    .required = "\"permissions\"",
+    .result = "permissions:object scope:string strict_auto_review:boolean",
+};
 
-/* ---- the table ---- */
+/* The result has a session_id, too: a string or null, which has no plain type. */
+static const struct sp_mcp_tool compat_tool = {
+    .name = "unified_exec",
+    .start = start_engine_tool,
+    .when = SP_TOOL_WITH_UNIFIED_EXEC,
+    .title = "Run a command (older tool)",
+    .description =
+        "Runs a command in a PTY. Provide a session_id to reuse an existing interactive session.",
+    .parameters = sp_tools_compat_parameters,
+    .required = "\"input\"",
+    .is_destructive = true,
+    .is_open_world = true,
+    .result = "output:string",
+};
+
+/* ---- the table, in the order of tools/list ---- */
 
 static const struct sp_mcp_tool *const tools[] = {
     &sp_mcp_tool_exec,   &sp_mcp_tool_write,  &sp_mcp_tool_read,    &sp_mcp_tool_list,
     &sp_mcp_tool_signal, &sp_mcp_tool_resize, &sp_mcp_tool_explain, &patch_tool,
-    &permissions_tool,   &unified_exec_tool,
+    &permissions_tool,   &compat_tool,
 };
-
-/* Two tools have to be switched on by the configuration. */
-bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name)
-{
-    const struct sp_tools_options *o = &sp_mcp_options(m)->tools;
-
-    if (strcmp(name, PERMISSIONS) == 0)
-        return o->has_additional_permissions;
-    return strcmp(name, UNIFIED_EXEC) != 0 || o->has_unified_exec;
-}
+#define TOOL_COUNT (sizeof tools / sizeof tools[0])
 
 const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
 {
-    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
-        if (sp_str_eq(name, sp_str_of(tools[i]->name)) && sp_mcp_tool_is_offered(m, tools[i]->name))
+    for (size_t i = 0; i < TOOL_COUNT; i++)
+        if (sp_str_eq(name, sp_str_of(tools[i]->name)) &&
+            sp_tools_has(&sp_mcp_options(m)->tools, tools[i]->when))
             return tools[i];
     return NULL;
+}
+
+static bool add_result_schema(struct sp_buf *out, const char *members)
+{
+    struct sp_str left = sp_str_of(members);
+    struct sp_str first = left;
+    bool ok =
+        sp_buf_add_str(out, SP_STR(",\"outputSchema\":{\"type\":\"object\",\"properties\":{"));
+
+    first = sp_str_cut(&first, ':');
+    while (ok && left.n != 0) {
+        const struct sp_str name = sp_str_cut(&left, ':');
+        const struct sp_str type = sp_str_cut(&left, ' ');
+
+        ok = sp_buf_printf(out, "%s\"" SP_STR_FMT "\":{\"type\":\"" SP_STR_FMT "\"%s}",
+                           name.p == first.p ? "" : ",", SP_STR_ARG(name), SP_STR_ARG(type),
+                           sp_str_eq(type, SP_STR("array")) ? ",\"items\":{\"type\":\"object\"}"
+                                                            : "");
+    }
+    return ok && sp_buf_printf(out, "},\"required\":[\"" SP_STR_FMT "\"]}", SP_STR_ARG(first));
+}
+
+static bool add_tool(struct sp_buf *out, const struct sp_mcp_tool *t,
+                     const struct sp_tools_options *o, struct sp_mcp_tool_words words)
+{
+    static const char *const names[] = {"false", "true"};
+
+    if (!sp_buf_printf(out, "{\"name\":\"%s\"", t->name) ||
+        !sp_json_add_member(out, "description", sp_str_of(t->description)) ||
+        !sp_json_add_key(out, "inputSchema") || !sp_tools_add_parameters(out, t->parameters, o) ||
+        (t->required != NULL && !sp_json_add_value(out, "required", "[%s]", t->required)) ||
+        !sp_buf_add_str(out, SP_STR(",\"additionalProperties\":false}")))
+        return false;
+    if (words.has_output_schema && t->result != NULL && !add_result_schema(out, t->result))
+        return false;
+    if (words.has_annotations &&
+        !sp_buf_printf(out,
+                       ",\"annotations\":{\"title\":\"%s\",\"readOnlyHint\":%s,"
+                       "\"destructiveHint\":%s,\"idempotentHint\":%s,\"openWorldHint\":%s}",
+                       t->title, names[t->is_read_only], names[t->is_destructive],
+                       names[t->is_idempotent], names[t->is_open_world]))
+        return false;
+    return (!words.has_output_schema || !t->is_main ||
+            sp_buf_add_str(out, SP_STR(",\"_meta\":{\"anthropic/alwaysLoad\":true}"))) &&
+           sp_buf_add(out, "}", 1);
+}
+
+bool sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
+                           struct sp_mcp_tool_words words)
+{
+    struct sp_tools_options o = sp_mcp_options(m)->tools;
+    const size_t mark = out->len;
+    bool ok = sp_buf_add(out, "[", 1);
+
+    o.has_several_environments = sp_mcp_options(m)->manager->environment_count > 1;
+    for (size_t i = 0; ok && i < TOOL_COUNT; i++)
+        ok = !sp_tools_has(&o, tools[i]->when) ||
+             ((i == 0 || sp_buf_add(out, ",", 1)) && add_tool(out, tools[i], &o, words));
+    ok = ok && sp_buf_add(out, "]", 1);
+    if (!ok)
+        out->len = mark;
+    return ok;
 }

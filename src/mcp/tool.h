@@ -1,30 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool: the tools that models are offered, and what their files share. A tool starts with its
- * arguments and leads to one sp_mcp_run_done, later.
+ * tool: the tools that models are offered, and what their files share.
  *
- *   tool.c           the table; apply_patch, request_permissions, unified_exec
+ *   tool.c           the table, tools/list; apply_patch, request_permissions, unified_exec
  *   tool_exec.c      exec_command, write_stdin
  *   tool_answer.c    their answers
  *   tool_sessions.c  read_output, list_sessions, signal_session, resize_session
  *   tool_denial.c    explain_denial
- *   tool_schema.c    what tools/list publishes
  */
 #ifndef SP_MCP_TOOL_H
 #define SP_MCP_TOOL_H
 
 #include "mcp/mcp_run.h"
 
+/* A tool: what models are told about it, and what runs. The descriptions are part of the contract,
+ * and models pay for every byte of tools/list in every conversation: test_mcp_forms.py limits it to
+ * 12 kB. Schemas are plain objects, because some hosts refuse unions. */
 struct sp_mcp_tool {
     const char *name;
-    /* Bad arguments are a result as well, from the loop. SP_E_SYSTEM: out of memory. `arguments` is
-     * the text of r->arguments. */
-    int (*start)(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e);
+    /* Reads r->arguments and leads to one sp_mcp_run_done, later; bad arguments are a result, too.
+     * SP_E_SYSTEM: out of memory. */
+    int (*start)(struct sp_mcp_run *r, struct sp_err *e);
+    enum sp_tool_when when; /* offered */
+    const char *title, *description;
+    const struct sp_tool_parameter *parameters; /* NULL: none */
+    const char *required;                       /* parameters, as JSON; NULL: none */
+    bool is_read_only, is_destructive, is_idempotent, is_open_world;
+    bool is_main; /* hosts that load tools on demand should always load it */
+    /* The members of its structured result, `name:type` each, the first one required; NULL: none.
+     * Most hosts do not show them to models, so they have no descriptions. */
+    const char *result;
 };
 
 /* NULL: no such tool, or it is switched off. */
 const struct sp_mcp_tool *sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name);
-bool sp_mcp_tool_is_offered(const struct sp_mcp *m, const char *name);
 
 /* What a revision of the protocol supports. */
 struct sp_mcp_tool_words {
@@ -39,6 +48,14 @@ bool sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
 
 extern const struct sp_mcp_tool sp_mcp_tool_exec, sp_mcp_tool_write, sp_mcp_tool_read,
     sp_mcp_tool_list, sp_mcp_tool_signal, sp_mcp_tool_resize, sp_mcp_tool_explain;
+
+/* Parameters of several tools. */
+#define SP_MCP_SESSION_ID SP_PARAMETER("session_id", "integer", "Id of the session.")
+#define SP_MCP_ENVIRONMENT_ID                                                             \
+    {                                                                                     \
+        "environment_id", "string", "Name of the environment. Default: the first.", NULL, \
+            SP_TOOL_WITH_SEVERAL_ENVIRONMENTS                                             \
+    }
 
 /* Lets the loop end the run with this error for the model. */
 SP_PRINTF(3, 4)

@@ -520,7 +520,7 @@ static bool add_explanation(struct explaining *x, const struct sp_mcp_run *r)
     return sp_buf_add(&x->structured, "}", 1);
 }
 
-static int start_explain_denial(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_explain_denial(struct sp_mcp_run *r, struct sp_err *e)
 {
     bool has_id = false;
     int id = 0;
@@ -534,7 +534,6 @@ static int start_explain_denial(struct sp_mcp_run *r, struct sp_str arguments, s
         {.name = "environment_id", .type = SP_SLOT_STRING, .to = &environment_id},
     };
 
-    (void)arguments;
     if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (has_id + (path.p != NULL) + (host.p != NULL) != 1)
@@ -557,4 +556,23 @@ static int start_explain_denial(struct sp_mcp_run *r, struct sp_str arguments, s
     return 0;
 }
 
-const struct sp_mcp_tool sp_mcp_tool_explain = {"explain_denial", start_explain_denial};
+static const struct sp_tool_parameter explain_parameters[] = {
+    SP_PARAMETER("session_id", "integer", "What was this session denied?"),
+    SP_PARAMETER("path", "string", "May commands read and write this path?"),
+    SP_PARAMETER("host", "string", "May commands connect to this host?"),
+    SP_MCP_ENVIRONMENT_ID,
+    {0},
+};
+
+const struct sp_mcp_tool sp_mcp_tool_explain = {
+    .name = "explain_denial",
+    .start = start_explain_denial,
+    .title = "Explain what the sandbox denies",
+    .description = "Says what the sandbox denied a session, or whether commands may use a path or "
+                   "a host; by which rule, and what to do. Give one argument.",
+    .parameters = explain_parameters,
+    .is_read_only = true,
+    .is_idempotent = true,
+    .result = "denials:array allowed:boolean read:boolean write:boolean target:string "
+              "rule:string what_to_do:string note:string",
+};

@@ -23,6 +23,117 @@
 
 #define END_OF_FILE "\004" /* the default VEOF character of a terminal */
 
+/* ---- what models are told ---- */
+
+#define STRINGS "\"items\":{\"type\":\"string\"}"
+#define MAX_OUTPUT_TOKENS                                                                  \
+    SP_PARAMETER(                                                                          \
+        "max_output_tokens", "integer",                                                    \
+        "Most tokens of output in the answer. Default 4500; the configuration has a cap. " \
+        "read_output has the rest.")
+#define UNTIL                                                                                 \
+    {                                                                                         \
+        "until", "object",                                                                    \
+            "End the wait early, at the first of these that happens (the end of the process " \
+            "always ends it).",                                                               \
+            "\"properties\":{\"exit\":{\"type\":\"boolean\",\"description\":\"The process "   \
+            "ends.\"},\"pattern\":{\"type\":\"string\",\"description\":\"New output matches " \
+            "this extended regular expression.\"},\"quiet_ms\":{\"type\":\"integer\","        \
+            "\"description\":\"No output for this long.\"},\"port\":{\"type\":\"integer\","   \
+            "\"description\":\"The process or a child listens on this TCP port.\"}},"         \
+            "\"additionalProperties\":false",                                                 \
+            SP_TOOL_ALWAYS                                                                    \
+    }
+
+static const char additional_permissions[] =
+    "\"properties\":{\"network\":{\"type\":\"object\",\"description\":\"Network access.\","
+    "\"properties\":{\"enabled\":{\"type\":\"boolean\",\"description\":\"true: wanted.\"}},"
+    "\"additionalProperties\":false},\"file_system\":{\"type\":\"object\",\"description\":"
+    "\"Access to files.\",\"properties\":{\"read\":{\"type\":\"array\"," STRINGS
+    ",\"description\":\"Absolute paths to read.\"},\"write\":{\"type\":\"array\"," STRINGS
+    ",\"description\":\"Absolute paths to write.\"}},\"additionalProperties\":false}},"
+    "\"additionalProperties\":false";
+
+static const struct sp_tool_parameter exec_parameters[] = {
+    SP_PARAMETER("cmd", "string", "A script for the shell, for example `make test`."),
+    {"argv", "array", "Instead of cmd: a program and its arguments, without a shell.", STRINGS,
+     SP_TOOL_ALWAYS},
+    SP_PARAMETER("workdir", "string", "Directory to run in. Default: the workspace."),
+    {"env", "object", "Environment variables to set.",
+     "\"additionalProperties\":{\"type\":\"string\"}", SP_TOOL_ALWAYS},
+    SP_PARAMETER(
+        "tty", "boolean",
+        "true: in a terminal, needed to type into the command. Default: pipes, and its stdin "
+        "is empty."),
+    SP_PARAMETER("rows", "integer", "Height of the terminal. Default 24."),
+    SP_PARAMETER("cols", "integer", "Width of the terminal. Default 80."),
+    SP_PARAMETER("yield_time_ms", "integer",
+                 "How long to wait for the command to end before answering: 250 to 30000. Default "
+                 "10000."),
+    UNTIL,
+    SP_PARAMETER("timeout_ms", "integer",
+                 "Kill the command and its children after this long. Default: never."),
+    MAX_OUTPUT_TOKENS,
+    {"shell", "string", "Shell for cmd. Default: the user's.", NULL, SP_TOOL_WITHOUT_FIXED_SHELL},
+    {"login", "boolean", "false: the shell reads no login files, which is faster. Default true.",
+     NULL, SP_TOOL_WITH_LOGIN},
+    SP_MCP_ENVIRONMENT_ID,
+    {"sandbox_permissions", "string",
+     "`require_escalated`: ask for permission to run without a sandbox. Default `use_default`.",
+     "\"enum\":[\"use_default\",\"require_escalated\"]", SP_TOOL_WITHOUT_ADDITIONAL_PERMISSIONS},
+    {"sandbox_permissions", "string",
+     "`with_additional_permissions`: ask for additional_permissions. `require_escalated`: ask for "
+     "permission to run without a sandbox. Default `use_default`.",
+     "\"enum\":[\"use_default\",\"with_additional_permissions\",\"require_escalated\"]",
+     SP_TOOL_WITH_ADDITIONAL_PERMISSIONS},
+    {"additional_permissions", "object", "What the command needs beyond its sandbox.",
+     additional_permissions, SP_TOOL_WITH_ADDITIONAL_PERMISSIONS},
+    SP_PARAMETER("justification", "string",
+                 "When asking for permission: why, for the person asked."),
+    {"prefix_rule", "array",
+     "With require_escalated: offer to allow all commands that begin so, for example "
+     "[\"git\",\"pull\"].",
+     STRINGS, SP_TOOL_ALWAYS},
+    SP_PARAMETER(
+        "key", "string",
+        "A name of your choice for this start. Repeating the call with the same key within 10 "
+        "minutes starts nothing and answers for the same session."),
+    {0},
+};
+
+static const struct sp_tool_parameter write_parameters[] = {
+    SP_MCP_SESSION_ID,
+    SP_PARAMETER("chars", "string", "Text to type, exactly; end a line with \\n."),
+    {"keys", "array",
+     "Keys to press after chars: Enter Tab Escape Backspace Delete Up Down Left Right Home "
+     "End PageUp PageDown F1-F12 C-a-C-z. Needs a tty.",
+     STRINGS, SP_TOOL_ALWAYS},
+    SP_PARAMETER("eof", "boolean", "true: send end of file last. Needs a tty."),
+    SP_PARAMETER("yield_time_ms", "integer",
+                 "How long to wait. After typing: default 250, at most 30000. Otherwise 5000 to "
+                 "300000, default 5000; a host that sends no progress token gets its answer after "
+                 "47000 at the latest (`early` says so): call again."),
+    UNTIL,
+    MAX_OUTPUT_TOKENS,
+    {"no_timeout", "boolean",
+     "true: wait until the process has ended. Without chars and "
+     "yield_time_ms only.",
+     NULL, SP_TOOL_WITH_NO_TIMEOUT},
+    SP_PARAMETER(
+        "write_id", "string",
+        "A name of your choice for this write. Repeating the call with it within 10 minutes "
+        "types nothing and waits."),
+    {0},
+};
+
+#define RESULT                                                                  \
+    "state:string exit_code:integer signal:string end_reason:string "           \
+    "session_id:integer ended_session_id:integer from_byte:integer "            \
+    "next_byte:integer omitted_bytes:integer omitted_from_byte:integer "        \
+    "woken_by:object early:string denials:array holders:array chunk_id:string " \
+    "wall_time_seconds:number original_token_count:integer output:string "      \
+    "note:string"
+
 /* ---- `until`: what ends a wait ---- */
 
 static int take_number(const struct sp_json *j, uint32_t token, const char *name, uint64_t max,
@@ -357,8 +468,8 @@ static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
         {.name = "timeout_ms", .type = SP_SLOT_U64, .to = &r->exec.timeout_ms},
         {.name = "key", .type = SP_SLOT_STRING, .to = &r->key},
     };
-    int result = sp_arguments_exec_with(&r->arguments, &sp_mcp_run_options(r)->tools,
-                                        SP_SLOTS(more), &r->exec, e);
+    int result = sp_arguments_exec(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more),
+                                   &r->exec, e);
 
     if (result == 0)
         result = check_command(r, has_argv, e);
@@ -371,9 +482,8 @@ static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
     return result;
 }
 
-static int start_exec_command(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
 {
-    (void)arguments;
     if (read_exec(r, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     r->exec.call_id = r->exec.turn_id = sp_str_of(r->call_id);
@@ -382,7 +492,20 @@ static int start_exec_command(struct sp_mcp_run *r, struct sp_str arguments, str
     return begin_exec(r, e) < 0 ? sp_mcp_tool_refuse_error(r, "", e) : 0;
 }
 
-const struct sp_mcp_tool sp_mcp_tool_exec = {"exec_command", start_exec_command};
+const struct sp_mcp_tool sp_mcp_tool_exec = {
+    .name = "exec_command",
+    .start = start_exec_command,
+    .title = "Run a command",
+    .description = "Runs a command and returns its output and exit code. If it has not ended after "
+                   "yield_time_ms, it runs on as a session: the answer has a session_id, "
+                   "write_stdin types into it or waits for more output, and signal_session ends "
+                   "it. Give cmd or argv.",
+    .parameters = exec_parameters,
+    .is_destructive = true,
+    .is_open_world = true,
+    .is_main = true,
+    .result = RESULT,
+};
 
 /* ---- `keys`: what an xterm sends in its normal mode ---- */
 
@@ -507,7 +630,7 @@ static int remember_write(struct sp_mcp_run *r, struct sp_err *e)
     return 0;
 }
 
-static int start_write_stdin(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_write_stdin(struct sp_mcp_run *r, struct sp_err *e)
 {
     uint32_t keys = SP_JSON_NONE;
     uint32_t until = SP_JSON_NONE;
@@ -519,9 +642,8 @@ static int start_write_stdin(struct sp_mcp_run *r, struct sp_str arguments, stru
         {.name = "write_id", .type = SP_SLOT_STRING, .to = &r->key},
     };
 
-    (void)arguments;
-    if (sp_arguments_write_with(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more),
-                                &r->write, e) < 0 ||
+    if (sp_arguments_write(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more), &r->write,
+                           e) < 0 ||
         read_until(&r->arguments.json, until, &r->until, e) < 0 || add_typed(r, keys, eof, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (((keys != SP_JSON_NONE || eof) && check_terminal(r, e) < 0) || remember_write(r, e) < 0)
@@ -533,4 +655,16 @@ static int start_write_stdin(struct sp_mcp_run *r, struct sp_str arguments, stru
     return sp_manager_write(r->caller->manager, &r->write, on_write_reply, r, &r->engine_call, e);
 }
 
-const struct sp_mcp_tool sp_mcp_tool_write = {"write_stdin", start_write_stdin};
+const struct sp_mcp_tool sp_mcp_tool_write = {
+    .name = "write_stdin",
+    .start = start_write_stdin,
+    .title = "Type into a session",
+    .description = "Types into a running session, or, without chars, keys and eof, waits for its "
+                   "output or end. Returns what it printed since the last answer, and its exit "
+                   "code once it has ended.",
+    .parameters = write_parameters,
+    .required = "\"session_id\"",
+    .is_destructive = true,
+    .is_main = true,
+    .result = RESULT,
+};

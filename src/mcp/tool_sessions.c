@@ -121,13 +121,12 @@ static int read_read_arguments(struct sp_mcp_run *r, int *ret_id, struct sp_mcp_
     return 0;
 }
 
-static int start_read_output(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_read_output(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_mcp_output_ask ask = {.context = SP_MCP_OUTPUT_CONTEXT, .limit = SP_MCP_OUTPUT_LIMIT};
     struct sp_manager_view v;
     int id = 0;
 
-    (void)arguments;
     if (read_read_arguments(r, &id, &ask, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (!sp_manager_view(r->caller->manager, id, &v))
@@ -151,7 +150,33 @@ static int start_read_output(struct sp_mcp_run *r, struct sp_str arguments, stru
     return 0;
 }
 
-const struct sp_mcp_tool sp_mcp_tool_read = {"read_output", start_read_output};
+static const struct sp_tool_parameter read_parameters[] = {
+    SP_MCP_SESSION_ID,
+    SP_PARAMETER("from_byte", "integer", "Read from this byte of the session's output."),
+    SP_PARAMETER("line", "integer", "Read from this line; the first is 1."),
+    SP_PARAMETER("grep", "string",
+                 "Only lines that match this extended regular expression, with their numbers."),
+    SP_PARAMETER("context", "integer", "With grep: lines around each match. Default 2."),
+    SP_PARAMETER("limit", "integer", "Most bytes to return. Default 16384."),
+    {"view", "string", "`plain`: without escape sequences. Default `raw`.",
+     "\"enum\":[\"raw\",\"plain\"]", SP_TOOL_ALWAYS},
+    {0},
+};
+
+const struct sp_mcp_tool sp_mcp_tool_read = {
+    .name = "read_output",
+    .start = start_read_output,
+    .title = "Read a session's output again",
+    .description = "Reads a session's output again, by byte, by line or by search: what an answer "
+                   "left out, also after the end of the process.",
+    .parameters = read_parameters,
+    .required = "\"session_id\"",
+    .is_read_only = true,
+    .is_idempotent = true,
+    .result = "state:string exit_code:integer from_byte:integer next_byte:integer "
+              "first_byte:integer end_byte:integer omitted_bytes:integer matches:integer "
+              "output:string note:string",
+};
 
 /* ---- list_sessions ---- */
 
@@ -288,11 +313,10 @@ static int by_start(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static int start_list_sessions(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_list_sessions(struct sp_mcp_run *r, struct sp_err *e)
 {
     uint32_t count = 0;
 
-    (void)arguments;
     if (sp_slots_read(&r->arguments, (struct sp_slots){0}, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     sp_manager_each(r->caller->manager, count_session, &count);
@@ -322,7 +346,16 @@ static int start_list_sessions(struct sp_mcp_run *r, struct sp_str arguments, st
     return 0;
 }
 
-const struct sp_mcp_tool sp_mcp_tool_list = {"list_sessions", start_list_sessions};
+const struct sp_mcp_tool sp_mcp_tool_list = {
+    .name = "list_sessions",
+    .start = start_list_sessions,
+    .title = "List sessions",
+    .description = "Lists the sessions that run and those that have ended and can still be read, "
+                   "oldest first, and marks those that ended since the last list.",
+    .is_read_only = true,
+    .is_idempotent = true,
+    .result = "sessions:array note:string",
+};
 
 /* ---- signal_session ----
  *
@@ -453,7 +486,7 @@ static uint64_t signal_wait_ms(int number, bool kills)
     return kills ? KILL_MS : SIGNAL_MS;
 }
 
-static int start_signal_session(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_signal_session(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_manager *m = r->caller->manager;
     struct sp_str name = {0};
@@ -464,7 +497,6 @@ static int start_signal_session(struct sp_mcp_run *r, struct sp_str arguments, s
     };
     struct sp_manager_view v;
 
-    (void)arguments;
     if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     const int number = name.p == NULL ? SIGTERM : read_signal(name);
@@ -505,7 +537,25 @@ static int start_signal_session(struct sp_mcp_run *r, struct sp_str arguments, s
     return 0;
 }
 
-const struct sp_mcp_tool sp_mcp_tool_signal = {"signal_session", start_signal_session};
+static const struct sp_tool_parameter signal_parameters[] = {
+    SP_MCP_SESSION_ID,
+    SP_PARAMETER("signal", "string",
+                 "For example INT. Default: TERM, and after 2 seconds KILL for the process and its "
+                 "children."),
+    {0},
+};
+
+const struct sp_mcp_tool sp_mcp_tool_signal = {
+    .name = "signal_session",
+    .start = start_signal_session,
+    .title = "Send a signal to a session",
+    .description = "Ends a session's process, or sends it a signal, and says what became of it.",
+    .parameters = signal_parameters,
+    .required = "\"session_id\"",
+    .is_destructive = true,
+    .is_idempotent = true,
+    .result = "state:string exit_code:integer signal:string end_reason:string note:string",
+};
 
 /* ---- resize_session ---- */
 
@@ -573,7 +623,7 @@ static void on_resized(void *user, bool was_done)
         sp_loop_defer(loop_of(x->run), &x->run->deferred, tell_resized_now);
 }
 
-static int start_resize_session(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static int start_resize_session(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct resizing asked = {.run = r};
     const struct sp_slot slots[] = {
@@ -584,7 +634,6 @@ static int start_resize_session(struct sp_mcp_run *r, struct sp_str arguments, s
     struct sp_manager_view v;
     char why[160] = "";
 
-    (void)arguments;
     if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (!sp_manager_view(r->caller->manager, asked.id, &v))
@@ -611,4 +660,19 @@ static int start_resize_session(struct sp_mcp_run *r, struct sp_str arguments, s
     return 0;
 }
 
-const struct sp_mcp_tool sp_mcp_tool_resize = {"resize_session", start_resize_session};
+static const struct sp_tool_parameter resize_parameters[] = {
+    SP_MCP_SESSION_ID,
+    SP_PARAMETER("rows", "integer", "Height in lines."),
+    SP_PARAMETER("cols", "integer", "Width in columns."),
+    {0},
+};
+
+const struct sp_mcp_tool sp_mcp_tool_resize = {
+    .name = "resize_session",
+    .start = start_resize_session,
+    .title = "Resize a session's terminal",
+    .description = "Changes the size of a session's terminal.",
+    .parameters = resize_parameters,
+    .required = "\"session_id\",\"rows\",\"cols\"",
+    .is_idempotent = true,
+};

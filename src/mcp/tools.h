@@ -35,6 +35,38 @@ int sp_tools_call(struct sp_manager *m, const struct sp_tools_options *o, struct
                   struct sp_str call_id, struct sp_str turn_id, struct sp_str arguments,
                   sp_tool_fn *fn, void *user, uint64_t *ret_call, struct sp_err *e);
 
+/* ---- what is published ---- */
+
+/* When a tool or a parameter is offered. */
+enum sp_tool_when {
+    SP_TOOL_ALWAYS,
+    SP_TOOL_WITH_LOGIN,
+    SP_TOOL_WITHOUT_FIXED_SHELL,
+    SP_TOOL_WITH_SEVERAL_ENVIRONMENTS,
+    SP_TOOL_WITH_ADDITIONAL_PERMISSIONS,
+    SP_TOOL_WITHOUT_ADDITIONAL_PERMISSIONS,
+    SP_TOOL_WITH_NO_TIMEOUT,
+    SP_TOOL_WITH_UNIFIED_EXEC,
+};
+bool sp_tools_has(const struct sp_tools_options *o, enum sp_tool_when when);
+
+/* Lists end with a name of NULL. */
+struct sp_tool_parameter {
+    const char *name, *type, *description;
+    const char *more; /* further members of its schema; NULL: none */
+    enum sp_tool_when when;
+};
+#define SP_PARAMETER(name, type, description)         \
+    {                                                 \
+        name, type, description, NULL, SP_TOOL_ALWAYS \
+    }
+/* Of request_permissions and unified_exec, for both sets of tools. */
+extern const struct sp_tool_parameter sp_tools_permissions_parameters[],
+    sp_tools_compat_parameters[];
+/* `{"type":"object","properties":{...}`: the caller adds to the object and closes it. */
+bool sp_tools_add_parameters(struct sp_buf *out, const struct sp_tool_parameter *list,
+                             const struct sp_tools_options *o);
+
 /* Appends a JSON array of the tools: name, description, strict, parameters, output schema. */
 bool sp_tools_add_schemas(struct sp_buf *out, const struct sp_tools_options *o);
 

@@ -33,8 +33,10 @@ static void read_exec(struct sp_str text, const struct sp_tools_options *o)
     auto_arguments struct sp_arguments a = {0};
     struct sp_exec_ask ask = {0};
     struct sp_err e = {0};
-    const int r = sp_arguments_exec(&a, text, o, &ask, &e);
+    int r = sp_arguments_parse(&a, text, &e);
 
+    if (r == 0)
+        r = sp_arguments_exec(&a, o, SP_SLOTS_CODEX, &ask, &e);
     if (r < 0) {
         check_refusal(r, &e);
         return;
@@ -55,8 +57,10 @@ static void read_write(struct sp_str text, const struct sp_tools_options *o)
     auto_arguments struct sp_arguments a = {0};
     struct sp_write_ask ask = {0};
     struct sp_err e = {0};
-    const int r = sp_arguments_write(&a, text, o, &ask, &e);
+    int r = sp_arguments_parse(&a, text, &e);
 
+    if (r == 0)
+        r = sp_arguments_write(&a, o, SP_SLOTS_CODEX, &ask, &e);
     if (r < 0) {
         check_refusal(r, &e);
         return;
@@ -68,23 +72,24 @@ static void read_write(struct sp_str text, const struct sp_tools_options *o)
 static void read_compat(struct sp_str text)
 {
     auto_arguments struct sp_arguments a = {0};
-    auto_buf struct sp_buf typed = {0};
     struct sp_compat_ask ask = {0};
     struct sp_err e = {0};
     size_t given = 0;
     int id = 0;
-    const int r = sp_arguments_compat(&a, text, &ask, &e);
+    int r = sp_arguments_parse(&a, text, &e);
 
+    if (r == 0)
+        r = sp_arguments_compat(&a, &ask, &e);
     if (r < 0) {
         check_refusal(r, &e);
         return;
     }
     check_inside(&a, text.n, ask.session_id);
     check_words(&a, text.n, ask.input, ask.input_count);
-    CHECK(sp_compat_add_input(&typed, ask.input, ask.input_count));
+    CHECK(sp_utf8_is_valid(ask.chars));
     for (uint32_t i = 0; i < ask.input_count; i++)
         given += ask.input[i].n;
-    CHECK(typed.len >= given && typed.len <= given + ask.input_count);
+    CHECK(ask.chars.n >= given && ask.chars.n <= given + ask.input_count);
     if (ask.session_id.p != NULL && sp_compat_read_id(ask.session_id, &id, &e) < 0)
         check_refusal(-(int)e.code, &e);
 }

@@ -101,27 +101,20 @@ static inline void on_reply(void *user, const struct sp_reply *reply)
     sp_mcp_run_done(user, &r);
 }
 
-static inline int start_run(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static inline int start_run(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_exec_ask ask = {.call_id = sp_str_of(r->call_id),
                               .has_login = true,
                               .waits_for_end = r->waits_for_end,
                               .nobody_answers = r->nobody_answers};
-    auto_buf struct sp_buf text = {0};
-    struct sp_json j = {0};
+    struct sp_json *j = &r->arguments.json;
     uint64_t yield_ms = 0;
-    int result = -(int)SP_E_SYSTEM;
 
-    if (sp_buf_add_str(&text, arguments) && sp_buf_add(&text, "", 1) &&
-        sp_json_parse(&j, text.data, arguments.n, e) == 0) {
-        (void)sp_json_opt_str(&j, 0, "cmd", &ask.cmd, e);
-        (void)sp_json_opt_u64(&j, 0, "yield", UINT32_MAX, &yield_ms, e);
-        if (yield_ms != 0)
-            ask.yield = (struct sp_yield_ask){true, yield_ms};
-        result = sp_manager_exec(r->caller->manager, &ask, on_reply, r, &r->engine_call, e);
-    }
-    sp_json_done(&j);
-    return result;
+    (void)sp_json_opt_str(j, 0, "cmd", &ask.cmd, e);
+    (void)sp_json_opt_u64(j, 0, "yield", UINT32_MAX, &yield_ms, e);
+    if (yield_ms != 0)
+        ask.yield = (struct sp_yield_ask){true, yield_ms};
+    return sp_manager_exec(r->caller->manager, &ask, on_reply, r, &r->engine_call, e);
 }
 
 /* `wait`: ends when it is told to, or in a hurry. */
@@ -145,19 +138,20 @@ static inline void free_wait(struct sp_mcp_run *r)
     free(r->data);
 }
 
-static inline int start_wait(struct sp_mcp_run *r, struct sp_str arguments, struct sp_err *e)
+static inline int start_wait(struct sp_mcp_run *r, struct sp_err *e)
 {
     r->data = malloc(1);
     if (r->data == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "wait");
     r->free_data = free_wait;
     r->hurry = end_wait;
-    if (sp_str_eq(arguments, SP_STR("{\"now\":true}")))
+    if (sp_str_eq(r->arguments.written, SP_STR("{\"now\":true}")))
         sp_loop_defer(loop, &r->deferred, on_end_wait);
     return 0;
 }
 
-static const struct sp_mcp_tool tools[] = {{"run", start_run}, {"wait", start_wait}};
+static const struct sp_mcp_tool tools[] = {{.name = "run", .start = start_run},
+                                           {.name = "wait", .start = start_wait}};
 
 const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name);
 const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
@@ -203,11 +197,16 @@ static inline void run_for(uint64_t ms)
 static inline int try_start(struct sp_mcp_caller *c, struct waiter *w, const char *tool,
                             const char *arguments, struct sp_err *e)
 {
-    const struct sp_mcp_run_ask ask = {.tool = sp_str_of(tool), .arguments = sp_str_of(arguments)};
+    auto_arguments struct sp_arguments parsed = {0};
+    const struct sp_mcp_run_ask ask = {.tool = sp_str_of(tool), .arguments = &parsed};
+    const struct sp_str text = arguments[0] == 0 ? SP_STR("{}") : sp_str_of(arguments);
 
     *w = (struct waiter){0};
+    int r = sp_arguments_parse(&parsed, text, e);
+    if (r < 0)
+        return r;
     is_calling = true;
-    const int r = sp_mcp_run_start(c, &ask, &waiter_ops, w, &w->run, e);
+    r = sp_mcp_run_start(c, &ask, &waiter_ops, w, &w->run, e);
     is_calling = false;
     return r;
 }

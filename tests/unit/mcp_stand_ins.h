@@ -170,7 +170,8 @@ int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask
     f->run.user = user;
     f->run.waits_for_end = ask->waits_for_end;
     f->cannot_ask_host = ask->cannot_ask_host;
-    (void)snprintf(f->arguments, sizeof f->arguments, SP_STR_FMT, SP_STR_ARG(ask->arguments));
+    (void)snprintf(f->arguments, sizeof f->arguments, SP_STR_FMT,
+                   SP_STR_ARG(ask->arguments->written));
     runs[run_count++] = f;
     *ret = &f->run;
     return 0;

@@ -136,7 +136,7 @@ static void test_params_of_a_call_are_looked_at(void **state)
     assert_int_equal(run_count, 0);
     assert_true(
         say(REQUEST("1", "tools/call", "\"name\":\"exec_command\",\"arguments\":null," META(""))));
-    assert_string_equal(newest_run()->arguments, "");
+    assert_string_equal(newest_run()->arguments, "{}");
     hears_nothing();
 }
 

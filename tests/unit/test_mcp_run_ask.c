@@ -74,11 +74,13 @@ static void test_where_nobody_is_there_the_answer_is_no(void **state)
 
 static void test_a_call_that_nobody_could_answer_for_asks_nothing(void **state)
 {
+    auto_arguments struct sp_arguments a = {0};
     const struct sp_mcp_run_ask ask = {
-        .tool = SP_STR("run"), .arguments = sp_str_of(nice_true), .cannot_ask_host = true};
+        .tool = SP_STR("run"), .arguments = &a, .cannot_ask_host = true};
     struct waiter w = {0};
 
     (void)state;
+    assert_int_equal(sp_arguments_parse(&a, sp_str_of(nice_true), NULL), 0);
     assert_int_equal(sp_mcp_run_start(caller, &ask, &waiter_ops, &w, &w.run, NULL), 0);
     assert_true(w.run->nobody_answers);
     until(w.is_done);
@@ -440,11 +442,13 @@ static void test_the_approvers_answer_to_a_held_call_waits(void **state)
 
 static void test_a_host_that_cannot_be_asked_leaves_it_to_the_approver(void **state)
 {
+    auto_arguments struct sp_arguments a = {0};
     const struct sp_mcp_run_ask ask = {
-        .tool = SP_STR("run"), .arguments = sp_str_of(nice_true), .cannot_ask_host = true};
+        .tool = SP_STR("run"), .arguments = &a, .cannot_ask_host = true};
     struct waiter w = {0};
 
     (void)state;
+    assert_int_equal(sp_arguments_parse(&a, sp_str_of(nice_true), NULL), 0);
     assert_int_equal(sp_mcp_run_start(caller, &ask, &waiter_ops, &w, &w.run, NULL), 0);
     assert_false(w.run->nobody_answers);
     await_question(&w);

@@ -27,22 +27,31 @@ static void done(struct read *r)
 
 #define auto_read __attribute__((cleanup(done)))
 
-static int read_exec(struct read *r, const char *text, const struct sp_tools_options *o)
+static int parse(struct read *r, const char *text)
 {
     r->text = test_copy(sp_str_of(text));
-    return sp_arguments_exec(&r->a, (struct sp_str){r->text, strlen(text)}, o, &r->exec, &r->e);
+    return sp_arguments_parse(&r->a, (struct sp_str){r->text, strlen(text)}, &r->e);
+}
+
+static int read_exec(struct read *r, const char *text, const struct sp_tools_options *o)
+{
+    const int result = parse(r, text);
+
+    return result < 0 ? result : sp_arguments_exec(&r->a, o, SP_SLOTS_CODEX, &r->exec, &r->e);
 }
 
 static int read_write(struct read *r, const char *text, const struct sp_tools_options *o)
 {
-    r->text = test_copy(sp_str_of(text));
-    return sp_arguments_write(&r->a, (struct sp_str){r->text, strlen(text)}, o, &r->write, &r->e);
+    const int result = parse(r, text);
+
+    return result < 0 ? result : sp_arguments_write(&r->a, o, SP_SLOTS_CODEX, &r->write, &r->e);
 }
 
 static int read_compat(struct read *r, const char *text)
 {
-    r->text = test_copy(sp_str_of(text));
-    return sp_arguments_compat(&r->a, (struct sp_str){r->text, strlen(text)}, &r->compat, &r->e);
+    const int result = parse(r, text);
+
+    return result < 0 ? result : sp_arguments_compat(&r->a, &r->compat, &r->e);
 }
 
 static void assert_str(struct sp_str s, const char *want)
