@@ -4,12 +4,57 @@
  *
  * The token is checked first: a client without one learns nothing, not even which paths exist.
  */
+#include "mcp/mcp_http_gate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
 #include "base/auto.h"
 #include "base/sha.h"
-#include "mcp/mcp_http_priv.h"
 #include "server/net/http_gate.h"
 
-#define INVALID_REQUEST (-32600)
+/* ---- what is allowed ---- */
+
+static unsigned count_texts(const char *const *list)
+{
+    unsigned n = 0;
+
+    while (list != NULL && list[n] != NULL)
+        n++;
+    return n;
+}
+
+int sp_mcp_gate_init(struct sp_mcp_gate *g, const char *const *tokens, const char *const *origins,
+                     struct sp_err *e)
+{
+    const unsigned count = count_texts(tokens);
+    const unsigned origin_count = count_texts(origins);
+
+    if (count == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "HTTP needs at least one token");
+    g->digests = calloc(count, sizeof *g->digests);
+    g->origins = calloc(origin_count + 1U, sizeof *g->origins);
+    if (g->digests == NULL || g->origins == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens and origins");
+    for (unsigned i = 0; i < count; i++) {
+        if (tokens[i][0] == 0)
+            return sp_fail(e, SP_E_INVALID, 0, "token %u is empty", i + 1);
+        sp_sha256(sp_str_of(tokens[i]), g->digests[i]);
+    }
+    g->tokens = count;
+    for (unsigned i = 0; i < origin_count; i++)
+        if ((g->origins[i] = strdup(origins[i])) == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens and origins");
+    return 0;
+}
+
+void sp_mcp_gate_done(struct sp_mcp_gate *g)
+{
+    for (char **o = g->origins; o != NULL && *o != NULL; o++)
+        free(*o);
+    free(g->origins);
+    free(g->digests);
+}
 
 /* ---- token, Host and Origin ---- */
 
@@ -123,7 +168,6 @@ static bool is_json(const struct sp_http_request *r)
 static struct sp_mcp_verdict refuse_head(struct sp_mcp_verdict v, unsigned status, const char *why)
 {
     v.status = status;
-    v.code = INVALID_REQUEST;
     v.why = why;
     return v;
 }
