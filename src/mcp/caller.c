@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * caller: the server and its callers.
+ * caller: the server, its callers, and what a caller remembers: keys, inspections.
  *
  *   made on first use --> held <--> detached (timer) --detached_ttl_ms--> ended
  *
@@ -18,15 +18,11 @@
 
 #include "approve/approvers.h"
 #include "base/auto.h"
-#include "base/log.h"
-#include "engine/ids.h"
-#include "mcp/mcp_priv.h"
-#include "mcp/memory.h"
+#include "mcp/mcp_run.h"
 #include "mcp/parking.h"
 #include "mcp/task.h"
 
 #define IDENTITY_MAX 255
-#define COMMAND_MAX  80 /* bytes of a command in a note */
 
 static struct sp_mcp_caller *caller_of(struct sp_list *link)
 {
@@ -135,119 +131,148 @@ bool sp_mcp_set_rules(struct sp_mcp *m, struct sp_rules *rules, struct sp_str fi
     return true;
 }
 
-/* ---- sessions that ended while no call waited for them ---- */
+/* ---- keys of exec_command and write ids of write_stdin ----
+ *
+ * Searched linearly: there are at most 1024 of at most 256 bytes, and a search happens once per
+ * call that names one, so an index would not pay.
+ */
 
-static void forget_ended(struct sp_mcp_caller *c, uint32_t i)
+static struct sp_mcp_key *key_of(struct sp_list *link)
 {
-    c->ended_count--;
-    memmove(&c->ended[i], &c->ended[i + 1], (c->ended_count - i) * sizeof c->ended[0]);
+    return SP_CONTAINER(link, struct sp_mcp_key, link);
 }
 
-static void add_ended(struct sp_mcp_caller *c, int session_id)
+void sp_mcp_key_forget(struct sp_mcp_key *k)
 {
-    if (c->ended_count == SP_MCP_ENDED_MAX)
-        forget_ended(c, 0);
-    c->ended[c->ended_count++] = (struct sp_mcp_ended){.session_id = session_id};
+    while (sp_list_take_first(&k->waits) != NULL)
+        continue;
+    sp_list_remove(&k->link);
+    k->caller->key_count--;
+    free(k);
 }
 
-bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id)
+int sp_mcp_key_take(struct sp_mcp_caller *c, int scope, struct sp_str id, struct sp_mcp_key **ret,
+                    bool *ret_is_new, struct sp_err *e)
 {
-    for (uint32_t i = 0; i < c->ended_count; i++)
-        if (c->ended[i].session_id == session_id) {
-            forget_ended(c, i);
-            return true;
-        }
-    return false;
-}
+    const uint64_t now = sp_loop_now(sp_mcp_options(c->mcp)->loop);
+    struct sp_mcp_key *oldest = NULL; /* of those whose call is over */
 
-static bool add_ended_line(struct sp_buf *out, const struct sp_manager_view *v)
-{
-    struct sp_str command = v->command;
-
-    if (command.n > COMMAND_MAX)
-        command.n = COMMAND_MAX;
-    return (out->len == 0 || sp_buf_add(out, "\n", 1)) &&
-           sp_buf_printf(out, "Session %d has ended with code %d: ", v->process_id, v->exit_code) &&
-           sp_question_add_visible(out, command, false) &&
-           (command.n == v->command.n || sp_buf_add_str(out, SP_STR(" ...")));
-}
-
-bool sp_mcp_ended_add_note(struct sp_mcp_caller *c, int told, struct sp_buf *out)
-{
-    bool ok = true;
-
-    for (uint32_t i = 0; ok && i < c->ended_count; i++) {
-        struct sp_mcp_ended *e = &c->ended[i];
-        struct sp_manager_view v;
-
-        if (!e->is_noted && e->session_id != told &&
-            sp_manager_view(c->manager, e->session_id, &v) && v.has_exited && !v.is_answered)
-            ok = add_ended_line(out, &v);
-        e->is_noted = true;
+    if (id.n == 0 || id.n > SP_MCP_KEY_BYTES_MAX)
+        return sp_fail(e, SP_E_INVALID, 0, "`%s` has 1 to %d bytes",
+                       scope == 0 ? "key" : "write_id", SP_MCP_KEY_BYTES_MAX);
+    sp_list_each_safe(i, &c->keys) { /* oldest first */
+        if (key_of(i)->due_ms > now)
+            break;
+        if (key_of(i)->run == NULL)
+            sp_mcp_key_forget(key_of(i));
     }
-    return ok;
-}
-
-/* ---- events of the manager ---- */
-
-static void on_warning(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : sp_mcp_run_of_call(c, e->call_id);
-    struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
-    const size_t before = to->len;
-
-    if ((before != 0 && !sp_buf_add(to, "\n", 1)) || !sp_buf_add_str(to, e->message)) {
-        to->len = before;
-        sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
+    *ret_is_new = false;
+    sp_list_each(i, &c->keys) {
+        *ret = key_of(i);
+        if ((*ret)->scope == scope && sp_str_eq((struct sp_str){(*ret)->id, (*ret)->n}, id))
+            return 0;
+        if (oldest == NULL && (*ret)->run == NULL)
+            oldest = *ret;
     }
+    if (c->key_count >= SP_MCP_KEYS_MAX && oldest == NULL)
+        return sp_fail(e, SP_E_LIMIT, 0, "%d calls with a key are under way; wait for some of them",
+                       SP_MCP_KEYS_MAX);
+    if (c->key_count >= SP_MCP_KEYS_MAX)
+        sp_mcp_key_forget(oldest);
+    struct sp_mcp_key *k = calloc(1, sizeof *k + id.n);
+    if (k == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember a call");
+    k->caller = c;
+    sp_list_init(&k->waits);
+    k->scope = scope;
+    k->due_ms = now + SP_MCP_KEY_MS;
+    k->n = id.n;
+    memcpy(k->id, id.p, id.n);
+    sp_list_append(&c->keys, &k->link);
+    c->key_count++;
+    *ret = k;
+    *ret_is_new = true;
+    return 0;
 }
 
-static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_mcp_run *r = sp_mcp_run_of_call(c, e->call_id);
+/* ---- inspections ----
+ *
+ * An inspection cannot be cancelled: the manager always answers it, at the latest when it is freed.
+ * It therefore belongs to the caller and not to the run, which may be gone by then.
+ */
 
-    if (r == NULL)
+struct sp_mcp_inspection {
+    struct sp_mcp_caller *caller;
+    struct sp_list link;
+    sp_manager_look_fn *fn; /* NULL: forgotten, or its deadline has passed */
+    void *user;
+    bool is_asking; /* inside sp_manager_look, which answers at once if it is out of memory */
+    struct sp_timer deadline;
+};
+
+static void free_inspection(struct sp_mcp_inspection *x)
+{
+    sp_loop_cancel(x->caller->mcp->options.loop, &x->deadline);
+    sp_list_remove(&x->link);
+    free(x);
+}
+
+static void on_look(void *user, const struct sp_inspection *found)
+{
+    struct sp_mcp_inspection *x = user;
+    sp_manager_look_fn *fn = x->fn;
+    void *owner = x->user;
+
+    if (x->is_asking) {
+        x->is_asking = false;
         return;
-    r->session_id = e->process_id;
-    if (e->process_id != 0)
-        sp_mcp_log(c, e->process_id, false);
-    if (r->begun != NULL)
-        r->begun(r);
-    if (r->ops != NULL && r->ops->started != NULL)
-        r->ops->started(r->user, r->session_id);
-}
-
-static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_manager_view v = {0};
-
-    if (e->process_id == 0)
-        return;
-    sp_mcp_log(c, e->process_id, true);
-    sp_list_each(i, &c->runs) {
-        const struct sp_mcp_run *r = SP_CONTAINER(i, struct sp_mcp_run, link);
-
-        if (r->session_id == e->process_id && !r->is_cancelled)
-            return; /* a call waits for the process and reports its end */
     }
-    /* A process that a call or its cancellation terminated is no news. */
-    if (sp_manager_view(c->manager, e->process_id, &v) && v.end_reason != SP_END_TERMINATED)
-        add_ended(c, e->process_id);
+    free_inspection(x);
+    if (fn != NULL)
+        fn(owner, found);
 }
 
-static void on_event(void *user, const struct sp_exec_event *e)
+/* The inspection itself stays until the manager answers. */
+static void on_deadline(struct sp_timer *t)
 {
-    if (e->type == SP_EVENT_BEGIN)
-        on_begin(user, e);
-    else if (e->type == SP_EVENT_END)
-        on_end(user, e);
-    else if (e->type == SP_EVENT_WARNING)
-        on_warning(user, e);
-    else if (e->type == SP_EVENT_NOTICE)
-        sp_mcp_log_notice(user, e->message);
+    struct sp_mcp_inspection *x = SP_CONTAINER(t, struct sp_mcp_inspection, deadline);
+    sp_manager_look_fn *fn = x->fn;
+
+    x->fn = NULL;
+    if (fn != NULL)
+        fn(x->user, NULL);
 }
 
-const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};
+struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id, uint64_t wait_ms,
+                                         sp_manager_look_fn *fn, void *user)
+{
+    struct sp_loop *loop = c->mcp->options.loop;
+    struct sp_mcp_inspection *x = calloc(1, sizeof *x);
+
+    if (x == NULL)
+        return NULL;
+    *x = (struct sp_mcp_inspection){.caller = c, .fn = fn, .user = user};
+    if (wait_ms != 0 &&
+        !sp_loop_timer(loop, &x->deadline, sp_loop_now(loop) + wait_ms, on_deadline)) {
+        free(x);
+        return NULL;
+    }
+    sp_list_append(&c->inspections, &x->link);
+    x->is_asking = true;
+    sp_manager_look(c->manager, session_id, on_look, x);
+    if (!x->is_asking) { /* answered from within the call: unknown */
+        free_inspection(x);
+        return NULL;
+    }
+    x->is_asking = false;
+    return x;
+}
+
+void sp_mcp_inspection_forget(struct sp_mcp_inspection *x)
+{
+    if (x != NULL)
+        x->fn = NULL;
+}
 
 /* ---- one caller ---- */
 
@@ -280,33 +305,16 @@ static void end_caller(struct sp_mcp_caller *c)
     /* Order: no waiter is left when sp_manager_free answers all calls as aborted. */
     sp_mcp_tasks_free(c->tasks);
     sp_mcp_parking_free(c->parking);
-    sp_list_each(r, &c->runs)
-        sp_mcp_run_cancel(SP_CONTAINER(r, struct sp_mcp_run, link));
-    sp_manager_free(c->manager);
-    sp_mcp_runs_free(c);
-    sp_approver_free(c->approvers);
-    sp_mcp_memory_free(c->memory);
+    sp_mcp_runs_close(c);
+    sp_list_each_safe(k, &c->keys)
+        sp_mcp_key_forget(SP_CONTAINER(k, struct sp_mcp_key, link));
+    sp_list_each_safe(x, &c->inspections)
+        free_inspection(SP_CONTAINER(x, struct sp_mcp_inspection, link));
     sp_list_remove(&c->link);
     c->mcp->caller_count--;
     sp_buf_done(&c->warnings);
     free(c->identity);
     free(c);
-}
-
-static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
-{
-    struct sp_manager_options o = c->mcp->manager;
-    char thread_id[SP_UUID_SIZE];
-
-    if (!sp_uuid_make(thread_id))
-        return sp_fail(e, SP_E_SYSTEM, errno, "name the conversation");
-    o.thread_id = o.session_id = thread_id; /* copied; one conversation is one session */
-    o.loop = c->mcp->options.loop;
-    o.ops = &sp_mcp_manager_ops;
-    o.user = c;
-    o.approvals.approver = &c->questions;
-    o.remembers_ended = true;
-    return sp_manager_new(&o, &c->manager, e);
 }
 
 static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identity, struct sp_err *e)
@@ -322,10 +330,10 @@ static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identit
     sp_list_init(&c->runs);
     sp_list_init(&c->peers);
     sp_list_init(&c->watches);
+    sp_list_init(&c->keys);
+    sp_list_init(&c->inspections);
     c->number = m->caller_total + 1;
-    c->warnings.max = SP_MCP_WARNINGS_MAX;
-    if (sp_mcp_caller_open_approvers(c, e) < 0 || open_manager(c, e) < 0) {
-        sp_approver_free(c->approvers);
+    if (sp_mcp_runs_open(c, e) < 0) {
         free(c->identity);
         free(c);
         return NULL;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * caller: an authenticated client and everything that belongs to it.
+ * caller: an authenticated client and everything that belongs to it: runs, parked runs, tasks,
+ * keys, inspections, the sessions that ended, log messages.
  */
 #ifndef SP_MCP_CALLER_H
 #define SP_MCP_CALLER_H
 
+#include "approve/approver.h"
+#include "base/buf.h"
 #include "mcp/mcp.h"
 
 struct sp_mcp_run;
 struct sp_mcp_parking;
 struct sp_mcp_tasks;
-struct sp_mcp_memory;
 struct sp_mcp_peer;
 
 #define SP_MCP_ENDED_MAX  64 /* sessions */
@@ -29,6 +31,18 @@ struct sp_mcp_event {
     char notice[96];
 };
 
+struct sp_mcp {
+    struct sp_mcp_options options;     /* its strings are owned */
+    struct sp_manager_options manager; /* the template for each caller's manager */
+    struct sp_approvers *host_alone;   /* used if the options name no approvers; else NULL */
+    struct sp_rules *rules;            /* a reference; NULL: those of the options */
+    char *fingerprint;                 /* of these rules */
+    struct sp_list callers;            /* oldest first */
+    uint32_t caller_count;
+    uint64_t caller_total; /* ever made */
+    uint8_t key[32];       /* signs tickets; random for each process */
+};
+
 struct sp_mcp_caller {
     struct sp_mcp *mcp;
     struct sp_list link;
@@ -41,10 +55,12 @@ struct sp_mcp_caller {
     struct sp_list runs;           /* newest first; a run that is being answered is not in it */
     uint32_t run_count;
     uint64_t next_run;              /* for call ids */
-    struct sp_mcp_parking *parking; /* made on first use, like the next two */
+    struct sp_mcp_parking *parking; /* made on first use, like the next */
     struct sp_mcp_tasks *tasks;
-    struct sp_mcp_memory *memory;
-    struct sp_buf warnings; /* of the manager, about no particular call: for the next result */
+    struct sp_list keys; /* oldest first */
+    uint32_t key_count;
+    struct sp_list inspections; /* each until the manager answers */
+    struct sp_buf warnings;     /* of the manager, about no particular call: for the next result */
     struct sp_mcp_ended ended[SP_MCP_ENDED_MAX]; /* oldest first */
     uint32_t ended_count;
     struct sp_list peers; /* that may want log messages */
@@ -57,13 +73,47 @@ struct sp_mcp_caller {
     struct sp_timer detached_timer;
 };
 
-/* ---- sessions that ended while no call waited for them ---- */
+/* ---- keys of exec_command and write ids of write_stdin: a repeated call acts once ---- */
 
-/* Whether it ended since the last list_sessions: true once. */
-bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id);
-/* Appends a line for each that no result has mentioned yet, except `told`, the session that this
- * result is about (0: none). Each is mentioned once. */
-bool sp_mcp_ended_add_note(struct sp_mcp_caller *c, int told, struct sp_buf *out);
+#define SP_MCP_KEY_MS        600000
+#define SP_MCP_KEYS_MAX      1024 /* then the oldest one whose call is over is evicted */
+#define SP_MCP_KEY_BYTES_MAX 256
+
+/* Remembered for ten minutes after its call started, and while that call lasts. */
+struct sp_mcp_key {
+    struct sp_mcp_caller *caller;
+    struct sp_list link;    /* by age */
+    struct sp_mcp_run *run; /* the call that said it first; NULL: that call is over */
+    int session_id;         /* of the process that the call started; 0: none */
+    struct sp_list waits;   /* runs with the same key: sp_mcp_run.key_wait, first come first */
+    uint64_t due_ms;
+    int scope; /* 0: a key; else the session that was written to */
+    size_t n;
+    char id[];
+};
+
+/*
+ * Finds or adds a key; *ret_is_new: added, and the caller sets its run. SP_E_INVALID: bad id.
+ * SP_E_LIMIT: too many calls with a key are running.
+ */
+int sp_mcp_key_take(struct sp_mcp_caller *c, int scope, struct sp_str id, struct sp_mcp_key **ret,
+                    bool *ret_is_new, struct sp_err *e);
+/* Frees the key, as if it had never been used. Waiting runs are unlinked. */
+void sp_mcp_key_forget(struct sp_mcp_key *k);
+
+/* ---- inspections ---- */
+
+#define SP_MCP_INSPECT_MS 1000 /* how long an answer waits for one */
+
+/*
+ * Asks the kernel what the process of a session is doing. fn is called once, from the loop: with
+ * NULL if that is unknown, or after wait_ms (0: no deadline). NULL: out of memory, or the manager
+ * cannot ask; fn is not called.
+ */
+struct sp_mcp_inspection;
+struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id, uint64_t wait_ms,
+                                         sp_manager_look_fn *fn, void *user);
+void sp_mcp_inspection_forget(struct sp_mcp_inspection *x); /* fn is not called; NULL is fine */
 
 /* ---- log messages (peer_say.c): sent from the loop to every peer that wants them ---- */
 

@@ -5,8 +5,8 @@
  *   lines, mcp_http*            transports: stdio, unix socket, HTTP
  *   mcp_message, peer*, task    the protocol: both eras, their methods, their envelopes
  *   mcp_call, elicit, parking   one tools/call and its questions
- *   caller, mcp_run, memory     who calls, and one call of a tool from its start to its result
- *   tool*, arguments, slots     the tools, over the engine
+ *   caller, mcp_run             who calls, and one call of a tool from its start to its result
+ *   tool*, arguments, output    the tools, over the engine
  *
  * A caller is an authenticated client: a pipe, a user id, a token. Sessions, and everything else
  * that outlives a message, belong to one caller and are invisible to others. Nothing else is

@@ -26,12 +26,14 @@
 
 #include "approve/approvers.h"
 #include "base/auto.h"
+#include "base/log.h"
 #include "base/utf8.h"
-#include "mcp/mcp_priv.h"
+#include "engine/ids.h"
 #include "mcp/output.h"
 #include "mcp/tool.h"
 
 #define FAILURE_MAX    8192
+#define COMMAND_MAX    80   /* bytes of a command in a note */
 #define READING_MS     500  /* a person needs at least this long to read a question */
 #define LINE_MAX_BYTES 200  /* of a description */
 #define TAIL_BYTES     4096 /* of output, in which its last line is searched */
@@ -57,7 +59,7 @@ static struct sp_mcp_run *run_of(struct sp_list *link)
     return SP_CONTAINER(link, struct sp_mcp_run, link);
 }
 
-struct sp_mcp_run *sp_mcp_run_of_call(const struct sp_mcp_caller *c, struct sp_str call_id)
+static struct sp_mcp_run *run_of_call(const struct sp_mcp_caller *c, struct sp_str call_id)
 {
     sp_list_each(i, &c->runs) {
         if (sp_str_eq(sp_str_of(run_of(i)->call_id), call_id))
@@ -78,6 +80,50 @@ static struct sp_mcp_run *run_of_question(const struct sp_mcp_caller *c, uint64_
 static void tell_soon(struct sp_mcp_run *r)
 {
     sp_loop_defer(loop_of(r), &r->telling, on_telling);
+}
+
+/* ---- sessions that ended while no call waited for them ---- */
+
+static void forget_ended(struct sp_mcp_caller *c, uint32_t i)
+{
+    c->ended_count--;
+    memmove(&c->ended[i], &c->ended[i + 1], (c->ended_count - i) * sizeof c->ended[0]);
+}
+
+bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id)
+{
+    for (uint32_t i = 0; i < c->ended_count; i++)
+        if (c->ended[i].session_id == session_id) {
+            forget_ended(c, i);
+            return true;
+        }
+    return false;
+}
+
+/* Appends a line for each that no result has mentioned yet, except `told`, the session that this
+ * result is about (0: none). Each is mentioned once. */
+static bool add_ended(struct sp_mcp_caller *c, int told, struct sp_buf *out)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < c->ended_count; i++) {
+        struct sp_mcp_ended *e = &c->ended[i];
+        struct sp_manager_view v = {0};
+
+        if (!e->is_noted && e->session_id != told &&
+            sp_manager_view(c->manager, e->session_id, &v) && v.has_exited && !v.is_answered) {
+            const bool is_long = v.command.n > COMMAND_MAX;
+
+            v.command.n = is_long ? COMMAND_MAX : v.command.n;
+            ok = (out->len == 0 || sp_buf_add(out, "\n", 1)) &&
+                 sp_buf_printf(out, "Session %d has ended with code %d: ", v.process_id,
+                               v.exit_code) &&
+                 sp_question_add_visible(out, v.command, false) &&
+                 (!is_long || sp_buf_add_str(out, SP_STR(" ...")));
+        }
+        e->is_noted = true;
+    }
+    return ok;
 }
 
 /* ---- the end ---- */
@@ -134,7 +180,7 @@ static void free_run(struct sp_mcp_run *r)
         r->free_data(r);
     /* The call started nothing: its key can be used again. */
     if (r->key_item != NULL && r->key_item->run == r)
-        sp_mcp_memory_forget(r->caller, r->key_item);
+        sp_mcp_key_forget(r->key_item);
     sp_list_remove(&r->key_wait);
     sp_mcp_denials_done(&r->denials);
     sp_arguments_done(&r->arguments);
@@ -144,13 +190,6 @@ static void free_run(struct sp_mcp_run *r)
     sp_buf_done(&r->output);
     sp_buf_done(&r->warnings);
     free(r);
-}
-
-void sp_mcp_runs_free(struct sp_mcp_caller *c)
-{
-    sp_list_each_safe(i, &c->runs)
-        free_run(run_of(i));
-    assert(c->run_count == 0);
 }
 
 static void tell_result(struct sp_mcp_run *r, const struct sp_mcp_result *result)
@@ -209,8 +248,7 @@ void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result)
         return;
     }
     if (add_note_line(&note, result->note) && add_note_line(&note, sp_buf_str(&c->warnings)) &&
-        add_note_line(&note, sp_buf_str(&r->warnings)) &&
-        sp_mcp_ended_add_note(c, r->session_id, &note)) {
+        add_note_line(&note, sp_buf_str(&r->warnings)) && add_ended(c, r->session_id, &note)) {
         full.note = sp_buf_str(&note);
         sp_buf_done(&c->warnings);
     }
@@ -528,7 +566,7 @@ static void ask_for_run(struct sp_approver *a, const struct sp_approval_question
     const struct sp_decision nobody = {.kind = SP_DECISION_FAILED,
                                        .rejection = SP_STR(SP_NOBODY_ANSWERS)};
     struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, questions);
-    struct sp_mcp_run *r = sp_mcp_run_of_call(c, q->call_id);
+    struct sp_mcp_run *r = run_of_call(c, q->call_id);
 
     if (r == NULL || r->is_cancelled) {
         done(user, q->id, &nobody);
@@ -555,16 +593,108 @@ static void withdraw_from_run(struct sp_approver *a, uint64_t question, void *us
     tell_withdrawn(r, was_told);
 }
 
-int sp_mcp_caller_open_approvers(struct sp_mcp_caller *c, struct sp_err *e)
+/* ---- events of the manager ---- */
+
+static void on_warning(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : run_of_call(c, e->call_id);
+    struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
+    const size_t before = to->len;
+
+    if ((before != 0 && !sp_buf_add(to, "\n", 1)) || !sp_buf_add_str(to, e->message)) {
+        to->len = before;
+        sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
+    }
+}
+
+static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_mcp_run *r = run_of_call(c, e->call_id);
+
+    if (r == NULL)
+        return;
+    r->session_id = e->process_id;
+    if (e->process_id != 0)
+        sp_mcp_log(c, e->process_id, false);
+    if (r->begun != NULL)
+        r->begun(r);
+    if (r->ops != NULL && r->ops->started != NULL)
+        r->ops->started(r->user, r->session_id);
+}
+
+static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (e->process_id == 0)
+        return;
+    sp_mcp_log(c, e->process_id, true);
+    sp_list_each(i, &c->runs) {
+        const struct sp_mcp_run *r = SP_CONTAINER(i, struct sp_mcp_run, link);
+
+        if (r->session_id == e->process_id && !r->is_cancelled)
+            return; /* a call waits for the process and reports its end */
+    }
+    /* A process that a call or its cancellation terminated is no news. */
+    if (!sp_manager_view(c->manager, e->process_id, &v) || v.end_reason == SP_END_TERMINATED)
+        return;
+    if (c->ended_count == SP_MCP_ENDED_MAX)
+        forget_ended(c, 0);
+    c->ended[c->ended_count++] = (struct sp_mcp_ended){.session_id = e->process_id};
+}
+
+static void on_event(void *user, const struct sp_exec_event *e)
+{
+    if (e->type == SP_EVENT_BEGIN)
+        on_begin(user, e);
+    else if (e->type == SP_EVENT_END)
+        on_end(user, e);
+    else if (e->type == SP_EVENT_WARNING)
+        on_warning(user, e);
+    else if (e->type == SP_EVENT_NOTICE)
+        sp_mcp_log_notice(user, e->message);
+}
+
+const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};
+
+int sp_mcp_runs_open(struct sp_mcp_caller *c, struct sp_err *e)
 {
     static const struct sp_approver_ops question_ops = {.ask = ask_for_run,
                                                         .withdraw = withdraw_from_run};
     static const struct sp_approver_ops host_ops = {.ask = ask_host,
                                                     .withdraw = withdraw_from_host};
+    struct sp_manager_options o = c->mcp->manager;
+    char thread_id[SP_UUID_SIZE];
 
+    c->warnings.max = SP_MCP_WARNINGS_MAX;
     c->questions = (struct sp_approver){.ops = &question_ops};
     c->host = (struct sp_approver){.ops = &host_ops, .name = "the host"};
-    return sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
+    if (!sp_uuid_make(thread_id))
+        return sp_fail(e, SP_E_SYSTEM, errno, "name the conversation");
+    int r = sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
+    if (r < 0)
+        return r;
+    o.thread_id = o.session_id = thread_id; /* copied; one conversation is one session */
+    o.loop = c->mcp->options.loop;
+    o.ops = &sp_mcp_manager_ops;
+    o.user = c;
+    o.approvals.approver = &c->questions;
+    o.remembers_ended = true;
+    r = sp_manager_new(&o, &c->manager, e);
+    if (r < 0)
+        sp_approver_free(c->approvers);
+    return r;
+}
+
+void sp_mcp_runs_close(struct sp_mcp_caller *c)
+{
+    sp_list_each(i, &c->runs)
+        sp_mcp_run_cancel(run_of(i));
+    sp_manager_free(c->manager);
+    sp_list_each_safe(i, &c->runs)
+        free_run(run_of(i));
+    assert(c->run_count == 0);
+    sp_approver_free(c->approvers);
 }
 
 /* ---- a description for progress messages ---- */

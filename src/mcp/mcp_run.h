@@ -11,11 +11,8 @@
 #ifndef SP_MCP_MCP_RUN_H
 #define SP_MCP_MCP_RUN_H
 
-#include "approve/approver.h"
-#include "base/buf.h"
 #include "mcp/arguments.h"
 #include "mcp/caller.h"
-#include "mcp/memory.h"
 #include "mcp/tool_denial.h"
 
 #define SP_MCP_RUNS_MAX 1024 /* of one caller; more are refused with SP_E_LIMIT */
@@ -67,6 +64,20 @@ void sp_mcp_run_answer_now(struct sp_mcp_run *r);
 /* For progress messages: the last non-empty line of output, else what the process is doing; at most
  * 200 bytes of harmless UTF-8. */
 bool sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
+
+/* ---- the runs of a caller ---- */
+
+/* Bytes of warnings that wait for the next result; further ones are logged. */
+#define SP_MCP_WARNINGS_MAX 4096
+
+/* Of each caller's manager, with the caller as its user. */
+extern const struct sp_manager_ops sp_mcp_manager_ops;
+/* Opens the manager, with c->questions as its approver and c->approvers behind it. */
+int sp_mcp_runs_open(struct sp_mcp_caller *c, struct sp_err *e);
+/* Cancels all runs, frees the manager, which ends every process, then the runs. */
+void sp_mcp_runs_close(struct sp_mcp_caller *c);
+/* Whether a session ended since the last list_sessions, while no call waited for it: true once. */
+bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id);
 
 /* ---- its question ---- */
 
@@ -123,11 +134,11 @@ struct sp_mcp_run {
     struct sp_exec_ask exec;
     struct sp_write_ask write;
     struct sp_mcp_until until;
-    struct sp_str key;                   /* key or write_id; p NULL: none */
-    struct sp_mcp_memory_item *key_item; /* that this run was the first to use; NULL: none */
-    struct sp_list key_wait;             /* waits for the run that used the key first */
-    struct sp_buf typed;                 /* characters and keys; for argv the quoted command */
-    struct sp_reply reply;               /* of the manager; points to the next two */
+    struct sp_str key;           /* key or write_id; p NULL: none */
+    struct sp_mcp_key *key_item; /* that this run was the first to use; NULL: none */
+    struct sp_list key_wait;     /* waits for the run that used the key first */
+    struct sp_buf typed;         /* characters and keys; for argv the quoted command */
+    struct sp_reply reply;       /* of the manager; points to the next two */
     struct sp_buf output;
     char chunk_id[16];
     struct sp_mcp_denials denials;

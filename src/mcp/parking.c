@@ -15,7 +15,6 @@
 #include "base/base64.h"
 #include "base/hash.h"
 #include "base/sha.h"
-#include "mcp/mcp_priv.h"
 #include "mcp/task.h"
 
 #define EXPONENT_DIGITS_MAX 15 /* longer exponents are compared as text */

@@ -254,7 +254,7 @@ static void begin_again(struct sp_deferred *d)
         sp_mcp_run_fail(r, "%s", e.msg);
 }
 
-static struct sp_mcp_run *take_waiting(struct sp_mcp_memory_item *i)
+static struct sp_mcp_run *take_waiting(struct sp_mcp_key *i)
 {
     struct sp_list *link = sp_list_take_first(&i->waits);
 
@@ -262,7 +262,7 @@ static struct sp_mcp_run *take_waiting(struct sp_mcp_memory_item *i)
 }
 
 /* The first call has started its command or was aborted: runs that wait for it try again. */
-static void wake_waiting(struct sp_mcp_memory_item *i)
+static void wake_waiting(struct sp_mcp_key *i)
 {
     struct sp_mcp_run *r;
 
@@ -281,7 +281,7 @@ static void on_begun(struct sp_mcp_run *r)
 static void on_exec_reply(void *user, const struct sp_reply *reply)
 {
     struct sp_mcp_run *r = user;
-    struct sp_mcp_memory_item *i = TAKE_PTR(r->key_item);
+    struct sp_mcp_key *i = TAKE_PTR(r->key_item);
     const bool is_abort = reply->fault == SP_FAULT_ABORTED;
     const bool has_started = reply->fault == SP_FAULT_NONE || (is_abort && r->session_id != 0);
     const struct sp_mcp_result refusal = {.is_error = true, .text = reply->text};
@@ -298,7 +298,7 @@ static void on_exec_reply(void *user, const struct sp_reply *reply)
             wake_waiting(i); /* the first of them starts the command */
         while ((waiting = take_waiting(i)) != NULL)
             sp_mcp_run_done(waiting, &refusal); /* do not ask a person the same again */
-        sp_mcp_memory_forget(r->caller, i);
+        sp_mcp_key_forget(i);
     }
     sp_mcp_answer_reply(r, reply);
 }
@@ -375,12 +375,12 @@ static int start_exec(struct sp_mcp_run *r, struct sp_err *e)
 
 static int begin_exec(struct sp_mcp_run *r, struct sp_err *e)
 {
-    struct sp_mcp_memory_item *i = NULL;
+    struct sp_mcp_key *i = NULL;
     bool is_new = false;
 
     if (r->key.p == NULL)
         return start_exec(r, e);
-    if (sp_mcp_memory_take(r->caller, 0, r->key, &i, &is_new, e) < 0)
+    if (sp_mcp_key_take(r->caller, 0, r->key, &i, &is_new, e) < 0)
         return -(int)e->code;
     if (is_new) {
         i->run = r;
@@ -573,11 +573,11 @@ static int add_keys(struct sp_buf *out, struct sp_json *j, uint32_t token, struc
 static void on_write_reply(void *user, const struct sp_reply *reply)
 {
     struct sp_mcp_run *r = user;
-    struct sp_mcp_memory_item *i = TAKE_PTR(r->key_item);
+    struct sp_mcp_key *i = TAKE_PTR(r->key_item);
 
     /* Characters that were not typed may be typed by a repetition. */
     if (i != NULL && reply->fault != SP_FAULT_NONE && !reply->has_typed)
-        sp_mcp_memory_forget(r->caller, i);
+        sp_mcp_key_forget(i);
     else if (i != NULL)
         i->run = NULL;
     sp_mcp_answer_reply(r, reply);
@@ -613,12 +613,12 @@ static int check_terminal(const struct sp_mcp_run *r, struct sp_err *e)
 /* A repeated write becomes a poll. */
 static int remember_write(struct sp_mcp_run *r, struct sp_err *e)
 {
-    struct sp_mcp_memory_item *i = NULL;
+    struct sp_mcp_key *i = NULL;
     bool is_new = false;
 
     if (r->key.p == NULL || r->write.chars.n == 0)
         return 0;
-    const int result = sp_mcp_memory_take(r->caller, r->write.session_id, r->key, &i, &is_new, e);
+    const int result = sp_mcp_key_take(r->caller, r->write.session_id, r->key, &i, &is_new, e);
     if (result < 0)
         return result;
     if (is_new) {

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "engine/local.h"
-#include "mcp/memory.h"
+#include "mcp/caller.h"
 #include "mcp/tool.h"
 #include "process_fixture.h"
 

@@ -2,7 +2,6 @@
 /* Callers, and what belongs to each. */
 #include "approve/approvals_priv.h"
 #include "mcp/caller.h"
-#include "mcp/mcp_priv.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"
 

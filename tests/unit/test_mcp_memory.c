@@ -199,59 +199,59 @@ static void test_a_write_that_was_cancelled_in_time_may_be_said_again(void **sta
 
 static void test_only_so_many_are_remembered(void **state)
 {
-    struct sp_mcp_memory_item *i = NULL;
-    struct sp_mcp_memory_item *busy = NULL;
+    struct sp_mcp_key *i = NULL;
+    struct sp_mcp_key *busy = NULL;
     struct sp_mcp_run run = {0};
     struct sp_err e = {0};
     bool is_new = false;
-    char id[SP_MCP_MEMORY_ID_MAX + 1];
+    char id[SP_MCP_KEY_BYTES_MAX + 1];
 
     (void)state;
     memset(id, 'x', sizeof id);
-    assert_int_equal(sp_mcp_memory_take(caller, 0, (struct sp_str){id, sizeof id}, &i, &is_new, &e),
+    assert_int_equal(sp_mcp_key_take(caller, 0, (struct sp_str){id, sizeof id}, &i, &is_new, &e),
                      -SP_E_INVALID);
-    assert_int_equal(sp_mcp_memory_take(caller, 0, SP_STR("busy"), &busy, &is_new, &e), 0);
+    assert_int_equal(sp_mcp_key_take(caller, 0, SP_STR("busy"), &busy, &is_new, &e), 0);
     busy->run = &run;
-    for (int k = 0; k < 2 * SP_MCP_MEMORY_MAX; k++) {
+    for (int k = 0; k < 2 * SP_MCP_KEYS_MAX; k++) {
         const int n = snprintf(id, sizeof id, "%d", k);
 
         assert_int_equal(
-            sp_mcp_memory_take(caller, 0, (struct sp_str){id, (size_t)n}, &i, &is_new, &e), 0);
+            sp_mcp_key_take(caller, 0, (struct sp_str){id, (size_t)n}, &i, &is_new, &e), 0);
         assert_true(is_new);
     }
-    assert_int_equal(sp_mcp_memory_take(caller, 0, SP_STR("busy"), &i, &is_new, &e), 0);
+    assert_int_equal(sp_mcp_key_take(caller, 0, SP_STR("busy"), &i, &is_new, &e), 0);
     assert_false(is_new);
     assert_ptr_equal(i, busy);
-    assert_int_equal(sp_mcp_memory_take(caller, 0, SP_STR("2047"), &i, &is_new, &e), 0);
+    assert_int_equal(sp_mcp_key_take(caller, 0, SP_STR("2047"), &i, &is_new, &e), 0);
     assert_false(is_new);
-    assert_int_equal(sp_mcp_memory_take(caller, 1000, SP_STR("2047"), &i, &is_new, &e), 0);
+    assert_int_equal(sp_mcp_key_take(caller, 1000, SP_STR("2047"), &i, &is_new, &e), 0);
     assert_true(is_new);
-    assert_int_equal(sp_mcp_memory_take(caller, 0, SP_STR("0"), &i, &is_new, &e), 0);
+    assert_int_equal(sp_mcp_key_take(caller, 0, SP_STR("0"), &i, &is_new, &e), 0);
     assert_true(is_new);
     i->due_ms = 0; /* long ago, but behind younger ones */
     busy->due_ms = 0;
-    assert_int_equal(sp_mcp_memory_take(caller, 0, SP_STR("0"), &i, &is_new, &e), 0);
+    assert_int_equal(sp_mcp_key_take(caller, 0, SP_STR("0"), &i, &is_new, &e), 0);
     assert_false(is_new);
     busy->run = NULL;
 }
 
 static void test_all_under_way_is_a_limit(void **state)
 {
-    struct sp_mcp_memory_item *i = NULL;
+    struct sp_mcp_key *i = NULL;
     struct sp_mcp_run run = {0};
     struct sp_err e = {0};
     bool is_new = false;
     char id[16];
 
     (void)state;
-    for (int k = 0; k < SP_MCP_MEMORY_MAX; k++) {
+    for (int k = 0; k < SP_MCP_KEYS_MAX; k++) {
         const int n = snprintf(id, sizeof id, "%d", k);
 
         assert_int_equal(
-            sp_mcp_memory_take(caller, 0, (struct sp_str){id, (size_t)n}, &i, &is_new, &e), 0);
+            sp_mcp_key_take(caller, 0, (struct sp_str){id, (size_t)n}, &i, &is_new, &e), 0);
         i->run = &run;
     }
-    assert_int_equal(sp_mcp_memory_take(caller, 0, SP_STR("more"), &i, &is_new, &e), -SP_E_LIMIT);
+    assert_int_equal(sp_mcp_key_take(caller, 0, SP_STR("more"), &i, &is_new, &e), -SP_E_LIMIT);
     assert_has(e.msg, "wait for some of them");
 }
 

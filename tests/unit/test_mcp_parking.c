@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tickets, and runs that wait for somebody to come back. */
-#include "mcp/mcp_priv.h"
 #include "mcp/parking.h"
 #include "mcp_digest_fixture.h"
 #include "mcp_run_fixture.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of tools from their beginning to their result, with real processes. */
-#include "mcp/mcp_priv.h"
 #include "mcp/mcp_run.h"
 #include "mcp_run_fixture.h"
 

@@ -4,7 +4,6 @@
 
 #include "approve/approver.h"
 #include "approve/approvers.h"
-#include "mcp/mcp_priv.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"
 
