@@ -13,6 +13,9 @@
  */
 #include "mcp/elicit.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "base/auto.h"
 
 /* Limits in bytes, after escaping. */
@@ -413,7 +416,27 @@ bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_approval_question *q,
     return ok;
 }
 
+bool sp_mcp_elicit_add_input(struct sp_buf *out, const struct sp_approval_question *q,
+                             uint64_t number)
+{
+    return sp_buf_printf(out,
+                         "{\"approve_%" PRIu64 "\":{\"method\":\"elicitation/create\","
+                         "\"params\":",
+                         number) &&
+           sp_mcp_elicit_add(out, q, true) && sp_buf_add_str(out, SP_STR("}}"));
+}
+
 /* ---- the answer ---- */
+
+uint32_t sp_mcp_elicit_find_input(struct sp_json *j, uint32_t responses, uint64_t number)
+{
+    char key[32];
+
+    if (responses == SP_JSON_NONE)
+        return SP_JSON_NONE;
+    (void)snprintf(key, sizeof key, "approve_%" PRIu64, number);
+    return sp_json_get(j, responses, key);
+}
 
 static struct sp_str text_of(struct sp_json *j, uint32_t object, const char *name)
 {

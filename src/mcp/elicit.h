@@ -11,6 +11,11 @@
 /* Appends the params of `elicitation/create`: message and requestedSchema. with_mode: "mode":"form"
  * (since 2025-11-25). The command is shown escaped. false: out of memory. */
 bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_approval_question *q, bool with_mode);
+/* The modern form: `{"approve_N":{"method":"elicitation/create","params":...}}`, and the answer to
+ * approve_N in an object of answers, or SP_JSON_NONE. */
+bool sp_mcp_elicit_add_input(struct sp_buf *out, const struct sp_approval_question *q,
+                             uint64_t number);
+uint32_t sp_mcp_elicit_find_input(struct sp_json *j, uint32_t responses, uint64_t number);
 
 /*
  * Reads {action, content} from any token, or SP_JSON_NONE. false: not a valid answer; ask again. An

@@ -3,7 +3,7 @@
  * mcp: the engine as a server of the Model Context Protocol.
  *
  *   lines, mcp_http*            transports: stdio, unix socket, HTTP
- *   mcp_message, peer*, task    the protocol: both eras, their methods, their envelopes
+ *   mcp_message, mcp_request, peer, task  the protocol: both eras, their methods, their envelopes
  *   mcp_call, elicit, parking   one tools/call and its questions
  *   caller, mcp_run             who calls, and one call of a tool from its start to its result
  *   tool*, arguments, output    the tools, over the engine

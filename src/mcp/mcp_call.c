@@ -44,7 +44,7 @@ struct sp_mcp_asked {
     uint64_t parked;          /* ... and its run is parked here */
 };
 
-static void withdraw_elicitation(struct sp_mcp_call *c);
+static void withdraw_elicitation(void *user);
 static void forget_asked(struct sp_mcp_peer *p, struct sp_mcp_asked *a);
 
 static struct sp_loop *loop_of(const struct sp_mcp_call *c)
@@ -82,22 +82,17 @@ void sp_mcp_call_answer(struct sp_mcp_call *c, const char *type, struct sp_str m
     sp_mcp_say_result(&to, type, members);
 }
 
+/* why NULL: out of memory. */
 static void fail_call(struct sp_mcp_call *c, const char *why)
 {
     char id[SP_MCP_ID_MAX];
     const struct sp_mcp_to to = sp_mcp_request_to(&c->request, id);
 
     close_call(c);
-    sp_mcp_say_failed(&to, "%s", why);
-}
-
-static void fail_without_memory(struct sp_mcp_call *c)
-{
-    char id[SP_MCP_ID_MAX];
-    const struct sp_mcp_to to = sp_mcp_request_to(&c->request, id);
-
-    close_call(c);
-    sp_mcp_say_no_memory(&to);
+    if (why == NULL)
+        sp_mcp_say_no_memory(&to);
+    else
+        sp_mcp_say_failed(&to, "%s", why);
 }
 
 static void drop_call(struct sp_mcp_request *r)
@@ -128,7 +123,7 @@ static void give_up(struct sp_mcp_call *c)
     uint64_t number = 0;
 
     if (!sp_mcp_park(r, &c->digest, true, &number)) {
-        fail_without_memory(c);
+        fail_call(c, NULL);
         return;
     }
     if (a != NULL) {
@@ -177,31 +172,22 @@ static void on_unheard(struct sp_mcp_request *r)
     (void)set_deadline(c); /* the timer is armed already, so this needs no memory */
 }
 
-static bool add_progress(struct sp_buf *b, const struct sp_mcp_call *c)
-{
-    auto_buf struct sp_buf state = {0};
-
-    if (!(sp_buf_add_str(b, SP_STR("{\"progressToken\":")) &&
-          sp_buf_add(b, c->token, c->token_len) &&
-          sp_buf_printf(b, ",\"progress\":%" PRIu64, c->progress)))
-        return false;
-    if (c->request.revision->has_annotations && sp_mcp_run_describe(c->run, &state) &&
-        state.len != 0 &&
-        !(sp_buf_add_str(b, SP_STR(",\"message\":")) && sp_json_add_str(b, sp_buf_str(&state))))
-        return false;
-    return sp_buf_add(b, "}", 1);
-}
-
 /* Sending may find that the client is gone and free the call: do nothing with it afterwards. */
 static void say_progress(struct sp_mcp_call *c)
 {
+    auto_buf struct sp_buf state = {0};
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_out *out = c->request.out;
 
     if (out == NULL || (out->is_full != NULL && out->is_full(out)))
         return;
     c->progress++;
-    if (add_progress(&b, c))
+    if (c->request.revision->has_annotations)
+        (void)sp_mcp_run_describe(c->run, &state); /* else without a message */
+    if (sp_buf_printf(&b, "{\"progressToken\":%.*s,\"progress\":%" PRIu64, (int)c->token_len,
+                      c->token, c->progress) &&
+        (state.len == 0 || sp_json_add_member(&b, "message", sp_buf_str(&state))) &&
+        sp_buf_add(&b, "}", 1))
         (void)sp_mcp_say_notice(out, "notifications/progress", sp_buf_str(&b));
 }
 
@@ -225,26 +211,6 @@ static void hasten_progress(struct sp_mcp_call *c)
 
 /* ---- modern questions: the answer to the call asks ---- */
 
-bool sp_mcp_add_input_request(struct sp_buf *b, const struct sp_approval_question *q,
-                              uint64_t number)
-{
-    return sp_buf_printf(b,
-                         "{\"approve_%" PRIu64 "\":{\"method\":\"elicitation/create\","
-                         "\"params\":",
-                         number) &&
-           sp_mcp_elicit_add(b, q, true) && sp_buf_add_str(b, SP_STR("}}"));
-}
-
-uint32_t sp_mcp_input_response(struct sp_json *j, uint32_t responses, uint64_t number)
-{
-    char key[32];
-
-    if (responses == SP_JSON_NONE)
-        return SP_JSON_NONE;
-    (void)snprintf(key, sizeof key, "approve_%" PRIu64, number);
-    return sp_json_get(j, responses, key);
-}
-
 static void ask_by_result(struct sp_mcp_call *c, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf b = {0};
@@ -255,13 +221,13 @@ static void ask_by_result(struct sp_mcp_call *c, const struct sp_approval_questi
     /* A parked run keeps its question open: q stays valid. */
     if (sp_mcp_park(r, &c->digest, false, &number) &&
         sp_buf_add_str(&b, SP_STR("\"inputRequests\":")) &&
-        sp_mcp_add_input_request(&b, q, number) &&
+        sp_mcp_elicit_add_input(&b, q, number) &&
         sp_buf_add_str(&b, SP_STR(",\"requestState\":\"")) &&
         sp_mcp_ticket_add(&b, c->request.peer->caller, number, &c->digest) &&
         sp_buf_add(&b, "\"", 1))
         sp_mcp_call_answer(c, "input_required", sp_buf_str(&b));
     else
-        fail_without_memory(c);
+        fail_call(c, NULL);
 }
 
 /* ---- legacy questions: a request to the client ---- */
@@ -369,8 +335,9 @@ void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
 }
 
 /* Tells the client to close the form, if it has one. */
-static void withdraw_elicitation(struct sp_mcp_call *c)
+static void withdraw_elicitation(void *user)
 {
+    struct sp_mcp_call *c = user;
     struct sp_mcp_asked *a = asked_by(c);
     char params[64];
 
@@ -392,7 +359,7 @@ static void on_done(void *user, const struct sp_mcp_result *r)
     if (sp_mcp_add_result(&b, c->request.revision, r))
         sp_mcp_call_answer(c, "complete", sp_buf_str(&b));
     else
-        fail_without_memory(c);
+        fail_call(c, NULL);
 }
 
 static void on_question(void *user)
@@ -414,11 +381,6 @@ static void on_question(void *user)
         give_up(c);
 }
 
-static void on_withdrawn(void *user)
-{
-    withdraw_elicitation(user);
-}
-
 static void on_started(void *user, int session_id)
 {
     struct sp_mcp_call *c = user;
@@ -427,8 +389,10 @@ static void on_started(void *user, int session_id)
         hasten_progress(c);
 }
 
-static const struct sp_mcp_run_ops run_ops = {
-    .done = on_done, .question = on_question, .withdrawn = on_withdrawn, .started = on_started};
+static const struct sp_mcp_run_ops run_ops = {.done = on_done,
+                                              .question = on_question,
+                                              .withdrawn = withdraw_elicitation,
+                                              .started = on_started};
 
 /* ---- the start ---- */
 
@@ -496,7 +460,7 @@ static bool resume_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
     }
     attach_run(c, r);
     const struct sp_approval_question *q = sp_mcp_run_question(r);
-    const uint32_t answer = sp_mcp_input_response(j, retry->responses, number);
+    const uint32_t answer = sp_mcp_elicit_find_input(j, retry->responses, number);
     /* Without a valid answer the question is reported again, and asked again. */
     if (q != NULL && answer != SP_JSON_NONE && sp_mcp_run_asks_host(r) &&
         sp_mcp_elicit_read(j, answer, q, sp_mcp_run_is_too_quick(r), &d))
@@ -577,7 +541,7 @@ static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
     if (!(c->token_len == 0
               ? set_deadline(c)
               : sp_loop_timer(l, &c->timer, sp_loop_now(l) + SP_MCP_PROGRESS_MS, on_progress))) {
-        fail_without_memory(c);
+        fail_call(c, NULL);
         return;
     }
     const bool is_running =

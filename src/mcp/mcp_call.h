@@ -24,10 +24,4 @@ struct sp_mcp_call {
 /* Answers and frees the call. Its run must have been taken out. */
 void sp_mcp_call_answer(struct sp_mcp_call *c, const char *type, struct sp_str members);
 
-/* `{"approve_N":{"method":"elicitation/create","params":...}}` */
-bool sp_mcp_add_input_request(struct sp_buf *b, const struct sp_approval_question *q,
-                              uint64_t number);
-/* The answer to approve_N in an object of answers, or SP_JSON_NONE. */
-uint32_t sp_mcp_input_response(struct sp_json *j, uint32_t responses, uint64_t number);
-
 #endif

@@ -615,7 +615,7 @@ static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
         return;
     r->session_id = e->process_id;
     if (e->process_id != 0)
-        sp_mcp_log(c, e->process_id, false);
+        sp_mcp_log(c, e->process_id, false, SP_STR(""));
     if (r->begun != NULL)
         r->begun(r);
     if (r->ops != NULL && r->ops->started != NULL)
@@ -628,7 +628,7 @@ static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 
     if (e->process_id == 0)
         return;
-    sp_mcp_log(c, e->process_id, true);
+    sp_mcp_log(c, e->process_id, true, SP_STR(""));
     sp_list_each(i, &c->runs) {
         const struct sp_mcp_run *r = SP_CONTAINER(i, struct sp_mcp_run, link);
 
@@ -652,7 +652,7 @@ static void on_event(void *user, const struct sp_exec_event *e)
     else if (e->type == SP_EVENT_WARNING)
         on_warning(user, e);
     else if (e->type == SP_EVENT_NOTICE)
-        sp_mcp_log_notice(user, e->message);
+        sp_mcp_log(user, 0, true, e->message);
 }
 
 const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};

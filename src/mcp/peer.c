@@ -17,6 +17,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/auto.h"
 #include "mcp/peer_priv.h"
 #include "mcp/tool.h"
 
@@ -53,6 +54,29 @@ static const struct sp_mcp_revision *legacy_of(struct sp_str name)
 }
 
 /* ---- peers ---- */
+
+/* An array of messages, which only 2025-03-26 has. */
+struct batch {
+    struct sp_mcp_out face; /* `out` of each request of the batch */
+    struct sp_mcp_out *out; /* of the batch; NULL: gone */
+    struct sp_mcp_peer *peer;
+    struct sp_list link; /* in peer->batches */
+    struct sp_buf text;  /* the answers so far */
+    uint32_t waiting;    /* requests that are not answered yet */
+    bool is_taking;      /* its messages are being taken: it must not finish yet */
+    bool is_broken;      /* out of memory */
+};
+
+static void free_batches(struct sp_mcp_peer *p)
+{
+    sp_list_each_safe(i, &p->batches) {
+        struct batch *b = SP_CONTAINER(i, struct batch, link);
+
+        sp_list_remove(&b->link);
+        sp_buf_done(&b->text);
+        free(b);
+    }
+}
 
 static void set_caller(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
 {
@@ -93,7 +117,7 @@ void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
         r->drop(r);
     }
     sp_mcp_asked_free(p);
-    sp_mcp_batches_free(p);
+    free_batches(p);
     set_caller(p, c);
 }
 
@@ -123,54 +147,27 @@ static struct sp_mcp_request *find_request(const struct sp_mcp_peer *p, struct s
     return NULL;
 }
 
-void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
-                          void (*drop)(struct sp_mcp_request *r))
-{
-    struct sp_mcp_peer *p = t->peer;
-
-    if (p->open_count >= SP_MCP_OPEN_MAX) {
-        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL, (struct sp_str){0},
-                         "%d requests are open: wait for one of them to be answered",
-                         SP_MCP_OPEN_MAX);
-        return NULL;
-    }
-    struct sp_mcp_request *r = calloc(1, size);
-    if (r == NULL) {
-        sp_mcp_say_no_memory(&t->to);
-        return NULL;
-    }
-    r->peer = p;
-    r->out = t->to.out;
-    r->revision = t->to.revision;
-    r->log_level = sp_mcp_log_level_of(t->message->log_level);
-    r->drop = drop;
-    assert(t->to.id.n <= sizeof r->id); /* sp_mcp_message_read refuses longer ids */
-    r->id_len = (uint32_t)t->to.id.n;
-    memcpy(r->id, t->to.id.p, t->to.id.n);
-    sp_list_prepend(&p->open, &r->link);
-    p->open_count++;
-    return r;
-}
-
-void sp_mcp_request_close(struct sp_mcp_request *r)
-{
-    sp_list_remove(&r->link);
-    r->peer->open_count--;
-    free(r);
-}
-
-struct sp_mcp_to sp_mcp_request_to(const struct sp_mcp_request *r, char id[SP_MCP_ID_MAX])
-{
-    memcpy(id, r->id, r->id_len);
-    return (struct sp_mcp_to){.out = r->out,
-                              .id = {id, r->id_len},
-                              .revision = r->revision,
-                              .is_subscription = r->is_subscription};
-}
-
 static void cancel_request(struct sp_mcp_request *r)
 {
     (r->cancel != NULL ? r->cancel : r->drop)(r);
+}
+
+static void tell_batches_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
+{
+    sp_list_each(i, &p->batches) {
+        struct batch *b = SP_CONTAINER(i, struct batch, link);
+
+        if (b->out != out)
+            continue;
+        b->out = NULL;
+        /* The requests keep b->face: the batch counts their answers until it can be freed. */
+        sp_list_each(k, &p->open) {
+            struct sp_mcp_request *r = SP_CONTAINER(k, struct sp_mcp_request, link);
+
+            if (r->out == &b->face && r->unheard != NULL)
+                r->unheard(r);
+        }
+    }
 }
 
 void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
@@ -186,7 +183,7 @@ void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
         else if (r->unheard != NULL)
             r->unheard(r);
     }
-    sp_mcp_batch_out_gone(p, out);
+    tell_batches_out_gone(p, out);
 }
 
 void sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p)
@@ -208,53 +205,6 @@ void sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p)
     }
 }
 
-/* ---- the client ---- */
-
-static uint32_t object_in(struct sp_json *j, uint32_t object, const char *key)
-{
-    if (object == SP_JSON_NONE || sp_json_type(j, object) != SP_JSON_OBJECT)
-        return SP_JSON_NONE;
-    const uint32_t t = sp_json_get(j, object, key);
-    return t != SP_JSON_NONE && sp_json_type(j, t) == SP_JSON_OBJECT ? t : SP_JSON_NONE;
-}
-
-bool sp_mcp_can_elicit(struct sp_json *j, uint32_t capabilities)
-{
-    const uint32_t elicitation = object_in(j, capabilities, "elicitation");
-
-    if (elicitation == SP_JSON_NONE)
-        return false;
-    /* {} means forms; an object that names only other modes does not. */
-    return object_in(j, elicitation, "form") != SP_JSON_NONE ||
-           object_in(j, elicitation, "url") == SP_JSON_NONE;
-}
-
-bool sp_mcp_can_task(struct sp_json *j, uint32_t capabilities)
-{
-    const uint32_t extensions = object_in(j, capabilities, "extensions");
-
-    return object_in(j, extensions, SP_MCP_TASKS_EXTENSION) != SP_JSON_NONE;
-}
-
-bool sp_mcp_host_repeats_output(enum sp_mcp_structured_output when, struct sp_str name)
-{
-    /* Prefixes of clientInfo.name, taken from the hosts' releases. These hosts show their models
-     * the text, or both forms. Claude Code and Codex, which show the structured form alone, need no
-     * entry. */
-    static const struct sp_str reads_text[] = {
-        SP_STR("gemini-cli"), SP_STR("qwen-"),   SP_STR("opencode"), SP_STR("continue-"),
-        SP_STR("cline"),      SP_STR("@cline/"), SP_STR("copilot"),  SP_STR("github-copilot"),
-    };
-
-    if (when != SP_MCP_OUTPUT_AUTO)
-        return when == SP_MCP_OUTPUT_ALWAYS;
-    for (size_t i = 0; i < sizeof reads_text / sizeof reads_text[0]; i++)
-        if (name.n >= reads_text[i].n &&
-            sp_str_eq_nocase((struct sp_str){name.p, reads_text[i].n}, reads_text[i]))
-            return false;
-    return true;
-}
-
 /* `,"instructions":...`, by whether the client shows forms; nothing if none are configured. */
 static bool add_instructions(struct sp_buf *b, const struct sp_mcp_options *o, bool elicits)
 {
@@ -262,8 +212,7 @@ static bool add_instructions(struct sp_buf *b, const struct sp_mcp_options *o, b
                            ? o->instructions
                            : o->instructions_without_asking;
 
-    return text == NULL ||
-           (sp_buf_add_str(b, SP_STR(",\"instructions\":")) && sp_json_add_str(b, sp_str_of(text)));
+    return text == NULL || sp_json_add_member(b, "instructions", sp_str_of(text));
 }
 
 /* ---- tools/list, in both eras ---- */
@@ -323,9 +272,9 @@ static void initialize(const struct sp_mcp_turn *t)
     const bool elicits = to.revision->has_elicitation && sp_mcp_can_elicit(j, capabilities);
     if (!sp_buf_printf(&b,
                        "\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{},\"logging\":{}},"
-                       "\"serverInfo\":",
+                       "\"serverInfo\":" SP_MCP_SERVER_INFO,
                        to.revision->name) ||
-        !sp_mcp_add_server_info(&b) || !add_instructions(&b, o, elicits)) {
+        !add_instructions(&b, o, elicits)) {
         sp_mcp_say_no_memory(&to);
         return;
     }
@@ -405,10 +354,10 @@ static const struct method {
     void (*take)(const struct sp_mcp_turn *t);
     bool has_name; /* the header Mcp-Name repeats a parameter */
 } methods[] = {
-    {"server/discover", discover, false},       {"tools/list", list_tools, false},
-    {"tools/call", sp_mcp_call, true},          {"subscriptions/listen", sp_mcp_listen, false},
-    {"tasks/get", sp_mcp_task_get, true},       {"tasks/update", sp_mcp_task_update, true},
-    {"tasks/cancel", sp_mcp_task_cancel, true},
+    {"server/discover", discover, false}, {"tools/list", list_tools, false},
+    {"tools/call", sp_mcp_call, true},    {"subscriptions/listen", sp_mcp_listen, false},
+    {"tasks/get", sp_mcp_task, true},     {"tasks/update", sp_mcp_task, true},
+    {"tasks/cancel", sp_mcp_task, true},
 };
 
 /* HTTP headers repeat parts of the body for proxies. NULL: they agree with it. */
@@ -477,6 +426,123 @@ static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers
         method->take(t);
 }
 
+/* ---- batches: notifications go out at once; the answers are collected and sent as one array ----
+ */
+
+static struct batch *batch_of(const struct sp_mcp_out *face)
+{
+    return SP_CONTAINER((void *)(uintptr_t)face, struct batch, face);
+}
+
+static void finish_if_done(struct batch *b)
+{
+    if (b->is_taking || b->waiting != 0)
+        return;
+
+    auto_buf struct sp_buf text = b->text;
+    struct sp_mcp_out *out = b->out;
+    const struct sp_mcp_to to = {.out = out};
+    const bool is_broken = b->is_broken;
+    sp_list_remove(&b->link);
+    free(b);
+    if (out == NULL)
+        return;
+    if (is_broken || (text.len != 0 && !sp_buf_add(&text, "]", 1)))
+        sp_mcp_say_no_memory(&to);
+    else if (text.len != 0)
+        out->send(out, sp_buf_str(&text), SP_MCP_OK_STATUS);
+    else if (out->cancelled != NULL) /* every request of it was cancelled */
+        out->cancelled(out);
+}
+
+static void on_batch_send(struct sp_mcp_out *face, struct sp_str message, unsigned status)
+{
+    struct batch *b = batch_of(face);
+
+    if (status == 0) {
+        if (b->out != NULL)
+            b->out->send(b->out, message, 0);
+        return;
+    }
+    if (!(sp_buf_add(&b->text, b->text.len == 0 ? "[" : ",", 1) &&
+          sp_buf_add_str(&b->text, message)))
+        b->is_broken = true;
+    assert(b->waiting > 0);
+    b->waiting--;
+    finish_if_done(b);
+}
+
+static bool is_batch_full(const struct sp_mcp_out *face)
+{
+    const struct batch *b = batch_of(face);
+
+    return b->out == NULL || (b->out->is_full != NULL && b->out->is_full(b->out));
+}
+
+static void on_batch_cancelled(struct sp_mcp_out *face)
+{
+    struct batch *b = batch_of(face);
+
+    b->waiting--;
+    finish_if_done(b);
+}
+
+static void take_of_batch(struct batch *b, const struct sp_mcp_message *m, uint32_t token)
+{
+    struct sp_mcp_message one = {0};
+
+    sp_mcp_message_pick(&one, m, token);
+    b->waiting++;
+    if (one.is_modern ||
+        (one.kind == SP_MCP_REQUEST && sp_str_eq(one.method, SP_STR("initialize")))) {
+        const struct sp_mcp_to to = {.out = &b->face, .id = one.id};
+
+        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
+                         "such a message cannot be part of a batch");
+    } else if (!sp_mcp_take(b->peer, &b->face, NULL, &one)) {
+        b->waiting--;
+    }
+}
+
+static bool refuse_batch(struct sp_mcp_out *out, const char *why)
+{
+    const struct sp_mcp_to to = {.out = out};
+
+    sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0}, "%s", why);
+    return true;
+}
+
+static bool take_batch(struct sp_mcp_peer *p, struct sp_mcp_out *out, struct sp_mcp_message *m)
+{
+    const struct sp_json *j = &m->json;
+
+    if (p->legacy == NULL || !p->legacy->has_batches)
+        return refuse_batch(out,
+                            "an array of messages: this version of the protocol has no batches");
+    if (j->tokens[0].children > SP_MCP_OPEN_MAX)
+        return refuse_batch(out, "a batch has at most 256 messages");
+
+    struct batch *b = calloc(1, sizeof *b);
+    if (b == NULL)
+        return refuse_batch(out, "there is no memory for this batch");
+    b->face = (struct sp_mcp_out){
+        .send = on_batch_send, .is_full = is_batch_full, .cancelled = on_batch_cancelled};
+    b->out = out;
+    b->peer = p;
+    sp_list_prepend(&p->batches, &b->link);
+    b->is_taking = true;
+    for (uint32_t t = sp_json_first(j, 0); t != SP_JSON_NONE; t = sp_json_next(j, 0, t))
+        take_of_batch(b, m, t);
+    b->is_taking = false;
+    if (b->waiting != 0 || b->text.len != 0 || b->is_broken) {
+        finish_if_done(b);
+        return true;
+    }
+    sp_list_remove(&b->link); /* notifications and responses only: no answer */
+    free(b);
+    return false;
+}
+
 /* ---- one message ---- */
 
 static void take_notification(struct sp_mcp_peer *p, struct sp_mcp_message *m)
@@ -525,7 +591,7 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
     }
     switch (m->kind) {
     case SP_MCP_BATCH:
-        return sp_mcp_take_batch(p, out, m);
+        return take_batch(p, out, m);
     case SP_MCP_RESPONSE:
         sp_mcp_take_response(p, m);
         return false;

@@ -2,11 +2,10 @@
 /*
  * peer_priv: shared by the files of the protocol.
  *
- *   peer.c        messages in: the era, the method, open requests; initialize, discover, tools/list
- *   peer_batch.c  arrays of messages (2025-03-26 only)
- *   peer_say.c    messages out: envelopes of answers, log messages
- *   mcp_call.c    tools/call until its answer, with its questions
- *   task.c        calls that were answered with a task, and subscriptions to them
+ *   peer.c         messages in: the era, the method, batches; initialize, discover, tools/list
+ *   mcp_request.c  open requests; messages out: envelopes of answers, log messages
+ *   mcp_call.c     tools/call until its answer, with its questions
+ *   task.c         calls that were answered with a task, and subscriptions to them
  */
 #ifndef SP_MCP_PEER_PRIV_H
 #define SP_MCP_PEER_PRIV_H
@@ -28,6 +27,7 @@
 #define SP_MCP_NEEDS_CAPABILITY (-32021)
 #define SP_MCP_NO_VERSION       (-32022)
 
+#define SP_MCP_SERVER_INFO     "{\"name\":\"" SP_MCP_NAME "\",\"version\":\"" SP_VERSION "\"}"
 #define SP_MCP_TASKS_EXTENSION "io.modelcontextprotocol/tasks"
 #define SP_MCP_ASKED_MAX       256 /* unanswered elicitations of one peer */
 
@@ -43,7 +43,7 @@ struct sp_mcp_revision {
 };
 extern const struct sp_mcp_revision sp_mcp_modern;
 
-/* ---- peers and open requests: peer.c ---- */
+/* ---- peers and open requests ---- */
 
 enum sp_mcp_log_level {
     SP_MCP_LOG_NONE, /* no log messages wanted */
@@ -127,19 +127,13 @@ bool sp_mcp_host_repeats_output(enum sp_mcp_structured_output when, struct sp_st
 
 void sp_mcp_call(const struct sp_mcp_turn *t);
 void sp_mcp_listen(const struct sp_mcp_turn *t);
-void sp_mcp_task_get(const struct sp_mcp_turn *t);
-void sp_mcp_task_update(const struct sp_mcp_turn *t);
-void sp_mcp_task_cancel(const struct sp_mcp_turn *t);
+void sp_mcp_task(const struct sp_mcp_turn *t); /* tasks/get, tasks/update, tasks/cancel */
 
 /* A client's response to an elicitation; one that matches none is ignored. */
 void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m);
 void sp_mcp_asked_free(struct sp_mcp_peer *p);
 
-bool sp_mcp_take_batch(struct sp_mcp_peer *p, struct sp_mcp_out *out, struct sp_mcp_message *m);
-void sp_mcp_batch_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out);
-void sp_mcp_batches_free(struct sp_mcp_peer *p);
-
-/* ---- messages out: peer_say.c ---- */
+/* ---- messages out ---- */
 
 /* members: of the result object, `"a":1,"b":2` or empty. type: resultType, in the modern era. */
 void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_str members);
@@ -157,7 +151,6 @@ bool sp_mcp_say_notice(struct sp_mcp_out *out, const char *method, struct sp_str
 /* The members of a tool's result. */
 bool sp_mcp_add_result(struct sp_buf *b, const struct sp_mcp_revision *v,
                        const struct sp_mcp_result *r);
-bool sp_mcp_add_server_info(struct sp_buf *b);                 /* {name, version} */
 enum sp_mcp_log_level sp_mcp_log_level_of(struct sp_str name); /* NONE: no such level */
 
 #endif

@@ -232,7 +232,7 @@ static bool add_outcome(struct sp_buf *b, const struct task *t)
     if (t->status != TASK_INPUT_REQUIRED)
         return true;
     return sp_buf_add_str(b, SP_STR(",\"inputRequests\":")) &&
-           (q == NULL ? sp_buf_add_str(b, SP_STR("{}")) : sp_mcp_add_input_request(b, q, t->asked));
+           (q == NULL ? sp_buf_add_str(b, SP_STR("{}")) : sp_mcp_elicit_add_input(b, q, t->asked));
 }
 
 /* `"taskId":...` and the other members; is_brief: without the outcome. */
@@ -404,32 +404,6 @@ static bool check_capability(const struct sp_mcp_turn *t)
     return false;
 }
 
-/* NULL: an error has been sent. */
-static struct task *find_named(const struct sp_mcp_turn *t)
-{
-    if (!check_capability(t))
-        return NULL;
-    struct task *task = find_task(t->peer->caller, t->message->name);
-    if (task == NULL)
-        sp_mcp_say_invalid(&t->to, t->message->name.n == 0
-                                       ? "taskId is missing, or not a string"
-                                       : "unknown task: it was never there, or is gone");
-    return task;
-}
-
-void sp_mcp_task_get(const struct sp_mcp_turn *t)
-{
-    auto_buf struct sp_buf b = {0};
-    const struct task *task = find_named(t);
-
-    if (task == NULL)
-        return;
-    if (add_task_json(&b, task, false))
-        sp_mcp_say_result(&t->to, "complete", sp_buf_str(&b));
-    else
-        sp_mcp_say_no_memory(&t->to);
-}
-
 /* An invalid answer leads to the same question under a new key: no key is used twice. */
 static void take_answer(struct task *t, struct sp_json *j, uint32_t answer)
 {
@@ -446,36 +420,41 @@ static void take_answer(struct task *t, struct sp_json *j, uint32_t answer)
     sp_mcp_run_decide(t->run, &d);
 }
 
-void sp_mcp_task_update(const struct sp_mcp_turn *t)
+void sp_mcp_task(const struct sp_mcp_turn *t)
 {
     struct sp_json *j = &t->message->json;
-    struct task *task = find_named(t);
+    const struct sp_str method = t->message->method;
+    auto_buf struct sp_buf b = {0};
     struct sp_err e = {0};
     uint32_t responses = SP_JSON_NONE;
 
-    if (task == NULL)
+    if (!check_capability(t))
         return;
-    if (sp_json_need_object(j, t->message->params, "inputResponses", &responses, &e) < 0) {
-        sp_mcp_say_invalid(&t->to, "inputResponses: %s", e.msg);
+    struct task *task = find_task(t->peer->caller, t->message->name);
+    if (task == NULL) {
+        sp_mcp_say_invalid(&t->to, t->message->name.n == 0
+                                       ? "taskId is missing, or not a string"
+                                       : "unknown task: it was never there, or is gone");
         return;
     }
-    take_answer(task, j, sp_mcp_input_response(j, responses, task->asked));
-    sp_mcp_say_result(&t->to, "complete", (struct sp_str){0});
-}
-
-void sp_mcp_task_cancel(const struct sp_mcp_turn *t)
-{
-    struct task *task = find_named(t);
-
-    if (task == NULL)
-        return;
-    if (task->run != NULL) {
+    if (sp_str_eq(method, SP_STR("tasks/get"))) {
+        if (!add_task_json(&b, task, false)) {
+            sp_mcp_say_no_memory(&t->to);
+            return;
+        }
+    } else if (sp_str_eq(method, SP_STR("tasks/update"))) {
+        if (sp_json_need_object(j, t->message->params, "inputResponses", &responses, &e) < 0) {
+            sp_mcp_say_invalid(&t->to, "inputResponses: %s", e.msg);
+            return;
+        }
+        take_answer(task, j, sp_mcp_elicit_find_input(j, responses, task->asked));
+    } else if (task->run != NULL) { /* tasks/cancel */
         sp_mcp_run_cancel(task->run);
         if (task->session_id != 0)
             sp_manager_terminate(t->peer->caller->manager, task->session_id, NULL, NULL);
         end_task(task, TASK_CANCELLED);
     }
-    sp_mcp_say_result(&t->to, "complete", (struct sp_str){0});
+    sp_mcp_say_result(&t->to, "complete", sp_buf_str(&b));
 }
 
 /* ---- subscriptions/listen ---- */

@@ -1,22 +1,116 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_say: the envelopes of what goes out, and log messages. Every answer leaves through
- * sp_mcp_say_result or sp_mcp_say_error; out of memory it is an error that needs no allocation.
+ * mcp_request: open requests, the envelopes of what goes out, and log messages. Every answer leaves
+ * through sp_mcp_say_result or sp_mcp_say_error; out of memory it is an error that needs no
+ * allocation.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/auto.h"
 #include "mcp/peer_priv.h"
 
+/* ---- the client ---- */
+
+static uint32_t object_in(struct sp_json *j, uint32_t object, const char *key)
+{
+    if (object == SP_JSON_NONE || sp_json_type(j, object) != SP_JSON_OBJECT)
+        return SP_JSON_NONE;
+    const uint32_t t = sp_json_get(j, object, key);
+    return t != SP_JSON_NONE && sp_json_type(j, t) == SP_JSON_OBJECT ? t : SP_JSON_NONE;
+}
+
+bool sp_mcp_can_elicit(struct sp_json *j, uint32_t capabilities)
+{
+    const uint32_t elicitation = object_in(j, capabilities, "elicitation");
+
+    if (elicitation == SP_JSON_NONE)
+        return false;
+    /* {} means forms; an object that names only other modes does not. */
+    return object_in(j, elicitation, "form") != SP_JSON_NONE ||
+           object_in(j, elicitation, "url") == SP_JSON_NONE;
+}
+
+bool sp_mcp_can_task(struct sp_json *j, uint32_t capabilities)
+{
+    const uint32_t extensions = object_in(j, capabilities, "extensions");
+
+    return object_in(j, extensions, SP_MCP_TASKS_EXTENSION) != SP_JSON_NONE;
+}
+
+bool sp_mcp_host_repeats_output(enum sp_mcp_structured_output when, struct sp_str name)
+{
+    /* Prefixes of clientInfo.name, taken from the hosts' releases. These hosts show their models
+     * the text, or both forms. Claude Code and Codex, which show the structured form alone, need no
+     * entry. */
+    static const struct sp_str reads_text[] = {
+        SP_STR("gemini-cli"), SP_STR("qwen-"),   SP_STR("opencode"), SP_STR("continue-"),
+        SP_STR("cline"),      SP_STR("@cline/"), SP_STR("copilot"),  SP_STR("github-copilot"),
+    };
+
+    if (when != SP_MCP_OUTPUT_AUTO)
+        return when == SP_MCP_OUTPUT_ALWAYS;
+    for (size_t i = 0; i < sizeof reads_text / sizeof reads_text[0]; i++)
+        if (name.n >= reads_text[i].n &&
+            sp_str_eq_nocase((struct sp_str){name.p, reads_text[i].n}, reads_text[i]))
+            return false;
+    return true;
+}
+
+/* ---- open requests ---- */
+
+void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
+                          void (*drop)(struct sp_mcp_request *r))
+{
+    struct sp_mcp_peer *p = t->peer;
+
+    if (p->open_count >= SP_MCP_OPEN_MAX) {
+        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL, (struct sp_str){0},
+                         "%d requests are open: wait for one of them to be answered",
+                         SP_MCP_OPEN_MAX);
+        return NULL;
+    }
+    struct sp_mcp_request *r = calloc(1, size);
+    if (r == NULL) {
+        sp_mcp_say_no_memory(&t->to);
+        return NULL;
+    }
+    r->peer = p;
+    r->out = t->to.out;
+    r->revision = t->to.revision;
+    r->log_level = sp_mcp_log_level_of(t->message->log_level);
+    r->drop = drop;
+    assert(t->to.id.n <= sizeof r->id); /* sp_mcp_message_read refuses longer ids */
+    r->id_len = (uint32_t)t->to.id.n;
+    memcpy(r->id, t->to.id.p, t->to.id.n);
+    sp_list_prepend(&p->open, &r->link);
+    p->open_count++;
+    return r;
+}
+
+void sp_mcp_request_close(struct sp_mcp_request *r)
+{
+    sp_list_remove(&r->link);
+    r->peer->open_count--;
+    free(r);
+}
+
+struct sp_mcp_to sp_mcp_request_to(const struct sp_mcp_request *r, char id[SP_MCP_ID_MAX])
+{
+    memcpy(id, r->id, r->id_len);
+    return (struct sp_mcp_to){.out = r->out,
+                              .id = {id, r->id_len},
+                              .revision = r->revision,
+                              .is_subscription = r->is_subscription};
+}
+
+/* ---- answers ---- */
+
 static struct sp_str id_of(const struct sp_mcp_to *to)
 {
     return to->id.n != 0 ? to->id : SP_STR("null");
-}
-
-bool sp_mcp_add_server_info(struct sp_buf *b)
-{
-    return sp_buf_printf(b, "{\"name\":\"%s\",\"version\":\"%s\"}", SP_MCP_NAME, SP_VERSION);
 }
 
 void sp_mcp_say_no_memory(const struct sp_mcp_to *to)
@@ -33,16 +127,6 @@ void sp_mcp_say_no_memory(const struct sp_mcp_to *to)
     to->out->send(to->out, (struct sp_str){text, (size_t)n}, SP_MCP_OK_STATUS);
 }
 
-static bool add_meta(struct sp_buf *b, const struct sp_mcp_to *to)
-{
-    return sp_buf_add_str(b, SP_STR(",\"_meta\":{")) &&
-           (!to->is_subscription ||
-            (sp_buf_add_str(b, SP_STR("\"io.modelcontextprotocol/subscriptionId\":")) &&
-             sp_buf_add_str(b, id_of(to)) && sp_buf_add(b, ",", 1))) &&
-           sp_buf_add_str(b, SP_STR("\"io.modelcontextprotocol/serverInfo\":")) &&
-           sp_mcp_add_server_info(b) && sp_buf_add(b, "}", 1);
-}
-
 void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_str members)
 {
     auto_buf struct sp_buf b = {0};
@@ -50,12 +134,20 @@ void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_s
     if (to->out == NULL)
         return;
     const bool is_modern = to->revision->is_modern;
-    if (sp_buf_add_str(&b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
-        sp_buf_add_str(&b, id_of(to)) && sp_buf_add_str(&b, SP_STR(",\"result\":{")) &&
-        (!is_modern ||
-         sp_buf_printf(&b, "\"resultType\":\"%s\"%s", type, members.n != 0 ? "," : "")) &&
-        sp_buf_add_str(&b, members) && (!is_modern || add_meta(&b, to)) &&
-        sp_buf_add_str(&b, SP_STR("}}")))
+    bool ok = sp_buf_add_str(&b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
+              sp_buf_add_str(&b, id_of(to)) && sp_buf_add_str(&b, SP_STR(",\"result\":{")) &&
+              (!is_modern ||
+               sp_buf_printf(&b, "\"resultType\":\"%s\"%s", type, members.n != 0 ? "," : "")) &&
+              sp_buf_add_str(&b, members);
+    if (is_modern) {
+        ok = ok && sp_buf_add_str(&b, SP_STR(",\"_meta\":{"));
+        if (to->is_subscription)
+            ok = ok && sp_json_add_key(&b, "io.modelcontextprotocol/subscriptionId") &&
+                 sp_buf_add_str(&b, id_of(to));
+        ok = ok &&
+             sp_json_add_value(&b, "io.modelcontextprotocol/serverInfo", "%s}", SP_MCP_SERVER_INFO);
+    }
+    if (ok && sp_buf_add_str(&b, SP_STR("}}")))
         to->out->send(to->out, sp_buf_str(&b), SP_MCP_OK_STATUS);
     else
         sp_mcp_say_no_memory(to);
@@ -102,7 +194,7 @@ void sp_mcp_say_invalid(const struct sp_mcp_to *to, const char *fmt, ...)
 
 static bool add_text_block(struct sp_buf *b, struct sp_str text)
 {
-    return sp_buf_add_str(b, SP_STR("{\"type\":\"text\",\"text\":")) && sp_json_add_str(b, text) &&
+    return sp_buf_add_str(b, SP_STR("{\"type\":\"text\"")) && sp_json_add_member(b, "text", text) &&
            sp_buf_add(b, "}", 1);
 }
 
@@ -119,8 +211,7 @@ bool sp_mcp_add_result(struct sp_buf *b, const struct sp_mcp_revision *v,
             return false;
         if (r->note.n != 0) { /* some hosts show models only this form: put the note into it */
             b->len--;         /* the closing brace */
-            if (!(sp_buf_add_str(b, SP_STR(",\"note\":")) && sp_json_add_str(b, r->note) &&
-                  sp_buf_add(b, "}", 1)))
+            if (!sp_json_add_member(b, "note", r->note) || !sp_buf_add(b, "}", 1))
                 return false;
         }
     }
@@ -216,14 +307,15 @@ static bool add_event(struct sp_buf *b, const struct sp_mcp_caller *c, const str
                        e->has_ended ? "info" : "debug"))
         return false;
     if (e->session_id == 0)
-        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\",\"message\":")) &&
-               sp_json_add_str(b, sp_str_of(e->notice)) && sp_buf_add_str(b, SP_STR("}}"));
+        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\"")) &&
+               sp_json_add_member(b, "message", sp_str_of(e->notice)) &&
+               sp_buf_add_str(b, SP_STR("}}"));
     if (!sp_buf_printf(b, "{\"event\":\"%s\",\"session_id\":%d",
                        e->has_ended ? "session_ended" : "session_started", e->session_id))
         return false;
     if (sp_manager_view(c->manager, e->session_id, &v) &&
-        (!(sp_buf_add_str(b, SP_STR(",\"command\":")) && sp_json_add_str(b, v.command)) ||
-         (v.has_exited && !sp_buf_printf(b, ",\"exit_code\":%d", v.exit_code))))
+        (!sp_json_add_member(b, "command", v.command) ||
+         (v.has_exited && !sp_json_add_value(b, "exit_code", "%d", v.exit_code))))
         return false;
     return sp_buf_add_str(b, SP_STR("}}"));
 }
@@ -249,30 +341,18 @@ static void on_logging(struct sp_deferred *d)
     c->event_count = 0;
 }
 
-static void log_event(struct sp_mcp_caller *c, const struct sp_mcp_event *e)
+void sp_mcp_log(struct sp_mcp_caller *c, int session_id, bool has_ended, struct sp_str notice)
 {
+    struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
+
     if (c->event_count == SP_MCP_EVENTS_MAX)
         return;
+    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(notice));
     sp_list_each(i, &c->peers) {
-        if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(e)) == NULL)
+        if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(&e)) == NULL)
             continue;
-        c->events[c->event_count++] = *e;
+        c->events[c->event_count++] = e;
         sp_loop_defer(sp_mcp_options(c->mcp)->loop, &c->logging, on_logging);
         return;
     }
-}
-
-void sp_mcp_log(struct sp_mcp_caller *c, int session_id, bool has_ended)
-{
-    const struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
-
-    log_event(c, &e);
-}
-
-void sp_mcp_log_notice(struct sp_mcp_caller *c, struct sp_str text)
-{
-    struct sp_mcp_event e = {.has_ended = true}; /* level info, like an end */
-
-    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(text));
-    log_event(c, &e);
 }
