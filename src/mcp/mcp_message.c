@@ -68,20 +68,6 @@ static void read_meta(struct sp_mcp_message *m)
         m->progress = read_id(j, progress);
 }
 
-/* The parameter that the header Mcp-Name repeats. */
-static void read_name(struct sp_mcp_message *m)
-{
-    struct sp_json *j = &m->json;
-
-    if (m->method.n > 6 && memcmp(m->method.p, "tasks/", 6) == 0) {
-        m->name = member_str(j, m->params, "taskId");
-        return;
-    }
-    m->name = member_str(j, m->params, "name");
-    if (m->name.n == 0)
-        m->name = member_str(j, m->params, "uri");
-}
-
 static void read_params(struct sp_mcp_message *m)
 {
     struct sp_json *j = &m->json;
@@ -97,58 +83,42 @@ static void read_params(struct sp_mcp_message *m)
     const uint32_t arguments = sp_json_get(j, params, "arguments");
     if (arguments != SP_JSON_NONE)
         m->arguments = sp_json_raw(j, arguments);
-    read_name(m);
+    const bool is_task = m->method.n > 6 && memcmp(m->method.p, "tasks/", 6) == 0;
+    m->name = member_str(j, params, is_task ? "taskId" : "name");
+    if (m->name.n == 0 && !is_task)
+        m->name = member_str(j, params, "uri");
     read_meta(m);
-}
-
-static void read_call(struct sp_mcp_message *m, uint32_t method, bool has_id, bool is_id_fine)
-{
-    struct sp_json *j = &m->json;
-
-    if (!is_type(j, method, SP_JSON_STRING)) {
-        mark_broken(m, -32600, "method is not a string");
-        return;
-    }
-    if (!is_id_fine) {
-        mark_broken(m, -32600, "the id is not a string or an integer of at most 256 bytes");
-        return;
-    }
-    m->method = sp_json_str(j, method);
-    m->kind = has_id ? SP_MCP_REQUEST : SP_MCP_NOTIFICATION;
-    read_params(m);
-}
-
-static void read_object(struct sp_mcp_message *m)
-{
-    struct sp_json *j = &m->json;
-    const uint32_t id = sp_json_get(j, m->root, "id");
-    const uint32_t method = sp_json_get(j, m->root, "method");
-
-    if (id != SP_JSON_NONE)
-        m->id = read_id(j, id);
-    const bool is_id_fine = id == SP_JSON_NONE || m->id.n != 0;
-    if (!sp_str_eq(member_str(j, m->root, "jsonrpc"), SP_STR("2.0"))) {
-        mark_broken(m, -32600, "jsonrpc is not \"2.0\"");
-        return;
-    }
-    if (method != SP_JSON_NONE) {
-        read_call(m, method, id != SP_JSON_NONE, is_id_fine);
-        return;
-    }
-    m->result = sp_json_get(j, m->root, "result");
-    m->error = sp_json_get(j, m->root, "error");
-    if (m->result != SP_JSON_NONE || m->error != SP_JSON_NONE)
-        m->kind = SP_MCP_RESPONSE;
-    else
-        mark_broken(m, -32600, "the message has no method, no result and no error");
 }
 
 static void read_value(struct sp_mcp_message *m)
 {
-    if (sp_json_type(&m->json, m->root) == SP_JSON_OBJECT)
-        read_object(m);
-    else
+    struct sp_json *j = &m->json;
+
+    if (sp_json_type(j, m->root) != SP_JSON_OBJECT) {
         mark_broken(m, -32600, "the message is not an object");
+        return;
+    }
+    const uint32_t id = sp_json_get(j, m->root, "id");
+    const uint32_t method = sp_json_get(j, m->root, "method");
+    if (id != SP_JSON_NONE)
+        m->id = read_id(j, id);
+    m->result = sp_json_get(j, m->root, "result");
+    m->error = sp_json_get(j, m->root, "error");
+    if (!sp_str_eq(member_str(j, m->root, "jsonrpc"), SP_STR("2.0"))) {
+        mark_broken(m, -32600, "jsonrpc is not \"2.0\"");
+    } else if (method != SP_JSON_NONE && sp_json_type(j, method) != SP_JSON_STRING) {
+        mark_broken(m, -32600, "method is not a string");
+    } else if (method != SP_JSON_NONE && id != SP_JSON_NONE && m->id.n == 0) {
+        mark_broken(m, -32600, "the id is not a string or an integer of at most 256 bytes");
+    } else if (method != SP_JSON_NONE) {
+        m->method = sp_json_str(j, method);
+        m->kind = id != SP_JSON_NONE ? SP_MCP_REQUEST : SP_MCP_NOTIFICATION;
+        read_params(m);
+    } else if (m->result != SP_JSON_NONE || m->error != SP_JSON_NONE) {
+        m->kind = SP_MCP_RESPONSE;
+    } else {
+        mark_broken(m, -32600, "the message has no method, no result and no error");
+    }
 }
 
 void sp_mcp_message_read(struct sp_mcp_message *m, char *text, size_t len)

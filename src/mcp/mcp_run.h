@@ -129,6 +129,7 @@ struct sp_mcp_run {
     void (*hurry)(struct sp_mcp_run *r); /* no engine call, and it has to answer soon */
     char *refusal;                       /* text of an error that the loop reports */
     struct sp_mcp_inspection *inspection;
+    void (*tell)(struct sp_mcp_run *r, const struct sp_inspection *found); /* after it */
 
     /* exec_command and write_stdin, from their arguments to their answer. */
     struct sp_exec_ask exec;

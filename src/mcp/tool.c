@@ -66,10 +66,26 @@ void sp_mcp_tool_done(struct sp_mcp_run *r, const struct sp_buf *text,
     sp_mcp_run_done(r, &result);
 }
 
+static void on_inspected(void *user, const struct sp_inspection *found)
+{
+    struct sp_mcp_run *r = user;
+
+    r->inspection = NULL;
+    r->tell(r, found);
+}
+
+bool sp_mcp_tool_inspect(struct sp_mcp_run *r, int session_id,
+                         void (*tell)(struct sp_mcp_run *r, const struct sp_inspection *found))
+{
+    r->tell = tell;
+    if (session_id != 0)
+        r->inspection = sp_mcp_inspect(r->caller, session_id, SP_MCP_INSPECT_MS, on_inspected, r);
+    return r->inspection != NULL;
+}
+
 bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output)
 {
-    return !r->repeats_output ||
-           (sp_buf_add_str(out, SP_STR(",\"output\":")) && sp_json_add_str(out, output));
+    return !r->repeats_output || sp_json_add_member(out, "output", output);
 }
 
 const char *sp_mcp_signal_name(int number, char room[16])
@@ -82,23 +98,17 @@ const char *sp_mcp_signal_name(int number, char room[16])
 
 const char *sp_mcp_end_reason_name(enum sp_end_reason r)
 {
-    switch (r) {
-    case SP_END_NONE:
-        return NULL;
-    case SP_END_EXIT:
-        return "exit";
-    case SP_END_SIGNAL:
-        return "signal";
-    case SP_END_TIMEOUT:
-        return "timeout";
-    case SP_END_TERMINATED:
-        return "terminated";
-    case SP_END_IDLE:
-        return "idle_ttl";
-    case SP_END_LOST:
-        return "lost";
-    }
-    return NULL;
+    static const char *const names[] = {
+        [SP_END_NONE] = NULL,
+        [SP_END_EXIT] = "exit",
+        [SP_END_SIGNAL] = "signal",
+        [SP_END_TIMEOUT] = "timeout",
+        [SP_END_TERMINATED] = "terminated",
+        [SP_END_IDLE] = "idle_ttl",
+        [SP_END_LOST] = "lost",
+    };
+
+    return (size_t)r < sizeof names / sizeof names[0] ? names[r] : NULL;
 }
 
 const char *sp_mcp_state_name(bool has_exited, bool is_output_held,

@@ -68,6 +68,10 @@ void sp_mcp_tool_no_memory(struct sp_mcp_run *r);
 /* Ends the run with these texts. */
 void sp_mcp_tool_done(struct sp_mcp_run *r, const struct sp_buf *text,
                       const struct sp_buf *structured);
+/* Calls tell from the loop, after an inspection of the session. false: session_id is 0, or nothing
+ * can be inspected; tell is not called. */
+bool sp_mcp_tool_inspect(struct sp_mcp_run *r, int session_id,
+                         void (*tell)(struct sp_mcp_run *r, const struct sp_inspection *found));
 /* `,"output":...`, or nothing if the host shows its model the text. */
 bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struct sp_str output);
 

@@ -40,17 +40,6 @@ static bool is_early(const struct sp_mcp_run *r)
     return r->was_cut_short && is_alive(r) && !r->reply.has_exited && r->reply.woken_by < 0;
 }
 
-/* The condition of `until` that ended the wait; NULL: the deadline. */
-static const struct sp_until *woken_by(const struct sp_mcp_run *r)
-{
-    static const struct sp_until exit = {.kind = SP_UNTIL_EXIT};
-    const int i = r->reply.woken_by;
-
-    if (i >= 0 && (uint32_t)i < r->until.count)
-        return &r->until.items[i];
-    return r->reply.answer.fate == SP_ANSWER_EXITED || r->reply.has_exited ? &exit : NULL;
-}
-
 /* ---- the output within its budget ---- */
 
 struct body {
@@ -78,13 +67,6 @@ static void note_gap(struct body *b, const struct sp_mcp_run *r, struct sp_allow
         replaced += memcmp(text.p + i, REPLACEMENT, 3) == 0;
     b->omitted = total > shown ? total - shown : 0;
     b->from = r->reply.from + s.prefix_end - 2 * replaced;
-}
-
-static uint64_t add_saturating(uint64_t a, uint64_t b)
-{
-    uint64_t s;
-
-    return __builtin_add_overflow(a, b, &s) ? UINT64_MAX : s;
 }
 
 /* The share of the body that fits, in 1/1024; 1024: all. */
@@ -129,9 +111,13 @@ static bool make_body(const struct sp_mcp_run *r, size_t header, struct body *b)
                               r->reply.has_max_tokens ? r->reply.max_tokens : DEFAULT_TOKENS},
         configured);
     const uint64_t most = sp_allowance_bytes(sp_allowance_scale(configured, 6, 5));
-    const uint64_t json_max =
-        add_saturating(sp_allowance_bytes(sp_allowance_scale(max, 6, 5)), 256);
-    uint64_t text_max = add_saturating(sp_allowance_bytes(max), HEADER_BYTES);
+    uint64_t json_max = 0; /* both saturate: an allowance may be as large as u64 */
+    uint64_t text_max = 0;
+
+    if (__builtin_add_overflow(sp_allowance_bytes(sp_allowance_scale(max, 6, 5)), 256, &json_max))
+        json_max = UINT64_MAX;
+    if (__builtin_add_overflow(sp_allowance_bytes(max), HEADER_BYTES, &text_max))
+        text_max = UINT64_MAX;
 
     text_max = text_max < most ? text_max : most;
     text_max = text_max > header ? text_max - header : 0;
@@ -149,62 +135,64 @@ static bool make_body(const struct sp_mcp_run *r, size_t header, struct body *b)
     return true;
 }
 
-/* ---- the text ---- */
+/* ---- the two forms ---- */
 
-static bool add_fate(struct sp_buf *out, const struct sp_mcp_run *r)
+/* Which condition of `until` ended the wait: a line of the text, or a member. */
+static bool add_woken_by(struct sp_buf *out, const struct sp_mcp_run *r, bool is_json)
 {
-    const char *reason = sp_mcp_end_reason_name(r->reply.end_reason);
-    char room[16];
+    static const char *const names[] = {[SP_UNTIL_EXIT] = "exit",
+                                        [SP_UNTIL_PATTERN] = "pattern",
+                                        [SP_UNTIL_QUIET] = "quiet_ms",
+                                        [SP_UNTIL_PORT] = "port"};
+    const bool has_exited = r->reply.answer.fate == SP_ANSWER_EXITED || r->reply.has_exited;
+    const int i = r->reply.woken_by;
+    const struct sp_until *by = i >= 0 && (uint32_t)i < r->until.count ? &r->until.items[i] : NULL;
+    const char *name = by != NULL ? names[by->kind] : has_exited ? "exit" : "deadline";
+    auto_buf struct sp_buf value = {0};
+    bool ok = true;
 
-    if (is_alive(r))
-        return sp_buf_printf(out, "Process running with session ID %d\n",
-                             r->reply.answer.session_id);
-    if (r->reply.answer.fate == SP_ANSWER_NO_PROCESS)
-        return true;
-    if (!sp_buf_printf(out, "Process exited with code %d\n", r->reply.answer.exit_code))
-        return false;
-    if (reason == NULL || r->reply.end_reason == SP_END_EXIT)
-        return true;
-    return sp_buf_printf(out, "Ended by: %s", reason) &&
-           (r->reply.signal <= 0 ||
-            sp_buf_printf(out, " (%s)", sp_mcp_signal_name(r->reply.signal, room))) &&
-           sp_buf_add(out, "\n", 1);
-}
-
-static bool add_woken_by_text(struct sp_buf *out, const struct sp_mcp_run *r)
-{
-    const struct sp_until *by = woken_by(r);
-    bool ok = sp_buf_add_str(out, SP_STR("Woken by: "));
-
-    if (by == NULL)
-        ok = ok && sp_buf_add_str(out, SP_STR("deadline"));
-    else if (by->kind == SP_UNTIL_EXIT)
-        ok = ok && sp_buf_add_str(out, SP_STR("exit"));
-    else if (by->kind == SP_UNTIL_PATTERN)
-        ok = ok && sp_buf_add_str(out, SP_STR("pattern ")) && sp_json_add_str(out, by->pattern);
-    else if (by->kind == SP_UNTIL_QUIET)
-        ok = ok && sp_buf_printf(out, "quiet_ms %" PRIu64, by->quiet_ms);
-    else
-        ok = ok && sp_buf_printf(out, "port %u", by->port);
-    return ok && sp_buf_add(out, "\n", 1);
+    if (by != NULL && by->kind == SP_UNTIL_PATTERN)
+        ok = sp_json_add_str(&value, by->pattern);
+    else if (by != NULL && by->kind == SP_UNTIL_QUIET)
+        ok = sp_buf_printf(&value, "%" PRIu64, by->quiet_ms);
+    else if (by != NULL && by->kind == SP_UNTIL_PORT)
+        ok = sp_buf_printf(&value, "%u", by->port);
+    else if (is_json)
+        ok = sp_buf_add_str(&value, SP_STR("true"));
+    if (is_json)
+        return ok && sp_json_add_value(out, "woken_by", "{\"%s\":" SP_STR_FMT "}", name,
+                                       SP_STR_ARG(sp_buf_str(&value)));
+    return ok && sp_buf_printf(out, "Woken by: %s%s" SP_STR_FMT "\n", name,
+                               value.len != 0 ? " " : "", SP_STR_ARG(sp_buf_str(&value)));
 }
 
 static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r,
                        const struct sp_inspection *found)
 {
-    const uint64_t ns = r->reply.answer.wall_ns;
+    const struct sp_reply *p = &r->reply;
+    const uint64_t ns = p->answer.wall_ns;
+    const char *reason = sp_mcp_end_reason_name(p->end_reason);
+    char room[16];
+    bool ok = true;
 
+    if (is_alive(r)) {
+        ok = sp_buf_printf(out, "Process running with session ID %d\n", p->answer.session_id);
+    } else if (p->answer.fate != SP_ANSWER_NO_PROCESS) {
+        ok = sp_buf_printf(out, "Process exited with code %d\n", p->answer.exit_code);
+        if (ok && reason != NULL && p->end_reason != SP_END_EXIT)
+            ok = sp_buf_printf(out, "Ended by: %s", reason) &&
+                 (p->signal <= 0 ||
+                  sp_buf_printf(out, " (%s)", sp_mcp_signal_name(p->signal, room))) &&
+                 sp_buf_add(out, "\n", 1);
+    }
     /* printf's %f would use the decimal point of the locale. */
-    if (!add_fate(out, r) ||
-        !sp_buf_printf(out, "Wall time: %" PRIu64 ".%02u seconds\n", ns / 1000000000,
-                       (unsigned)(ns % 1000000000 / 10000000)))
-        return false;
-    if ((is_alive(r) || sp_mcp_is_held(r->reply.is_output_held, found)) &&
-        !sp_buf_printf(out, "State: %s\n", state_of(r, found)))
-        return false;
-    if (is_early(r) && !sp_buf_add_str(out, SP_STR("Answered early: " EARLY "\n")))
-        return false;
-    return (r->until.count == 0 || add_woken_by_text(out, r)) &&
+    ok = ok && sp_buf_printf(out, "Wall time: %" PRIu64 ".%02u seconds\n", ns / 1000000000,
+                             (unsigned)(ns % 1000000000 / 10000000));
+    if (is_alive(r) || sp_mcp_is_held(p->is_output_held, found))
+        ok = ok && sp_buf_printf(out, "State: %s\n", state_of(r, found));
+    if (is_early(r))
+        ok = ok && sp_buf_add_str(out, SP_STR("Answered early: " EARLY "\n"));
+    return ok && (r->until.count == 0 || add_woken_by(out, r, false)) &&
            sp_mcp_denials_add_lines(out, &r->denials);
 }
 
@@ -220,84 +208,44 @@ static bool add_text(struct sp_buf *out, const struct sp_mcp_run *r, const struc
     return sp_buf_add_str(out, SP_STR("Output:\n")) && sp_buf_add_str(out, sp_buf_str(&b->text));
 }
 
-/* ---- the structured form ---- */
-
-static bool add_end(struct sp_buf *out, const struct sp_mcp_run *r, const struct body *b)
-{
-    const struct sp_exec_answer *a = &r->reply.answer;
-    const char *reason = sp_mcp_end_reason_name(r->reply.end_reason);
-    char room[16];
-
-    if (a->fate == SP_ANSWER_EXITED && !sp_buf_printf(out, ",\"exit_code\":%d", a->exit_code))
-        return false;
-    if (a->fate == SP_ANSWER_RUNNING && !sp_buf_printf(out, ",\"session_id\":%d", a->session_id))
-        return false;
-    if (a->fate == SP_ANSWER_EXITED && b->omitted != 0 && r->reply.process_id != 0 &&
-        !sp_buf_printf(out, ",\"ended_session_id\":%d", r->reply.process_id))
-        return false;
-    if (r->reply.signal > 0 &&
-        !sp_buf_printf(out, ",\"signal\":\"%s\"", sp_mcp_signal_name(r->reply.signal, room)))
-        return false;
-    return reason == NULL || sp_buf_printf(out, ",\"end_reason\":\"%s\"", reason);
-}
-
-static bool add_woken_by_json(struct sp_buf *out, const struct sp_mcp_run *r)
-{
-    const struct sp_until *by = woken_by(r);
-
-    if (!sp_buf_add_str(out, SP_STR(",\"woken_by\":")))
-        return false;
-    if (by == NULL)
-        return sp_buf_add_str(out, SP_STR("{\"deadline\":true}"));
-    if (by->kind == SP_UNTIL_EXIT)
-        return sp_buf_add_str(out, SP_STR("{\"exit\":true}"));
-    if (by->kind == SP_UNTIL_PATTERN)
-        return sp_buf_add_str(out, SP_STR("{\"pattern\":")) && sp_json_add_str(out, by->pattern) &&
-               sp_buf_add(out, "}", 1);
-    if (by->kind == SP_UNTIL_QUIET)
-        return sp_buf_printf(out, "{\"quiet_ms\":%" PRIu64 "}", by->quiet_ms);
-    return sp_buf_printf(out, "{\"port\":%u}", by->port);
-}
-
-static bool add_holders(struct sp_buf *out, const struct sp_inspection *found)
-{
-    bool ok = sp_buf_add_str(out, SP_STR(",\"holders\":["));
-
-    for (uint32_t i = 0; ok && i < found->holder_count && i < SP_INSPECT_HOLDERS; i++)
-        ok = sp_buf_printf(out, "%s{\"pid\":%d,\"name\":", i == 0 ? "" : ",",
-                           found->holders[i].pid) &&
-             sp_json_add_str(out, sp_str_of(found->holders[i].name)) && sp_buf_add(out, "}", 1);
-    return ok && sp_buf_add(out, "]", 1);
-}
-
-static bool add_measures(struct sp_buf *out, const struct sp_exec_answer *a)
-{
-    if (a->chunk_id.n != 0 &&
-        !(sp_buf_add_str(out, SP_STR(",\"chunk_id\":")) && sp_json_add_str(out, a->chunk_id)))
-        return false;
-    return sp_buf_printf(out, ",\"wall_time_seconds\":%" PRIu64 ".%09" PRIu64,
-                         a->wall_ns / 1000000000, a->wall_ns % 1000000000) &&
-           (!a->has_token_count ||
-            sp_buf_printf(out, ",\"original_token_count\":%" PRIu64, a->token_count));
-}
-
 /* The output comes last: a host that cuts this form cuts there. */
 static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
                            const struct sp_inspection *found, const struct body *b)
 {
-    if (!sp_buf_printf(out, "{\"state\":\"%s\"", state_of(r, found)) || !add_end(out, r, b) ||
-        (is_early(r) && !sp_buf_add_str(out, SP_STR(",\"early\":\"" EARLY "\""))) ||
-        (r->until.count != 0 && !add_woken_by_json(out, r)))
-        return false;
-    return sp_buf_printf(out,
-                         ",\"from_byte\":%" PRIu64 ",\"next_byte\":%" PRIu64
-                         ",\"omitted_bytes\":%" PRIu64,
-                         r->reply.from, r->reply.to, b->omitted) &&
-           (!b->is_cut || sp_buf_printf(out, ",\"omitted_from_byte\":%" PRIu64, b->from)) &&
-           sp_buf_add(out, ",", 1) && sp_mcp_denials_add_json(out, &r->denials) &&
-           (found == NULL || !sp_mcp_is_held(r->reply.is_output_held, found) ||
-            add_holders(out, found)) &&
-           add_measures(out, &r->reply.answer) &&
+    const struct sp_reply *p = &r->reply;
+    const struct sp_exec_answer *a = &p->answer;
+    const bool has_exited = a->fate == SP_ANSWER_EXITED;
+    const char *reason = sp_mcp_end_reason_name(p->end_reason);
+    char room[16];
+    bool ok = sp_buf_printf(out, "{\"state\":\"%s\"", state_of(r, found)) &&
+              (!has_exited || sp_json_add_value(out, "exit_code", "%d", a->exit_code)) &&
+              (!is_alive(r) || sp_json_add_value(out, "session_id", "%d", a->session_id)) &&
+              (!has_exited || b->omitted == 0 || p->process_id == 0 ||
+               sp_json_add_value(out, "ended_session_id", "%d", p->process_id)) &&
+              (p->signal <= 0 ||
+               sp_json_add_value(out, "signal", "\"%s\"", sp_mcp_signal_name(p->signal, room))) &&
+              (reason == NULL || sp_json_add_value(out, "end_reason", "\"%s\"", reason)) &&
+              (!is_early(r) || sp_json_add_member(out, "early", SP_STR(EARLY))) &&
+              (r->until.count == 0 || add_woken_by(out, r, true)) &&
+              sp_json_add_value(out, "from_byte", "%" PRIu64, p->from) &&
+              sp_json_add_value(out, "next_byte", "%" PRIu64, p->to) &&
+              sp_json_add_value(out, "omitted_bytes", "%" PRIu64, b->omitted) &&
+              (!b->is_cut || sp_json_add_value(out, "omitted_from_byte", "%" PRIu64, b->from)) &&
+              sp_mcp_denials_add_json(out, &r->denials);
+
+    if (found != NULL && sp_mcp_is_held(p->is_output_held, found)) {
+        ok = ok && sp_json_add_value(out, "holders", "[");
+        for (uint32_t i = 0; ok && i < found->holder_count && i < SP_INSPECT_HOLDERS; i++)
+            ok = sp_buf_printf(out, "%s{\"pid\":%d", i == 0 ? "" : ",", found->holders[i].pid) &&
+                 sp_json_add_member(out, "name", sp_str_of(found->holders[i].name)) &&
+                 sp_buf_add(out, "}", 1);
+        ok = ok && sp_buf_add(out, "]", 1);
+    }
+    return ok && (a->chunk_id.n == 0 || sp_json_add_member(out, "chunk_id", a->chunk_id)) &&
+           sp_json_add_value(out, "wall_time_seconds", "%" PRIu64 ".%09" PRIu64,
+                             a->wall_ns / 1000000000, a->wall_ns % 1000000000) &&
+           (!a->has_token_count ||
+            sp_json_add_value(out, "original_token_count", "%" PRIu64, a->token_count)) &&
            sp_mcp_run_add_output(out, r, sp_buf_str(&b->text)) && sp_buf_add(out, "}", 1);
 }
 
@@ -318,56 +266,15 @@ static void compose(struct sp_mcp_run *r, const struct sp_inspection *found)
         sp_mcp_tool_no_memory(r);
 }
 
-static void on_inspected(void *user, const struct sp_inspection *found)
-{
-    struct sp_mcp_run *r = user;
-
-    r->inspection = NULL;
-    compose(r, found);
-}
-
-/* Copies the reply; what it borrows and the answer needs is copied, the rest is dropped. */
-static bool keep_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
+void sp_mcp_answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
 {
     const struct sp_str id = reply->answer.chunk_id;
     const size_t n = id.n < sizeof r->chunk_id ? id.n : sizeof r->chunk_id;
-
-    r->reply = *reply;
-    r->reply.text = r->reply.error = (struct sp_str){0};
-    r->reply.denial = NULL;
-    r->reply.kernel = NULL;
-    r->reply.answer.more = (struct sp_str){0};
-    if (n != 0)
-        memcpy(r->chunk_id, id.p, n);
-    r->reply.answer.chunk_id = (struct sp_str){r->chunk_id, n};
-    r->output.len = 0;
-    if (!sp_buf_add_str(&r->output, reply->answer.output))
-        return false;
-    r->reply.answer.output = sp_buf_str(&r->output);
-    return true;
-}
-
-static bool find_denials(struct sp_mcp_run *r, const struct sp_reply *reply)
-{
     struct sp_manager_view v = {0};
-    struct sp_mcp_denied what = {.kernel = reply->kernel,
-                                 .denial = reply->denial,
-                                 .was_denied = reply->was_denied,
-                                 .output = reply->answer.output,
-                                 .exit_code = reply->answer.exit_code};
 
-    if (sp_manager_view(r->caller->manager, reply->process_id, &v))
-        what.cwd = v.cwd;
-    what.environment = v.environment;
-    return sp_mcp_denials_find(&r->denials, r->caller->mcp, &what);
-}
-
-void sp_mcp_answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
-{
     r->engine_call = 0;
     if (reply->fault != SP_FAULT_NONE) {
         struct sp_mcp_result result = {.is_error = true, .text = reply->text};
-        struct sp_manager_view v;
 
         /* If its output can still be read, the manager's text says so already. */
         if (reply->fault == SP_FAULT_UNKNOWN &&
@@ -376,14 +283,32 @@ void sp_mcp_answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
         sp_mcp_run_done(r, &result);
         return;
     }
-    if (!keep_reply(r, reply) || !find_denials(r, reply)) {
+    const bool is_known = sp_manager_view(r->caller->manager, reply->process_id, &v);
+    const struct sp_mcp_denied denied = {.kernel = reply->kernel,
+                                         .denial = reply->denial,
+                                         .was_denied = reply->was_denied,
+                                         .output = reply->answer.output,
+                                         .exit_code = reply->answer.exit_code,
+                                         .cwd = is_known ? v.cwd : (struct sp_str){0},
+                                         .environment = v.environment};
+
+    /* What the reply borrows and the answer needs is copied, the rest is dropped. */
+    r->output.len = 0;
+    if (!sp_mcp_denials_find(&r->denials, r->caller->mcp, &denied) ||
+        !sp_buf_add_str(&r->output, reply->answer.output)) {
         sp_mcp_tool_no_memory(r);
         return;
     }
-    if (reply->answer.fate == SP_ANSWER_RUNNING || reply->is_output_held)
-        r->inspection =
-            sp_mcp_inspect(r->caller, reply->process_id, SP_MCP_INSPECT_MS, on_inspected, r);
-    if (r->inspection == NULL)
+    r->reply = *reply;
+    r->reply.text = r->reply.error = r->reply.answer.more = (struct sp_str){0};
+    r->reply.denial = NULL;
+    r->reply.kernel = NULL;
+    if (n != 0)
+        memcpy(r->chunk_id, id.p, n);
+    r->reply.answer.chunk_id = (struct sp_str){r->chunk_id, n};
+    r->reply.answer.output = sp_buf_str(&r->output);
+    if (!sp_mcp_tool_inspect(r, is_alive(r) || reply->is_output_held ? reply->process_id : 0,
+                             compose))
         compose(r, NULL);
 }
 

@@ -55,19 +55,6 @@ static struct finder make_finder(struct sp_mcp_denials *d, const struct sp_mcp *
         has_several ? where->is_remote : o->is_remote};
 }
 
-/* A copy with a NUL; NULL: out of memory. */
-static char *copy_str(struct sp_str s)
-{
-    char *copy = malloc(s.n + 1);
-
-    if (copy == NULL)
-        return NULL;
-    if (s.n != 0)
-        memcpy(copy, s.p, s.n);
-    copy[s.n] = 0;
-    return copy;
-}
-
 /* ---- finding ---- */
 
 /* Copies access, target and rule; layer and evidence are literals. amendment n 0: none. */
@@ -87,37 +74,11 @@ static bool add_denial(struct finder *f, struct sp_mcp_denial x, struct sp_str a
     return true;
 }
 
-static bool is_about_network(const char *call)
-{
-    static const char *const calls[] = {"socket", "socketpair", "connect", "bind",    "listen",
-                                        "accept", "accept4",    "sendto",  "sendmsg", "sendmmsg"};
-
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
-        if (strcmp(call, calls[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool add_refused_call(struct finder *f, const struct sp_refusal *refusal)
-{
-    const char *name = sp_denied_call_name(refusal->call);
-    const bool is_network =
-        name != NULL && is_about_network(name) && !f->policy->profile.has_network;
-    char number[32];
-
-    (void)snprintf(number, sizeof number, "system call %u", (unsigned)refusal->call);
-    const struct sp_mcp_denial x = {
-        .access = name != NULL ? name : number,
-        .target = "",
-        .rule = is_network ? NO_NETWORK
-                           : "the sandbox's filter refuses this system call to every command",
-        .layer = "seccomp",
-        .evidence = "kernel"};
-    return add_denial(f, x, is_network ? NETWORK_AMENDMENT : SP_STR(""));
-}
-
 static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
 {
+    static const char *const network_calls[] = {"socket",  "socketpair", "connect", "bind",
+                                                "listen",  "accept",     "accept4", "sendto",
+                                                "sendmsg", "sendmmsg"};
     static const struct sp_mcp_denial network = {.access = "connect",
                                                  .target = "",
                                                  .rule = NO_NETWORK,
@@ -130,9 +91,30 @@ static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
         .layer = "seccomp",
         .evidence = "kernel"};
 
-    for (uint32_t i = 0; i < how->refusal_count && i < SP_EXIT_REFUSALS; i++)
-        if (!add_refused_call(f, &how->refusals[i]))
+    for (uint32_t i = 0; i < how->refusal_count && i < SP_EXIT_REFUSALS; i++) {
+        const char *name = sp_denied_call_name(how->refusals[i].call);
+        struct sp_mcp_denial x = {
+            .access = name,
+            .target = "",
+            .rule = "the sandbox's filter refuses this system call to every command",
+            .layer = "seccomp",
+            .evidence = "kernel"};
+        struct sp_str amendment = SP_STR("");
+        char number[32];
+
+        (void)snprintf(number, sizeof number, "system call %u", (unsigned)how->refusals[i].call);
+        if (name == NULL)
+            x.access = number;
+        for (size_t k = 0; name != NULL && !f->policy->profile.has_network &&
+                           k < sizeof network_calls / sizeof network_calls[0];
+             k++)
+            if (strcmp(name, network_calls[k]) == 0) {
+                x.rule = NO_NETWORK;
+                amendment = NETWORK_AMENDMENT;
+            }
+        if (!add_denial(f, x, amendment))
             return false;
+    }
     if (how->left_network != 0 && !add_denial(f, network, NETWORK_AMENDMENT))
         return false;
     return how->signal != SIGSYS || add_denial(f, killed, SP_STR(""));
@@ -142,7 +124,7 @@ static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
  * granted, and creating it needs the directory. Never proposes the root. */
 static bool add_path_amendment(struct sp_buf *out, const char *access, const char *path)
 {
-    auto_free char *at = copy_str(sp_str_of(path));
+    auto_free char *at = sp_str_dup(sp_str_of(path));
     struct stat st;
     char *slash = NULL;
 
@@ -186,7 +168,7 @@ static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
     struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
     struct sp_mcp_denial denial = {
         .access = "access", .target = "", .layer = "words", .evidence = "words"};
-    auto_free char *cwd = what->cwd.n == 0 ? NULL : copy_str(what->cwd);
+    auto_free char *cwd = what->cwd.n == 0 ? NULL : sp_str_dup(what->cwd);
     auto_buf struct sp_buf target = {0};
     auto_buf struct sp_buf rule = {0};
     struct sp_err e = {0};
@@ -239,25 +221,19 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 
 bool sp_mcp_denials_add_json(struct sp_buf *out, const struct sp_mcp_denials *d)
 {
-    bool ok = sp_buf_add_str(out, SP_STR("\"denials\":["));
+    bool ok = sp_json_add_value(out, "denials", "[");
 
     for (uint32_t i = 0; ok && i < d->count; i++) {
         const struct sp_mcp_denial *x = &d->items[i];
-        const struct {
-            const char *name, *value;
-        } members[] = {{"access", x->access},
-                       {"target", x->target},
-                       {"rule", x->rule},
-                       {"layer", x->layer},
-                       {"evidence", x->evidence}};
 
-        ok = i == 0 || sp_buf_add(out, ",", 1);
-        for (size_t k = 0; ok && k < sizeof members / sizeof members[0]; k++)
-            ok = sp_buf_printf(out, "%c\"%s\":", k == 0 ? '{' : ',', members[k].name) &&
-                 sp_json_add_str(out, sp_str_of(members[k].value));
-        ok = ok &&
+        ok = sp_buf_add_str(out, i == 0 ? SP_STR("{") : SP_STR(",{")) &&
+             sp_json_add_member(out, "access", sp_str_of(x->access)) &&
+             sp_json_add_member(out, "target", sp_str_of(x->target)) &&
+             sp_json_add_member(out, "rule", sp_str_of(x->rule)) &&
+             sp_json_add_member(out, "layer", sp_str_of(x->layer)) &&
+             sp_json_add_member(out, "evidence", sp_str_of(x->evidence)) &&
              (x->amendment == NULL ||
-              sp_buf_printf(out, ",\"proposed_amendment\":%s", x->amendment)) &&
+              sp_json_add_value(out, "proposed_amendment", "%s", x->amendment)) &&
              sp_buf_add(out, "}", 1);
     }
     return ok && sp_buf_add(out, "]", 1);
@@ -288,7 +264,7 @@ bool sp_mcp_denials_add_lines(struct sp_buf *out, const struct sp_mcp_denials *d
 
 struct explaining {
     struct sp_buf text, structured;
-    struct sp_buf verdict; /* members of the structured form, each with its comma */
+    struct sp_buf verdict; /* members of the structured form */
     bool is_error;
     struct sp_mcp_denials denials;
 };
@@ -326,18 +302,16 @@ static bool fail_explaining(struct explaining *x, const char *why)
 static bool add_verdict(struct explaining *x, bool is_allowed, struct sp_str target,
                         struct sp_str rule)
 {
-    return sp_buf_printf(&x->verdict,
-                         "\"allowed\":%s,\"target\":", is_allowed ? "true" : "false") &&
-           sp_json_add_str(&x->verdict, target) &&
-           sp_buf_add_str(&x->verdict, SP_STR(",\"rule\":")) &&
-           sp_json_add_str(&x->verdict, rule) && sp_buf_add(&x->verdict, ",", 1);
+    return sp_json_add_value(&x->verdict, "allowed", "%s", is_allowed ? "true" : "false") &&
+           sp_json_add_member(&x->verdict, "target", target) &&
+           sp_json_add_member(&x->verdict, "rule", rule);
 }
 
 static bool add_path_verdict(struct explaining *x, bool can_read, bool can_write,
                              struct sp_str target, struct sp_str rule)
 {
-    return sp_buf_printf(&x->verdict, "\"read\":%s,\"write\":%s,", can_read ? "true" : "false",
-                         can_write ? "true" : "false") &&
+    return sp_json_add_value(&x->verdict, "read", "%s", can_read ? "true" : "false") &&
+           sp_json_add_value(&x->verdict, "write", "%s", can_write ? "true" : "false") &&
            add_verdict(x, can_read && can_write, target, rule);
 }
 
@@ -384,7 +358,7 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
 {
     struct finder f = make_finder(&x->denials, r->caller->mcp, where);
     struct sp_explained found __attribute__((cleanup(sp_explained_done))) = {0};
-    auto_free char *text = copy_str(path);
+    auto_free char *text = sp_str_dup(path);
     struct sp_err e = {0};
     char why[512];
 
@@ -514,8 +488,7 @@ static bool add_explanation(struct explaining *x, const struct sp_mcp_run *r)
     if (d->count != 0 &&
         !(add_advice(&advice, r, d) && sp_buf_add_str(&x->text, SP_STR("What to do: ")) &&
           sp_buf_add_str(&x->text, sp_buf_str(&advice)) && sp_buf_add(&x->text, "\n", 1) &&
-          sp_buf_add_str(&x->structured, SP_STR(",\"what_to_do\":")) &&
-          sp_json_add_str(&x->structured, sp_buf_str(&advice))))
+          sp_json_add_member(&x->structured, "what_to_do", sp_buf_str(&advice))))
         return false;
     return sp_buf_add(&x->structured, "}", 1);
 }

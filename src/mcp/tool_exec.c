@@ -136,66 +136,8 @@ static const struct sp_tool_parameter write_parameters[] = {
 
 /* ---- `until`: what ends a wait ---- */
 
-static int take_number(const struct sp_json *j, uint32_t token, const char *name, uint64_t max,
-                       uint64_t *ret, struct sp_err *e)
-{
-    const enum sp_json_type type = sp_json_type(j, token);
-    struct sp_number n = {0};
-    const bool is_number = type == SP_JSON_INT || type == SP_JSON_UINT || type == SP_JSON_REAL;
-
-    if (!is_number || sp_number_read(sp_json_raw(j, token), &n) != SP_NUMBER_WHOLE ||
-        n.is_negative || n.magnitude == 0 || n.magnitude > max)
-        return sp_fail(e, SP_E_INVALID, 0, "`until`: `%s` is a number from 1 to %" PRIu64, name,
-                       max);
-    *ret = n.magnitude;
-    return 0;
-}
-
-/* Compiles the pattern, so that an error is reported before a command is started for it. */
-static int take_pattern(struct sp_json *j, uint32_t token, struct sp_until *ret, struct sp_err *e)
-{
-    struct sp_ere *x = NULL;
-
-    if (sp_json_type(j, token) != SP_JSON_STRING)
-        return sp_fail(e, SP_E_INVALID, 0, "`until`: `pattern` is a regular expression, a string");
-    ret->kind = SP_UNTIL_PATTERN;
-    ret->pattern = sp_json_str(j, token);
-    const int r = sp_ere_new(ret->pattern, &x, e);
-    sp_ere_free(x);
-    return r < 0 ? sp_wrap(e, "`until`: `pattern`") : 0;
-}
-
-/* 1: *ret is a condition. 0: null, or an unknown member. */
-static int take_condition(struct sp_json *j, uint32_t key, struct sp_until *ret, struct sp_err *e)
-{
-    const struct sp_str name = sp_json_str(j, key);
-    const uint32_t value = key + 1;
-    uint64_t port = 0;
-    int r = 0;
-
-    if (sp_json_type(j, value) == SP_JSON_NULL)
-        return 0;
-    if (sp_str_eq(name, SP_STR("exit"))) {
-        if (sp_json_type(j, value) != SP_JSON_TRUE)
-            return sp_fail(e, SP_E_INVALID, 0, "`until`: `exit` is true, or left out");
-        ret->kind = SP_UNTIL_EXIT;
-    } else if (sp_str_eq(name, SP_STR("pattern"))) {
-        r = take_pattern(j, value, ret, e);
-    } else if (sp_str_eq(name, SP_STR("quiet_ms"))) {
-        ret->kind = SP_UNTIL_QUIET;
-        r = take_number(j, value, "quiet_ms", INT32_MAX, &ret->quiet_ms, e);
-    } else if (sp_str_eq(name, SP_STR("port"))) {
-        ret->kind = SP_UNTIL_PORT;
-        r = take_number(j, value, "port", UINT16_MAX, &port, e);
-        ret->port = (uint16_t)port;
-    } else {
-        return 0;
-    }
-    return r < 0 ? r : 1;
-}
-
-/* Each member of the object is a condition. */
-static int take_conditions(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
+/* Each member of the object is a condition; null and unknown members are none. */
+static int read_conditions(struct sp_json *j, uint32_t token, struct sp_mcp_until *ret,
                            struct sp_err *e)
 {
     const uint32_t before = ret->count;
@@ -204,13 +146,44 @@ static int take_conditions(struct sp_json *j, uint32_t token, struct sp_mcp_unti
         return sp_fail(e, SP_E_INVALID, 0, "`until` is an object");
     for (uint32_t key = sp_json_first(j, token); key != SP_JSON_NONE;
          key = sp_json_next(j, token, key)) {
+        const struct sp_str name = sp_json_str(j, key);
+        const enum sp_json_type type = sp_json_type(j, key + 1);
+        const bool is_port = sp_str_eq(name, SP_STR("port"));
         struct sp_until one = {0};
-        const int r = take_condition(j, key, &one, e);
 
-        if (r < 0)
-            return r;
-        if (r == 0)
+        if (type == SP_JSON_NULL)
             continue;
+        if (sp_str_eq(name, SP_STR("exit"))) {
+            if (type != SP_JSON_TRUE)
+                return sp_fail(e, SP_E_INVALID, 0, "`until`: `exit` is true, or left out");
+            one.kind = SP_UNTIL_EXIT;
+        } else if (sp_str_eq(name, SP_STR("pattern"))) {
+            struct sp_ere *x = NULL;
+
+            if (type != SP_JSON_STRING)
+                return sp_fail(e, SP_E_INVALID, 0,
+                               "`until`: `pattern` is a regular expression, a string");
+            one.kind = SP_UNTIL_PATTERN;
+            one.pattern = sp_json_str(j, key + 1);
+            /* Compiled here to report an error before a command is started for it. */
+            if (sp_ere_new(one.pattern, &x, e) < 0)
+                return sp_wrap(e, "`until`: `pattern`");
+            sp_ere_free(x);
+        } else if (is_port || sp_str_eq(name, SP_STR("quiet_ms"))) {
+            const uint64_t max = is_port ? UINT16_MAX : INT32_MAX;
+            struct sp_number n = {0};
+
+            if ((type != SP_JSON_INT && type != SP_JSON_UINT && type != SP_JSON_REAL) ||
+                sp_number_read(sp_json_raw(j, key + 1), &n) != SP_NUMBER_WHOLE || n.is_negative ||
+                n.magnitude == 0 || n.magnitude > max)
+                return sp_fail(e, SP_E_INVALID, 0, "`until`: `%s` is a number from 1 to %" PRIu64,
+                               is_port ? "port" : "quiet_ms", max);
+            one.kind = is_port ? SP_UNTIL_PORT : SP_UNTIL_QUIET;
+            one.quiet_ms = is_port ? 0 : n.magnitude;
+            one.port = is_port ? (uint16_t)n.magnitude : 0;
+        } else {
+            continue;
+        }
         if (ret->count == SP_UNTIL_COUNT_MAX)
             return sp_fail(e, SP_E_INVALID, 0, "`until` has at most %d conditions",
                            SP_UNTIL_COUNT_MAX);
@@ -230,12 +203,12 @@ static int read_until(struct sp_json *j, uint32_t token, struct sp_mcp_until *re
     if (token == SP_JSON_NONE)
         return 0;
     if (sp_json_type(j, token) != SP_JSON_ARRAY)
-        return take_conditions(j, token, ret, e);
+        return read_conditions(j, token, ret, e);
     /* A list of objects is accepted, too; the schema does not say so, because some hosts refuse
      * unions. */
     for (uint32_t t = sp_json_first(j, token); r == 0 && t != SP_JSON_NONE;
          t = sp_json_next(j, token, t))
-        r = take_conditions(j, t, ret, e);
+        r = read_conditions(j, t, ret, e);
     return r;
 }
 
@@ -365,27 +338,21 @@ static void stop_waiting(struct sp_mcp_run *r)
                        "same call");
 }
 
-static int start_exec(struct sp_mcp_run *r, struct sp_err *e)
-{
-    if (r->key_item != NULL)
-        r->begun = on_begun;
-    r->owns_process = r->key_item == NULL; /* with a key the client can find the process again */
-    return sp_manager_exec(r->caller->manager, &r->exec, on_exec_reply, r, &r->engine_call, e);
-}
-
 static int begin_exec(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_mcp_key *i = NULL;
     bool is_new = false;
 
-    if (r->key.p == NULL)
-        return start_exec(r, e);
-    if (sp_mcp_key_take(r->caller, 0, r->key, &i, &is_new, e) < 0)
+    if (r->key.p != NULL && sp_mcp_key_take(r->caller, 0, r->key, &i, &is_new, e) < 0)
         return -(int)e->code;
-    if (is_new) {
-        i->run = r;
-        r->key_item = i;
-        return start_exec(r, e);
+    if (i == NULL || is_new) {
+        if (is_new) {
+            i->run = r;
+            r->key_item = i;
+            r->begun = on_begun;
+        }
+        r->owns_process = i == NULL; /* with a key the client can find the process again */
+        return sp_manager_exec(r->caller->manager, &r->exec, on_exec_reply, r, &r->engine_call, e);
     }
     if (i->run == NULL || i->run->session_id != 0)
         return poll_session(r, i->run == NULL ? i->session_id : i->run->session_id, e);
@@ -430,26 +397,6 @@ static int take_env(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
     return 0;
 }
 
-static int check_command(struct sp_mcp_run *r, bool has_argv, struct sp_err *e)
-{
-    if (!has_argv && r->exec.cmd.p == NULL)
-        return sp_fail(
-            e, SP_E_INVALID, 0,
-            "give `cmd` (a script for the shell) or `argv` (a program and its arguments, "
-            "without a shell)");
-    if (has_argv && r->exec.cmd.p != NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "give `cmd` or `argv`, not both");
-    if (has_argv && r->exec.argc == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "`argv` has at least one element, the program");
-    if (r->exec.argc == 0)
-        return 0;
-    /* For display: argv as a person would type it. */
-    if (!sp_words_add_quoted(&r->typed, (struct sp_words){r->exec.argv, r->exec.argc}))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
-    r->exec.cmd = sp_buf_str(&r->typed);
-    return 0;
-}
-
 static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
 {
     uint32_t env = SP_JSON_NONE;
@@ -468,18 +415,29 @@ static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
         {.name = "timeout_ms", .type = SP_SLOT_U64, .to = &r->exec.timeout_ms},
         {.name = "key", .type = SP_SLOT_STRING, .to = &r->key},
     };
-    int result = sp_arguments_exec(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more),
-                                   &r->exec, e);
 
-    if (result == 0)
-        result = check_command(r, has_argv, e);
-    if (result == 0)
-        result = take_env(r, env, e);
-    if (result == 0)
-        result = read_until(&r->arguments.json, until, &r->until, e);
+    if (sp_arguments_exec(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more), &r->exec,
+                          e) < 0)
+        return -(int)e->code;
+    if (!has_argv && r->exec.cmd.p == NULL)
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "give `cmd` (a script for the shell) or `argv` (a program and its arguments, "
+            "without a shell)");
+    if (has_argv && r->exec.cmd.p != NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "give `cmd` or `argv`, not both");
+    if (has_argv && r->exec.argc == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "`argv` has at least one element, the program");
+    if (has_argv) { /* for display: argv as a person would type it */
+        if (!sp_words_add_quoted(&r->typed, (struct sp_words){r->exec.argv, r->exec.argc}))
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
+        r->exec.cmd = sp_buf_str(&r->typed);
+    }
+    if (take_env(r, env, e) < 0 || read_until(&r->arguments.json, until, &r->until, e) < 0)
+        return -(int)e->code;
     r->exec.until = r->until.items;
     r->exec.until_count = r->until.count;
-    return result;
+    return 0;
 }
 
 static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
@@ -598,38 +556,6 @@ static int add_typed(struct sp_mcp_run *r, uint32_t keys, bool eof, struct sp_er
     return result;
 }
 
-/* A session that is gone is reported by the manager. */
-static int check_terminal(const struct sp_mcp_run *r, struct sp_err *e)
-{
-    struct sp_manager_view v;
-
-    if (!sp_manager_view(r->caller->manager, r->write.session_id, &v) || v.is_tty || v.is_answered)
-        return 0;
-    return sp_fail(e, SP_E_INVALID, 0,
-                   "write_stdin failed: `keys` and `eof` need a terminal; rerun exec_command with "
-                   "tty=true to keep stdin open");
-}
-
-/* A repeated write becomes a poll. */
-static int remember_write(struct sp_mcp_run *r, struct sp_err *e)
-{
-    struct sp_mcp_key *i = NULL;
-    bool is_new = false;
-
-    if (r->key.p == NULL || r->write.chars.n == 0)
-        return 0;
-    const int result = sp_mcp_key_take(r->caller, r->write.session_id, r->key, &i, &is_new, e);
-    if (result < 0)
-        return result;
-    if (is_new) {
-        i->run = r;
-        r->key_item = i;
-    } else {
-        r->write.chars = SP_STR("");
-    }
-    return 0;
-}
-
 static int start_write_stdin(struct sp_mcp_run *r, struct sp_err *e)
 {
     uint32_t keys = SP_JSON_NONE;
@@ -641,13 +567,30 @@ static int start_write_stdin(struct sp_mcp_run *r, struct sp_err *e)
         {.name = "until", .type = SP_SLOT_TOKEN, .to = &until},
         {.name = "write_id", .type = SP_SLOT_STRING, .to = &r->key},
     };
+    struct sp_manager_view v;
+    struct sp_mcp_key *i = NULL;
+    bool is_new = false;
 
     if (sp_arguments_write(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more), &r->write,
                            e) < 0 ||
         read_until(&r->arguments.json, until, &r->until, e) < 0 || add_typed(r, keys, eof, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
-    if (((keys != SP_JSON_NONE || eof) && check_terminal(r, e) < 0) || remember_write(r, e) < 0)
-        return sp_mcp_tool_refuse_error(r, "", e);
+    /* A session that is gone is reported by the manager. */
+    if ((keys != SP_JSON_NONE || eof) &&
+        sp_manager_view(r->caller->manager, r->write.session_id, &v) && !v.is_tty && !v.is_answered)
+        return sp_mcp_tool_refuse(r, e,
+                                  "write_stdin failed: `keys` and `eof` need a terminal; rerun "
+                                  "exec_command with tty=true to keep stdin open");
+    if (r->key.p != NULL && r->write.chars.n != 0) {
+        if (sp_mcp_key_take(r->caller, r->write.session_id, r->key, &i, &is_new, e) < 0)
+            return sp_mcp_tool_refuse_error(r, "", e);
+        if (is_new) {
+            i->run = r;
+            r->key_item = i;
+        } else {
+            r->write.chars = SP_STR(""); /* a repeated write becomes a poll */
+        }
+    }
     r->write.until = r->until.items;
     r->write.until_count = r->until.count;
     r->write.call_id = sp_str_of(r->call_id);

@@ -19,12 +19,6 @@ static struct sp_loop *loop_of(const struct sp_mcp_run *r)
     return sp_mcp_run_options(r)->loop;
 }
 
-/* The process runs, or something keeps its output open: worth asking the kernel about. */
-static bool is_inspectable(const struct sp_manager_view *v)
-{
-    return !v->has_exited || v->is_output_held;
-}
-
 /* ---- read_output: kept output, also after the end of the session ---- */
 
 struct reading {
@@ -59,24 +53,17 @@ static void tell_read(struct sp_mcp_run *r, const struct sp_inspection *found)
         sp_buf_printf(&text, "State: %s\nOutput:\n", state) &&
         sp_buf_add_str(&text, sp_buf_str(&o->text)) &&
         sp_buf_printf(&json, "{\"state\":\"%s\"", state) &&
-        (!x->has_exited || sp_buf_printf(&json, ",\"exit_code\":%d", x->exit_code)) &&
-        sp_buf_printf(&json,
-                      ",\"from_byte\":%" PRIu64 ",\"next_byte\":%" PRIu64 ",\"first_byte\":%" PRIu64
-                      ",\"end_byte\":%" PRIu64 ",\"omitted_bytes\":%" PRIu64,
-                      o->from_byte, o->next_byte, o->first_byte, o->end_byte, o->omitted_bytes) &&
-        (!o->has_matches || sp_buf_printf(&json, ",\"matches\":%" PRIu64, o->matches)) &&
+        (!x->has_exited || sp_json_add_value(&json, "exit_code", "%d", x->exit_code)) &&
+        sp_json_add_value(&json, "from_byte", "%" PRIu64, o->from_byte) &&
+        sp_json_add_value(&json, "next_byte", "%" PRIu64, o->next_byte) &&
+        sp_json_add_value(&json, "first_byte", "%" PRIu64, o->first_byte) &&
+        sp_json_add_value(&json, "end_byte", "%" PRIu64, o->end_byte) &&
+        sp_json_add_value(&json, "omitted_bytes", "%" PRIu64, o->omitted_bytes) &&
+        (!o->has_matches || sp_json_add_value(&json, "matches", "%" PRIu64, o->matches)) &&
         sp_mcp_run_add_output(&json, r, sp_buf_str(&o->text)) && sp_buf_add(&json, "}", 1))
         sp_mcp_tool_done(r, &text, &json);
     else
         sp_mcp_tool_no_memory(r);
-}
-
-static void on_read_inspected(void *user, const struct sp_inspection *found)
-{
-    struct sp_mcp_run *r = user;
-
-    r->inspection = NULL;
-    tell_read(r, found);
 }
 
 static void tell_read_now(struct sp_deferred *d)
@@ -143,9 +130,7 @@ static int start_read_output(struct sp_mcp_run *r, struct sp_err *e)
     x->is_held = v.is_output_held;
     x->exit_code = v.exit_code;
     r->session_id = v.process_id;
-    if (is_inspectable(&v))
-        r->inspection = sp_mcp_inspect(r->caller, id, SP_MCP_INSPECT_MS, on_read_inspected, r);
-    if (r->inspection == NULL)
+    if (!sp_mcp_tool_inspect(r, !v.has_exited || v.is_output_held ? id : 0, tell_read))
         sp_loop_defer(loop_of(r), &r->deferred, tell_read_now);
     return 0;
 }
@@ -214,32 +199,6 @@ static void free_list(struct sp_mcp_run *r)
     free(l);
 }
 
-static bool add_session_json(struct sp_buf *out, const struct session *s)
-{
-    return sp_buf_printf(out, "{\"session_id\":%d,\"command\":", s->id) &&
-           sp_json_add_str(out, s->command) && sp_buf_add_str(out, SP_STR(",\"cwd\":")) &&
-           sp_json_add_str(out, s->cwd) &&
-           (s->environment.n == 0 || (sp_buf_add_str(out, SP_STR(",\"environment_id\":")) &&
-                                      sp_json_add_str(out, s->environment))) &&
-           sp_buf_printf(out, ",\"tty\":%s,\"state\":\"%s\"", s->is_tty ? "true" : "false",
-                         s->state) &&
-           (!s->has_exited || sp_buf_printf(out, ",\"exit_code\":%d", s->exit_code)) &&
-           (!s->is_news || sp_buf_add_str(out, SP_STR(",\"ended_since_last_list\":true"))) &&
-           sp_buf_printf(out, ",\"started_at_ms\":%" PRId64 "}", s->started_at_ms);
-}
-
-static bool add_session_line(struct sp_buf *out, const struct session *s)
-{
-    return sp_buf_printf(out, "%d %s", s->id, s->state) &&
-           (!s->has_exited || sp_buf_printf(out, " (code %d)", s->exit_code)) &&
-           (s->environment.n == 0 ||
-            sp_buf_printf(out, " in " SP_STR_FMT, SP_STR_ARG(s->environment))) &&
-           sp_buf_printf(out, "%s: ", s->is_tty ? " tty" : "") &&
-           sp_question_add_visible(out, s->command, false) &&
-           (!s->is_news || sp_buf_add_str(out, SP_STR(" [ended since the last list]"))) &&
-           sp_buf_add(out, "\n", 1);
-}
-
 static void tell_list(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, deferred);
@@ -248,9 +207,28 @@ static void tell_list(struct sp_deferred *d)
     auto_buf struct sp_buf json = {0};
     bool ok = !l->is_out_of_memory && sp_buf_add_str(&json, SP_STR("{\"sessions\":["));
 
-    for (uint32_t i = 0; ok && i < l->count; i++)
-        ok = add_session_line(&text, &l->sessions[i]) && (i == 0 || sp_buf_add(&json, ",", 1)) &&
-             add_session_json(&json, &l->sessions[i]);
+    for (uint32_t i = 0; ok && i < l->count; i++) {
+        const struct session *s = &l->sessions[i];
+
+        ok = sp_buf_printf(&text, "%d %s", s->id, s->state) &&
+             (!s->has_exited || sp_buf_printf(&text, " (code %d)", s->exit_code)) &&
+             (s->environment.n == 0 ||
+              sp_buf_printf(&text, " in " SP_STR_FMT, SP_STR_ARG(s->environment))) &&
+             sp_buf_printf(&text, "%s: ", s->is_tty ? " tty" : "") &&
+             sp_question_add_visible(&text, s->command, false) &&
+             (!s->is_news || sp_buf_add_str(&text, SP_STR(" [ended since the last list]"))) &&
+             sp_buf_add(&text, "\n", 1) &&
+             sp_buf_printf(&json, "%s{\"session_id\":%d", i == 0 ? "" : ",", s->id) &&
+             sp_json_add_member(&json, "command", s->command) &&
+             sp_json_add_member(&json, "cwd", s->cwd) &&
+             (s->environment.n == 0 ||
+              sp_json_add_member(&json, "environment_id", s->environment)) &&
+             sp_json_add_value(&json, "tty", "%s", s->is_tty ? "true" : "false") &&
+             sp_json_add_value(&json, "state", "\"%s\"", s->state) &&
+             (!s->has_exited || sp_json_add_value(&json, "exit_code", "%d", s->exit_code)) &&
+             (!s->is_news || sp_json_add_value(&json, "ended_since_last_list", "true")) &&
+             sp_json_add_value(&json, "started_at_ms", "%" PRId64 "}", s->started_at_ms);
+    }
     if (ok && l->count == 0)
         ok = sp_buf_add_str(&text, SP_STR("There are no sessions.\n"));
     if (ok && sp_buf_add_str(&json, SP_STR("]}")))
@@ -386,22 +364,6 @@ static void free_signalling(struct sp_mcp_run *r)
     free(x);
 }
 
-static bool add_exit(struct sp_buf *text, struct sp_buf *json, const struct sp_manager_view *v)
-{
-    const char *reason = sp_mcp_end_reason_name(v->end_reason);
-    char room[16];
-
-    if (!v->has_exited)
-        return true;
-    if (!sp_buf_printf(text, "Process exited with code %d\n", v->exit_code) ||
-        !sp_buf_printf(json, ",\"exit_code\":%d", v->exit_code))
-        return false;
-    if (v->signal > 0 &&
-        !sp_buf_printf(json, ",\"signal\":\"%s\"", sp_mcp_signal_name(v->signal, room)))
-        return false;
-    return reason == NULL || sp_buf_printf(json, ",\"end_reason\":\"%s\"", reason);
-}
-
 static void tell_signalled(struct sp_mcp_run *r, const struct sp_inspection *found)
 {
     const struct signalling *x = r->data;
@@ -412,33 +374,37 @@ static void tell_signalled(struct sp_mcp_run *r, const struct sp_inspection *fou
     const bool is_known = sp_manager_view(r->caller->manager, x->id, &v);
     const char *state =
         is_known ? sp_mcp_state_name(v.has_exited, v.is_output_held, found) : "exited";
+    const char *reason = sp_mcp_end_reason_name(v.end_reason);
+    char room[16];
+    bool ok = sp_buf_printf(&text, "State: %s\n", state) &&
+              sp_buf_printf(&json, "{\"state\":\"%s\"", state);
 
-    if (sp_buf_printf(&text, "State: %s\n", state) &&
-        sp_buf_printf(&json, "{\"state\":\"%s\"", state) &&
-        (!is_known || add_exit(&text, &json, &v)) && sp_buf_add(&json, "}", 1))
+    if (is_known && v.has_exited)
+        ok = ok && sp_buf_printf(&text, "Process exited with code %d\n", v.exit_code) &&
+             sp_json_add_value(&json, "exit_code", "%d", v.exit_code) &&
+             (v.signal <= 0 ||
+              sp_json_add_value(&json, "signal", "\"%s\"", sp_mcp_signal_name(v.signal, room))) &&
+             (reason == NULL || sp_json_add_value(&json, "end_reason", "\"%s\"", reason));
+    if (ok && sp_buf_add(&json, "}", 1))
         sp_mcp_tool_done(r, &text, &json);
     else
         sp_mcp_tool_no_memory(r);
 }
 
-static void on_signalled_inspected(void *user, const struct sp_inspection *found)
-{
-    struct sp_mcp_run *r = user;
-
-    r->inspection = NULL;
-    tell_signalled(r, found);
-}
-
 static void finish_signalling(struct sp_mcp_run *r)
 {
-    const struct signalling *x = r->data;
+    const int id = ((const struct signalling *)r->data)->id;
     struct sp_manager_view v;
+    const bool is_inspectable =
+        sp_manager_view(r->caller->manager, id, &v) && (!v.has_exited || v.is_output_held);
 
-    if (sp_manager_view(r->caller->manager, x->id, &v) && is_inspectable(&v))
-        r->inspection =
-            sp_mcp_inspect(r->caller, x->id, SP_MCP_INSPECT_MS, on_signalled_inspected, r);
-    if (r->inspection == NULL)
+    if (!sp_mcp_tool_inspect(r, is_inspectable ? id : 0, tell_signalled))
         tell_signalled(r, NULL);
+}
+
+static void finish_soon(struct sp_deferred *d)
+{
+    finish_signalling(SP_CONTAINER(d, struct sp_mcp_run, deferred));
 }
 
 static void on_tick(struct sp_timer *t)
@@ -460,11 +426,6 @@ static void on_tick(struct sp_timer *t)
         finish_signalling(x->run);
 }
 
-static void tell_ended(struct sp_deferred *d)
-{
-    finish_signalling(SP_CONTAINER(d, struct sp_mcp_run, deferred));
-}
-
 /* TERM, SIGTERM, term. 0: no such signal. */
 static int read_signal(struct sp_str name)
 {
@@ -477,13 +438,6 @@ static int read_signal(struct sp_str name)
             return i;
     }
     return 0;
-}
-
-static uint64_t signal_wait_ms(int number, bool kills)
-{
-    if (number == SIGSTOP || number == SIGTSTP || number == SIGCONT || number == SIGWINCH)
-        return STOP_MS;
-    return kills ? KILL_MS : SIGNAL_MS;
 }
 
 static int start_signal_session(struct sp_mcp_run *r, struct sp_err *e)
@@ -518,12 +472,14 @@ static int start_signal_session(struct sp_mcp_run *r, struct sp_err *e)
     r->free_data = free_signalling;
     r->session_id = id;
     if (v.has_exited) {
-        sp_loop_defer(loop_of(r), &r->deferred, tell_ended);
+        sp_loop_defer(loop_of(r), &r->deferred, finish_soon);
         return 0;
     }
     const uint64_t now = sp_loop_now(loop_of(r));
     x->kill_ms = now + GRACE_MS;
-    x->until_ms = now + signal_wait_ms(number, x->kills);
+    x->until_ms = now + (x->kills ? KILL_MS : SIGNAL_MS);
+    if (number == SIGSTOP || number == SIGTSTP || number == SIGCONT || number == SIGWINCH)
+        x->until_ms = now + STOP_MS;
     if (!sp_loop_timer(loop_of(r), &x->tick, now + TICK_MS, on_tick))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "send a signal");
     if (number == SIGKILL) {
