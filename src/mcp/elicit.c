@@ -192,16 +192,6 @@ static bool add_places(struct message *m, const struct sp_grant *g)
     return sp_buf_printf(m->out, "\nNOT SHOWN: %zu more places", g->extra.count - i);
 }
 
-static bool add_file(struct message *m, const struct sp_patch_change *c)
-{
-    static const char *const labels[] = {
-        [SP_PATCH_ADD] = "add", [SP_PATCH_DELETE] = "delete", [SP_PATCH_UPDATE] = "update"};
-
-    return add_line(m, labels[c->kind], sp_str_of(c->full_path), PATH_BYTES_MAX) &&
-           (c->full_target == NULL ||
-            add_line(m, "  and move it to", sp_str_of(c->full_target), PATH_BYTES_MAX));
-}
-
 static bool add_diffs(struct message *m, const struct sp_patch_changes *changes)
 {
     auto_buf struct sp_buf diffs = {0};
@@ -223,14 +213,21 @@ static bool add_diffs(struct message *m, const struct sp_patch_changes *changes)
 /* All file names before the diffs, which may be cut. */
 static bool add_changes(struct message *m, const struct sp_patch_changes *changes)
 {
+    static const char *const labels[] = {
+        [SP_PATCH_ADD] = "add", [SP_PATCH_DELETE] = "delete", [SP_PATCH_UPDATE] = "update"};
     const size_t mark = m->out->len;
     uint32_t i = 0;
     bool ok = true;
 
     if (changes == NULL)
         return true;
-    for (; ok && i < changes->count && m->out->len - mark < FILES_MAX - 2 * PATH_BYTES_MAX; i++)
-        ok = add_file(m, &changes->items[i]);
+    for (; ok && i < changes->count && m->out->len - mark < FILES_MAX - 2 * PATH_BYTES_MAX; i++) {
+        const struct sp_patch_change *c = &changes->items[i];
+
+        ok = add_line(m, labels[c->kind], sp_str_of(c->full_path), PATH_BYTES_MAX) &&
+             (c->full_target == NULL ||
+              add_line(m, "  and move it to", sp_str_of(c->full_target), PATH_BYTES_MAX));
+    }
     if (ok && i < changes->count) {
         m->is_cut = true;
         ok = sp_buf_printf(m->out, "\nNOT SHOWN: %u more files", changes->count - i);
@@ -238,27 +235,20 @@ static bool add_changes(struct message *m, const struct sp_patch_changes *change
     return ok && add_diffs(m, changes);
 }
 
-/* The command in one short line; a longer one is repeated in full further down. */
-static bool add_command(struct message *m, struct sp_str command)
+/* The command in one short line; a longer one is repeated in full further down (is_whole). */
+static bool add_command(struct message *m, struct sp_str command, bool is_whole)
 {
     auto_buf struct sp_buf whole = {0};
 
     if (!sp_question_add_whole(&whole, command, false))
         return false;
+    if (is_whole)
+        return whole.len <= FIRST_MAX || add_line(m, "whole command", command, COMMAND_MAX);
     if (whole.len <= FIRST_MAX)
         return add_line(m, "command", command, FIRST_MAX);
     return sp_buf_printf(m->out, "\ncommand: ") &&
            sp_buf_add_str(m->out, beginning_of(sp_buf_str(&whole), FIRST_MAX - 20)) &&
            sp_buf_printf(m->out, " [continued below]");
-}
-
-static bool add_whole_command(struct message *m, struct sp_str command)
-{
-    auto_buf struct sp_buf whole = {0};
-
-    if (!sp_question_add_whole(&whole, command, false))
-        return false;
-    return whole.len <= FIRST_MAX || add_line(m, "whole command", command, COMMAND_MAX);
 }
 
 /* The rule that can be accepted, and what it allows. */
@@ -274,40 +264,29 @@ static bool add_rule(struct message *m, const struct sp_approval_question *q)
                          sp_judge_may_run_free(q->profile) ? " and " FREE : "");
 }
 
-/* The first three lines: what a yes allows, the command, the reason. */
-static bool add_beginning(struct message *m, const struct sp_approval_question *q)
-{
-    const bool is_network = q->kind == SP_QUESTION_NETWORK;
-    bool ok = add_headline(m, q);
-
-    if (ok && is_network)
-        ok = add_line(m, "host", q->argv.count > 1 ? q->argv.items[1] : q->host, PATH_BYTES_MAX);
-    else if (ok && q->kind != SP_QUESTION_PATCH && q->kind != SP_QUESTION_PERMISSIONS)
-        ok = add_command(m, q->command);
-    return ok && add_note(m, "reason", q->reason, REASON_MAX);
-}
-
 static bool add_message(struct message *m, const struct sp_approval_question *q)
 {
-    bool ok = add_beginning(m, q);
+    const bool is_network = q->kind == SP_QUESTION_NETWORK;
+    const bool is_patch = q->kind == SP_QUESTION_PATCH;
+    const bool has_command = !is_network && !is_patch && q->kind != SP_QUESTION_PERMISSIONS;
 
-    if (ok && q->kind == SP_QUESTION_PATCH)
-        ok = add_changes(m, q->changes);
-    else if (ok && q->kind == SP_QUESTION_NETWORK)
-        ok = add_line(m, "command", q->asking_command, COMMAND_MAX);
-    ok = ok && (q->additional == NULL || add_places(m, q->additional)) &&
-         add_line(m, "in", q->cwd, CWD_MAX) &&
-         add_note(m, "environment", q->environment, ENVIRONMENT_MAX);
-    if (ok && q->kind != SP_QUESTION_PATCH && q->kind != SP_QUESTION_PERMISSIONS &&
-        q->kind != SP_QUESTION_NETWORK)
-        ok = add_whole_command(m, q->command);
-    ok = ok && add_rule(m, q);
-    if (ok && m->is_cut)
-        ok = sp_buf_printf(m->out, "\nNot all is shown, so it can %s",
-                           is_free(q) ? "not be allowed " FREE
-                                        " here: ask for less at once, or put it into a file"
-                                      : "be allowed for this once alone");
-    return ok;
+    /* The first three lines: what a yes allows, the command, the reason. */
+    return add_headline(m, q) &&
+           (!is_network ||
+            add_line(m, "host", q->argv.count > 1 ? q->argv.items[1] : q->host, PATH_BYTES_MAX)) &&
+           (!has_command || add_command(m, q->command, false)) &&
+           add_note(m, "reason", q->reason, REASON_MAX) &&
+           (!is_patch || add_changes(m, q->changes)) &&
+           (!is_network || add_line(m, "command", q->asking_command, COMMAND_MAX)) &&
+           (q->additional == NULL || add_places(m, q->additional)) &&
+           add_line(m, "in", q->cwd, CWD_MAX) &&
+           add_note(m, "environment", q->environment, ENVIRONMENT_MAX) &&
+           (!has_command || add_command(m, q->command, true)) && add_rule(m, q) &&
+           (!m->is_cut ||
+            sp_buf_printf(m->out, "\nNot all is shown, so it can %s",
+                          is_free(q) ? "not be allowed " FREE
+                                       " here: ask for less at once, or put it into a file"
+                                     : "be allowed for this once alone"));
 }
 
 /* ---- what may be answered ---- */
@@ -367,31 +346,23 @@ static bool add_title(struct sp_buf *out, const struct sp_approval_question *q, 
 
 /* ---- the form ---- */
 
-/* Before 2025-11-25, titles are a separate list. DENY is always offered, and last. */
-static bool add_choices_of_old(struct sp_buf *out, const struct sp_approval_question *q,
-                               const struct offered *o)
+/* Before 2025-11-25 (without mode), titles are a separate list. DENY is always offered, and last.
+ */
+static bool add_choices(struct sp_buf *out, const struct sp_approval_question *q,
+                        const struct offered *o, bool with_mode)
 {
-    bool ok = sp_buf_printf(out, "\"enum\":[");
+    bool ok = sp_buf_printf(out, with_mode ? "\"oneOf\":[" : "\"enum\":[");
 
     for (enum choice c = ONCE; ok && c < CHOICE_MAX; c++)
         if (o->is_there[c])
-            ok = sp_buf_printf(out, "\"%s\"%s", names[c], c == DENY ? "" : ",");
-    ok = ok && sp_buf_printf(out, "],\"enumNames\":[");
-    for (enum choice c = ONCE; ok && c < CHOICE_MAX; c++)
+            ok = (with_mode ? sp_buf_printf(out, "{\"const\":\"%s\",\"title\":", names[c]) &&
+                                  add_title(out, q, c) && sp_buf_add(out, "}", 1)
+                            : sp_buf_printf(out, "\"%s\"", names[c])) &&
+                 (c == DENY || sp_buf_add(out, ",", 1));
+    ok = ok && (with_mode || sp_buf_printf(out, "],\"enumNames\":["));
+    for (enum choice c = ONCE; ok && !with_mode && c < CHOICE_MAX; c++)
         if (o->is_there[c])
             ok = add_title(out, q, c) && (c == DENY || sp_buf_add(out, ",", 1));
-    return ok && sp_buf_add(out, "]", 1);
-}
-
-static bool add_choices(struct sp_buf *out, const struct sp_approval_question *q,
-                        const struct offered *o)
-{
-    bool ok = sp_buf_printf(out, "\"oneOf\":[");
-
-    for (enum choice c = ONCE; ok && c < CHOICE_MAX; c++)
-        if (o->is_there[c])
-            ok = sp_buf_printf(out, "{\"const\":\"%s\",\"title\":", names[c]) &&
-                 add_title(out, q, c) && sp_buf_printf(out, "}%s", c == DENY ? "" : ",");
     return ok && sp_buf_add(out, "]", 1);
 }
 
@@ -408,7 +379,7 @@ bool sp_mcp_elicit_add(struct sp_buf *out, const struct sp_approval_question *q,
         sp_buf_printf(out,
                       ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{\"decision\":{"
                       "\"type\":\"string\",\"title\":\"Decision\",") &&
-        (with_mode ? add_choices(out, q, &o) : add_choices_of_old(out, q, &o)) &&
+        add_choices(out, q, &o, with_mode) &&
         sp_buf_printf(out, "}},\"required\":[\"decision\"]}}");
 
     if (!ok)
@@ -449,64 +420,42 @@ static struct sp_str text_of(struct sp_json *j, uint32_t object, const char *nam
     return sp_json_str(j, token);
 }
 
-static bool read_choice(struct sp_str word, const struct sp_approval_question *q, enum choice *ret)
-{
-    auto_buf struct sp_buf message = {0};
-    struct message m = {.out = &message};
-
-    if (!add_message(&m, q))
-        m.is_cut = true; /* out of memory: assume the worst */
-    const struct offered o = find_offered(q, m.is_cut);
-    for (enum choice c = ONCE; c < CHOICE_MAX; c++)
-        if (sp_str_eq(word, sp_str_of(names[c]))) {
-            *ret = c;
-            return o.is_there[c];
-        }
-    return false;
-}
-
-static struct sp_decision decision_of(enum choice c, const struct sp_approval_question *q)
-{
-    switch (c) {
-    case ONCE:
-        return (struct sp_decision){.kind = SP_DECISION_APPROVED};
-    case SESSION:
-        return (struct sp_decision){.kind = SP_DECISION_APPROVED_FOR_SESSION};
-    case RULE:
-        if (sp_question_offers_host(q))
-            return (struct sp_decision){
-                .kind = SP_DECISION_NETWORK_AMENDMENT, .host = q->host, .allows_host = true};
-        return (struct sp_decision){.kind = SP_DECISION_AMENDMENT, .amendment = q->amendment};
-    case DENY:
-    case CHOICE_MAX:
-        break;
-    }
-    return (struct sp_decision){.kind = SP_DECISION_DENIED};
-}
-
-static struct sp_decision unanswered(struct sp_str why)
-{
-    return (struct sp_decision){.kind = SP_DECISION_FAILED, .rejection = why};
-}
-
 bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_approval_question *q,
                         bool is_too_quick, struct sp_decision *ret)
 {
     const struct sp_str action = text_of(j, answer, "action");
-    enum choice c = DENY;
+    const bool is_decline = sp_str_eq(action, SP_STR("decline"));
+    auto_buf struct sp_buf message = {0};
+    struct message m = {.out = &message};
+    enum choice c = ONCE;
 
-    if (sp_str_eq(action, SP_STR("decline"))) {
-        *ret = is_too_quick ? unanswered(SP_STR("it declined faster than a person reads"))
-                            : (struct sp_decision){.kind = SP_DECISION_DENIED};
+    *ret = (struct sp_decision){.kind = SP_DECISION_DENIED};
+    if (is_decline && !is_too_quick)
+        return true;
+    if (is_decline || sp_str_eq(action, SP_STR("cancel"))) {
+        ret->kind = SP_DECISION_FAILED;
+        ret->rejection = is_decline ? SP_STR("it declined faster than a person reads")
+                                    : SP_STR("it cancelled the question");
         return true;
     }
-    if (sp_str_eq(action, SP_STR("cancel"))) {
-        *ret = unanswered(SP_STR("it cancelled the question"));
-        return true;
-    }
-    if (!sp_str_eq(action, SP_STR("accept")) ||
-        !read_choice(text_of(j, sp_json_get(j, answer, "content"), "decision"), q, &c))
+    if (!sp_str_eq(action, SP_STR("accept")))
         return false;
-    *ret = decision_of(c, q);
+    const struct sp_str word = text_of(j, sp_json_get(j, answer, "content"), "decision");
+    if (!add_message(&m, q))
+        m.is_cut = true; /* out of memory: assume the worst */
+    const struct offered o = find_offered(q, m.is_cut);
+    while (c < CHOICE_MAX && !sp_str_eq(word, sp_str_of(names[c])))
+        c++;
+    if (c == CHOICE_MAX || !o.is_there[c])
+        return false;
+    if (c == ONCE)
+        ret->kind = SP_DECISION_APPROVED;
+    else if (c == SESSION)
+        ret->kind = SP_DECISION_APPROVED_FOR_SESSION;
+    else if (c == RULE && sp_question_offers_host(q))
+        *ret = (struct sp_decision){
+            .kind = SP_DECISION_NETWORK_AMENDMENT, .host = q->host, .allows_host = true};
+    else if (c == RULE)
+        *ret = (struct sp_decision){.kind = SP_DECISION_AMENDMENT, .amendment = q->amendment};
     return true;
 }

@@ -80,20 +80,14 @@ static bool is_out_full(const struct sp_mcp_out *o)
 
 /* ---- messages in ---- */
 
-static void take_message(struct conn *c)
-{
-    struct sp_mcp_message *m = &c->lines->message;
-
-    (void)sp_mcp_take(c->peer, &c->out, NULL, m);
-    sp_json_trim(&m->json);
-}
-
 static void on_message(void *user, char *text, size_t len)
 {
     struct conn *c = user;
+    struct sp_mcp_message *m = &c->lines->message;
 
-    sp_mcp_message_read(&c->lines->message, text, len);
-    take_message(c);
+    sp_mcp_message_read(m, text, len);
+    (void)sp_mcp_take(c->peer, &c->out, NULL, m);
+    sp_json_trim(&m->json);
 }
 
 static void on_not_text(void *user)
@@ -104,7 +98,7 @@ static void on_not_text(void *user)
 
     sp_mcp_message_read(m, text, 1);
     (void)sp_fail(&m->why, SP_E_MALFORMED, 0, "the line is not UTF-8, or longer than 16 MiB");
-    take_message(c);
+    (void)sp_mcp_take(c->peer, &c->out, NULL, m);
 }
 
 static void on_drained(void *user)
@@ -298,11 +292,6 @@ static int dial(const char *path, struct sp_err *e)
     return TAKE_FD(fd);
 }
 
-static bool is_empty(const struct flow *f)
-{
-    return f->start == f->end;
-}
-
 /* true: bytes were read, or the end was reached. */
 static bool fill_flow(struct flow *f)
 {
@@ -335,19 +324,19 @@ static bool drain_flow(struct flow *f)
     return true;
 }
 
-static void poll_for(const struct flow *f, struct pollfd ret[2])
+/* A flow reads if it is empty, else writes. */
+static struct pollfd poll_for(const struct flow *f)
 {
-    const bool is_full = !is_empty(f);
-
-    ret[0] = (struct pollfd){.fd = !is_full && !f->has_ended ? f->from : -1, .events = POLLIN};
-    ret[1] = (struct pollfd){.fd = is_full && !f->is_broken ? f->to : -1, .events = POLLOUT};
+    if (f->start == f->end)
+        return (struct pollfd){.fd = f->has_ended ? -1 : f->from, .events = POLLIN};
+    return (struct pollfd){.fd = f->is_broken ? -1 : f->to, .events = POLLOUT};
 }
 
-static bool move_bytes(struct flow *f, const struct pollfd ready[2])
+static bool step(struct flow *f, const struct pollfd *ready)
 {
-    if (ready[0].revents != 0)
-        return fill_flow(f);
-    return ready[1].revents != 0 && drain_flow(f);
+    if (ready->revents == 0)
+        return false;
+    return f->start == f->end ? fill_flow(f) : drain_flow(f);
 }
 
 /* true: stdin was carried to its end. */
@@ -356,19 +345,16 @@ static bool carry(struct flow *in, struct flow *out)
     bool is_half_closed = false;
     uint64_t moved_ms = sp_clock_ms();
 
-    while (!(out->has_ended && is_empty(out)) && !out->is_broken && !in->is_broken) {
-        struct pollfd all[4];
-
-        if (in->has_ended && is_empty(in) && !is_half_closed) {
+    while (!(out->has_ended && out->start == out->end) && !out->is_broken && !in->is_broken) {
+        if (in->has_ended && in->start == in->end && !is_half_closed) {
             (void)shutdown(in->to, SHUT_WR); /* a failure shows when reading */
             is_half_closed = true;
             moved_ms = sp_clock_ms();
         }
-        poll_for(in, all);
-        poll_for(out, all + 2);
-        (void)poll(all, 4, is_half_closed ? LAST_MS : -1);
-        bool has_moved = move_bytes(in, all);
-        has_moved |= move_bytes(out, all + 2); /* always both */
+        struct pollfd both[2] = {poll_for(in), poll_for(out)};
+        (void)poll(both, 2, is_half_closed ? LAST_MS : -1);
+        bool has_moved = step(in, &both[0]);
+        has_moved |= step(out, &both[1]); /* always both */
         if (has_moved)
             moved_ms = sp_clock_ms();
         else if (is_half_closed && sp_clock_ms() - moved_ms >= LAST_MS)

@@ -58,29 +58,22 @@ void sp_mcp_gate_done(struct sp_mcp_gate *g)
 
 /* ---- token, Host and Origin ---- */
 
-/* The token of the Authorization header; n 0: none. */
-static struct sp_str bearer_of(const struct sp_http_request *r)
+/* Index of the token in the Authorization header, from 1; 0: none, or unknown. Compares with all
+ * tokens, so that the time taken does not depend on which one matches. */
+static unsigned find_token(const struct sp_mcp_gate *g, const struct sp_http_request *r)
 {
-    static const struct sp_str none = {"", 0};
-    struct sp_str h = none;
-
-    if (sp_http_header(r, "authorization", &h) != 1 || h.n < 8 || h.p[6] != ' ' ||
-        !sp_str_eq_nocase((struct sp_str){h.p, 6}, SP_STR("Bearer")))
-        return none;
-    h = (struct sp_str){h.p + 7, h.n - 7};
-    while (h.n != 0 && h.p[0] == ' ')
-        h = (struct sp_str){h.p + 1, h.n - 1};
-    return h;
-}
-
-/* Index of the token from 1; 0: unknown. Compares with all tokens, so that the time taken does not
- * depend on which one matches. */
-static unsigned token_of(const struct sp_mcp_gate *g, struct sp_str token)
-{
+    struct sp_str h = {"", 0};
     uint8_t digest[32];
     unsigned found = 0;
 
-    sp_sha256(token, digest);
+    if (sp_http_header(r, "authorization", &h) != 1 || h.n < 8 || h.p[6] != ' ' ||
+        !sp_str_eq_nocase((struct sp_str){h.p, 6}, SP_STR("Bearer")))
+        h = (struct sp_str){"", 0};
+    else
+        h = (struct sp_str){h.p + 7, h.n - 7};
+    while (h.n != 0 && h.p[0] == ' ')
+        h = (struct sp_str){h.p + 1, h.n - 1};
+    sp_sha256(h, digest);
     for (unsigned i = 0; i < g->tokens; i++) {
         const bool is_same =
             sp_same_secret((struct sp_str){(const char *)digest, sizeof digest},
@@ -88,7 +81,7 @@ static unsigned token_of(const struct sp_mcp_gate *g, struct sp_str token)
 
         found = is_same && found == 0 ? i + 1 : found;
     }
-    return token.n == 0 ? 0 : found;
+    return h.n == 0 ? 0 : found;
 }
 
 static bool is_origin_allowed(const struct sp_mcp_gate *g, struct sp_str origin)
@@ -223,7 +216,7 @@ struct sp_mcp_verdict sp_mcp_gate_judge(const struct sp_mcp_gate *g,
         v.origin = origin;
         return v;
     }
-    v.token = token_of(g, bearer_of(r));
+    v.token = find_token(g, r);
     if (v.token == 0) {
         v.header = "www-authenticate: Bearer\r\n";
         v.status = 401;

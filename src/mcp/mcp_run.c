@@ -202,53 +202,24 @@ static void tell_result(struct sp_mcp_run *r, const struct sp_mcp_result *result
     free_run(r);
 }
 
-static void tell_kept_result(struct sp_mcp_run *r)
-{
-    const struct sp_mcp_result no_memory = {
-        .is_error = true, .text = SP_STR("there was no memory to keep the result of this call")};
-    const struct sp_mcp_kept_result *k = r->result;
-    const struct sp_mcp_result result = {.is_error = k->is_error,
-                                         .text = sp_buf_str(&k->text),
-                                         .note = sp_buf_str(&k->note),
-                                         .structured = sp_buf_str(&k->structured)};
-
-    tell_result(r, k == &lost_result ? &no_memory : &result);
-}
-
-static void keep_result(struct sp_mcp_run *r, const struct sp_mcp_result *from)
-{
-    struct sp_mcp_kept_result *k = calloc(1, sizeof *k);
-
-    if (k == NULL || !sp_buf_add_str(&k->text, from->text) ||
-        !sp_buf_add_str(&k->note, from->note) ||
-        !sp_buf_add_str(&k->structured, from->structured)) {
-        free_kept_result(k);
-        r->result = &lost_result;
-        return;
-    }
-    k->is_error = from->is_error;
-    r->result = k;
-}
-
-static bool add_note_line(struct sp_buf *out, struct sp_str text)
-{
-    return text.n == 0 ||
-           ((out->len == 0 || sp_buf_add(out, "\n", 1)) && sp_buf_add_str(out, text));
-}
-
 void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result)
 {
     struct sp_mcp_caller *c = r->caller;
+    const struct sp_str parts[] = {result->note, sp_buf_str(&c->warnings),
+                                   sp_buf_str(&r->warnings)};
     struct sp_mcp_result full = *result;
     auto_buf struct sp_buf note = {0};
+    bool ok = true;
 
     r->engine_call = 0;
     if (r->is_cancelled) {
         free_run(r);
         return;
     }
-    if (add_note_line(&note, result->note) && add_note_line(&note, sp_buf_str(&c->warnings)) &&
-        add_note_line(&note, sp_buf_str(&r->warnings)) && add_ended(c, r->session_id, &note)) {
+    for (size_t i = 0; ok && i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i].n != 0)
+            ok = (note.len == 0 || sp_buf_add(&note, "\n", 1)) && sp_buf_add_str(&note, parts[i]);
+    if (ok && add_ended(c, r->session_id, &note)) {
         full.note = sp_buf_str(&note);
         sp_buf_done(&c->warnings);
     }
@@ -257,7 +228,15 @@ void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result)
         return;
     }
     close_question(r);
-    keep_result(r, &full);
+    struct sp_mcp_kept_result *k = calloc(1, sizeof *k);
+    if (k == NULL || !sp_buf_add_str(&k->text, full.text) || !sp_buf_add_str(&k->note, full.note) ||
+        !sp_buf_add_str(&k->structured, full.structured)) {
+        free_kept_result(k);
+        k = &lost_result;
+    } else {
+        k->is_error = full.is_error;
+    }
+    r->result = k;
 }
 
 void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...)
@@ -323,9 +302,19 @@ static void on_telling(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, telling);
 
-    if (r->result != NULL) {
-        if (!r->is_held || r->is_cancelled)
-            tell_kept_result(r);
+    const struct sp_mcp_kept_result *k = r->result;
+    if (k != NULL && r->is_held && !r->is_cancelled)
+        return;
+    if (k != NULL) {
+        const struct sp_mcp_result no_memory = {
+            .is_error = true,
+            .text = SP_STR("there was no memory to keep the result of this call")};
+        const struct sp_mcp_result kept = {.is_error = k->is_error,
+                                           .text = sp_buf_str(&k->text),
+                                           .note = sp_buf_str(&k->note),
+                                           .structured = sp_buf_str(&k->structured)};
+
+        tell_result(r, k == &lost_result ? &no_memory : &kept);
         return;
     }
     if (r->was_withdrawn && r->ops != NULL) {
@@ -717,46 +706,17 @@ static void on_described(void *user, const struct sp_inspection *found)
         found != NULL && (unsigned)found->doing < SP_DOING_MAX ? words[found->doing] : "running";
 }
 
-/* Returns the last known state and asks for a new one, for the next time: nothing waits for it. */
-static const char *state_of(struct sp_mcp_run *r)
+/* Finds the last line of the kept output that is not blank. A carriage return starts the line
+ * again, as on a terminal. `out` is its room. false: out of memory. */
+static bool find_last_line(const struct sp_manager_view *v, struct sp_buf *out, struct sp_str *ret)
 {
-    if (r->question != 0)
-        return "waiting for approval";
-    if (r->session_id == 0)
-        return r->engine_call != 0 ? "starting" : "running";
-    if (r->describing == NULL)
-        r->describing = sp_mcp_inspect(r->caller, r->session_id, 0, on_described, r);
-    return r->doing != NULL ? r->doing : "running";
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-/* A carriage return starts the line again, as on a terminal. */
-static struct sp_str last_line(struct sp_str s)
-{
-    while (s.n != 0 && is_blank(s.p[s.n - 1]))
-        s.n--;
-    size_t from = s.n;
-    while (from != 0 && s.p[from - 1] != '\n' && s.p[from - 1] != '\r')
-        from--;
-    while (from < s.n && is_blank(s.p[from]))
-        from++;
-    return (struct sp_str){s.p + from, s.n - from};
-}
-
-/* Appends the last TAIL_BYTES of the kept output, without escape sequences. */
-static bool add_tail(struct sp_buf *out, const struct sp_manager_view *v)
-{
+    static const char blanks[] = " \t\n\r";
     const struct sp_str pieces[] = {v->head, v->tail[0], v->tail[1]};
     const size_t count = sizeof pieces / sizeof pieces[0];
-    size_t left = TAIL_BYTES;
-    size_t i = count;
-    size_t skip = 0;
     struct sp_mcp_plain plain = {0};
-    bool ok = true;
+    size_t left = TAIL_BYTES;
+    size_t skip = 0;
+    size_t i = count;
 
     while (i > 0 && left != 0) { /* find the first piece, and the bytes to skip in it */
         const size_t n = pieces[--i].n;
@@ -764,11 +724,20 @@ static bool add_tail(struct sp_buf *out, const struct sp_manager_view *v)
         skip = n > left ? n - left : 0;
         left -= n - skip;
     }
-    for (; ok && i < count; i++, skip = 0)
-        if (pieces[i].n != skip)
-            ok = sp_mcp_plain_add(&plain, out,
-                                  (struct sp_str){pieces[i].p + skip, pieces[i].n - skip});
-    return ok;
+    for (; i < count; i++, skip = 0)
+        if (pieces[i].n != skip &&
+            !sp_mcp_plain_add(&plain, out, (struct sp_str){pieces[i].p + skip, pieces[i].n - skip}))
+            return false;
+    struct sp_str s = sp_buf_str(out);
+    while (s.n != 0 && memchr(blanks, s.p[s.n - 1], sizeof blanks - 1) != NULL)
+        s.n--;
+    size_t from = s.n;
+    while (from != 0 && s.p[from - 1] != '\n' && s.p[from - 1] != '\r')
+        from--;
+    while (from < s.n && memchr(blanks, s.p[from], sizeof blanks - 1) != NULL)
+        from++;
+    *ret = (struct sp_str){s.p + from, s.n - from};
+    return true;
 }
 
 bool sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out)
@@ -779,14 +748,18 @@ bool sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out)
     struct sp_str line = {0};
     size_t n = LINE_MAX_BYTES - (sizeof ELLIPSIS - 1);
 
-    if (r->question == 0 && r->session_id != 0 &&
-        sp_manager_view(r->caller->manager, r->session_id, &v)) {
-        if (!add_tail(&tail, &v))
-            return false;
-        line = last_line(sp_buf_str(&tail));
+    if (r->question != 0)
+        return sp_buf_add_str(out, SP_STR("waiting for approval"));
+    if (r->session_id == 0)
+        return sp_buf_add_str(out, r->engine_call != 0 ? SP_STR("starting") : SP_STR("running"));
+    if (sp_manager_view(r->caller->manager, r->session_id, &v) && !find_last_line(&v, &tail, &line))
+        return false;
+    if (line.n == 0) {
+        /* The last known state. A new one is asked for, for the next time: nothing waits for it. */
+        if (r->describing == NULL)
+            r->describing = sp_mcp_inspect(r->caller, r->session_id, 0, on_described, r);
+        return sp_buf_add_str(out, sp_str_of(r->doing != NULL ? r->doing : "running"));
     }
-    if (line.n == 0)
-        return sp_buf_add_str(out, sp_str_of(state_of(r)));
     if (!sp_question_add_visible(&visible, line, false))
         return false;
     if (visible.len <= LINE_MAX_BYTES)

@@ -197,44 +197,6 @@ static struct task *find_task(const struct sp_mcp_caller *c, struct sp_str id)
 
 /* ---- a task as JSON ---- */
 
-static bool add_time(struct sp_buf *b, const char *key, uint64_t ms)
-{
-    const time_t seconds = (time_t)(ms / 1000);
-    struct tm tm = {0};
-    char text[32];
-
-    (void)gmtime_r(&seconds, &tm);
-    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-    return sp_buf_printf(b, ",\"%s\":\"%s.%03dZ\"", key, text, (int)(ms % 1000));
-}
-
-/* The whole life of the task, counted from its creation; the wall clock may have jumped back. */
-static bool add_ttl(struct sp_buf *b, const struct task *t)
-{
-    const uint64_t until = t->run != NULL ? sp_clock_unix_ms() : t->updated_at_ms;
-    const uint64_t age = until > t->created_at_ms ? until - t->created_at_ms : 0;
-
-    if (kept_ms(t->all) == 0)
-        return sp_buf_add_str(b, SP_STR(",\"ttlMs\":null"));
-    return sp_buf_printf(b, ",\"ttlMs\":%" PRIu64, kept_ms(t->all) + age);
-}
-
-static bool add_outcome(struct sp_buf *b, const struct task *t)
-{
-    const struct sp_approval_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
-
-    if (t->status == TASK_COMPLETED)
-        return sp_buf_add_str(b, SP_STR(",\"result\":{\"resultType\":\"complete\",")) &&
-               sp_buf_add(b, t->result.data, t->result.len) && sp_buf_add(b, "}", 1);
-    if (t->status == TASK_FAILED)
-        return sp_buf_add_str(b, SP_STR(",\"error\":{\"code\":-32603,\"message\":"
-                                        "\"there was no memory for the result\"}"));
-    if (t->status != TASK_INPUT_REQUIRED)
-        return true;
-    return sp_buf_add_str(b, SP_STR(",\"inputRequests\":")) &&
-           (q == NULL ? sp_buf_add_str(b, SP_STR("{}")) : sp_mcp_elicit_add_input(b, q, t->asked));
-}
-
 /* `"taskId":...` and the other members; is_brief: without the outcome. */
 static bool add_task_json(struct sp_buf *b, const struct task *t, bool is_brief)
 {
@@ -243,15 +205,45 @@ static bool add_task_json(struct sp_buf *b, const struct task *t, bool is_brief)
         [TASK_COMPLETED] = "completed", [TASK_FAILED] = "failed",
         [TASK_CANCELLED] = "cancelled",
     };
+    static const char *const times[] = {"createdAt", "lastUpdatedAt"};
+    const struct sp_approval_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
+    const uint64_t until = t->run != NULL ? sp_clock_unix_ms() : t->updated_at_ms;
     struct sp_mcp_task_id id = {0};
 
     sp_mcp_task_id(t->all, t->number, &id);
-    return sp_buf_printf(b, "\"taskId\":\"%s\",\"status\":\"%s\",\"statusMessage\":\"session %d\"",
-                         id.text, status_name[t->status], t->session_id) &&
-           add_time(b, "createdAt", t->created_at_ms) &&
-           add_time(b, "lastUpdatedAt", t->updated_at_ms) && add_ttl(b, t) &&
-           sp_buf_printf(b, ",\"pollIntervalMs\":%d", SP_MCP_TASK_INTERVAL_MS) &&
-           (is_brief || add_outcome(b, t));
+    bool ok =
+        sp_buf_printf(b, "\"taskId\":\"%s\",\"status\":\"%s\",\"statusMessage\":\"session %d\"",
+                      id.text, status_name[t->status], t->session_id);
+    for (size_t i = 0; ok && i < 2; i++) {
+        const uint64_t ms = i == 0 ? t->created_at_ms : t->updated_at_ms;
+        const time_t seconds = (time_t)(ms / 1000);
+        struct tm tm = {0};
+        char text[32];
+
+        (void)gmtime_r(&seconds, &tm);
+        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+        ok = sp_json_add_value(b, times[i], "\"%s.%03dZ\"", text, (int)(ms % 1000));
+    }
+    /* The whole life of the task, counted from its creation; the wall clock may have jumped back.
+     */
+    const uint64_t age = until > t->created_at_ms ? until - t->created_at_ms : 0;
+    if (kept_ms(t->all) == 0)
+        ok = ok && sp_json_add_value(b, "ttlMs", "null");
+    else
+        ok = ok && sp_json_add_value(b, "ttlMs", "%" PRIu64, kept_ms(t->all) + age);
+    ok = ok && sp_json_add_value(b, "pollIntervalMs", "%d", SP_MCP_TASK_INTERVAL_MS);
+    if (!ok || is_brief)
+        return ok;
+    if (t->status == TASK_COMPLETED)
+        return sp_buf_add_str(b, SP_STR(",\"result\":{\"resultType\":\"complete\",")) &&
+               sp_buf_add(b, t->result.data, t->result.len) && sp_buf_add(b, "}", 1);
+    if (t->status == TASK_FAILED)
+        return sp_json_add_value(
+            b, "error", "{\"code\":-32603,\"message\":\"there was no memory for the result\"}");
+    if (t->status != TASK_INPUT_REQUIRED)
+        return true;
+    return sp_json_add_key(b, "inputRequests") &&
+           (q == NULL ? sp_buf_add_str(b, SP_STR("{}")) : sp_mcp_elicit_add_input(b, q, t->asked));
 }
 
 /* ---- telling listeners ---- */
@@ -282,27 +274,25 @@ static void tell_listener(const struct listener *l, const struct task *t)
         (void)sp_mcp_say_notice(out, "notifications/tasks", sp_buf_str(&b));
 }
 
-static struct listener *next_due(const struct sp_mcp_tasks *all)
-{
-    sp_list_each(i, &all->listeners) {
-        if (listener_of(i)->is_due)
-            return listener_of(i);
-    }
-    return NULL;
-}
-
 static void set_status(struct task *t, enum task_status status)
 {
-    struct listener *l;
+    struct listener *due = NULL;
 
     t->status = status;
     t->updated_at_ms = sp_clock_unix_ms();
     sp_list_each(i, &t->all->listeners)
         listener_of(i)->is_due = hears_of(listener_of(i), t);
-    while ((l = next_due(t->all)) != NULL) { /* from the start each time: listeners may go */
-        l->is_due = false;
-        tell_listener(l, t);
-    }
+    do { /* from the start each time: telling one may free others */
+        due = NULL;
+        sp_list_each(i, &t->all->listeners) {
+            if (due == NULL && listener_of(i)->is_due)
+                due = listener_of(i);
+        }
+        if (due != NULL) {
+            due->is_due = false;
+            tell_listener(due, t);
+        }
+    } while (due != NULL);
 }
 
 /* ---- the run of a task ---- */
@@ -465,53 +455,6 @@ static void drop_listener(struct sp_mcp_request *r)
     sp_mcp_request_close(r);
 }
 
-/* false: an error has been sent. *ret: the array of ids, or SP_JSON_NONE. */
-static bool read_listen(const struct sp_mcp_turn *t, uint32_t *ret)
-{
-    struct sp_json *j = &t->message->json;
-    struct sp_err e = {0};
-    uint32_t wanted = SP_JSON_NONE;
-
-    if (sp_json_need_object(j, t->message->params, "notifications", &wanted, &e) < 0) {
-        sp_mcp_say_invalid(&t->to, "subscriptions/listen needs notifications, an object");
-        return false;
-    }
-    if (sp_json_opt_array(j, wanted, "taskIds", ret, &e) < 0 ||
-        (*ret != SP_JSON_NONE && j->tokens[*ret].children > LISTEN_IDS_MAX)) {
-        sp_mcp_say_invalid(&t->to, "taskIds is not an array of at most 1024 strings");
-        return false;
-    }
-    return *ret == SP_JSON_NONE || check_capability(t);
-}
-
-/* Ids of tasks that do not exist are ignored. */
-static void take_ids(struct listener *l, struct sp_json *j, uint32_t ids)
-{
-    const struct sp_mcp_caller *c = l->request.peer->caller;
-
-    for (uint32_t i = sp_json_first(j, ids); i != SP_JSON_NONE; i = sp_json_next(j, ids, i)) {
-        const struct task *t =
-            sp_json_type(j, i) == SP_JSON_STRING ? find_task(c, sp_json_str(j, i)) : NULL;
-
-        if (t != NULL && !hears_of(l, t) && l->count < SP_MCP_TASKS_MAX)
-            l->numbers[l->count++] = t->number;
-    }
-}
-
-static bool add_acknowledgement(struct sp_buf *b, const struct listener *l, bool has_ids)
-{
-    bool ok = add_subscription_id(b, l) && sp_buf_add_str(b, SP_STR("\"notifications\":{")) &&
-              (!has_ids || sp_buf_add_str(b, SP_STR("\"taskIds\":[")));
-
-    for (uint32_t i = 0; ok && i < l->count; i++) {
-        struct sp_mcp_task_id id = {0};
-
-        sp_mcp_task_id(l->request.peer->caller->tasks, l->numbers[i], &id);
-        ok = sp_buf_printf(b, "%s\"%s\"", i != 0 ? "," : "", id.text);
-    }
-    return ok && (!has_ids || sp_buf_add(b, "]", 1)) && sp_buf_add_str(b, SP_STR("}}"));
-}
-
 static bool is_listening(const struct sp_mcp_tasks *all, const struct listener *wanted)
 {
     sp_list_each(i, &all->listeners) {
@@ -523,21 +466,50 @@ static bool is_listening(const struct sp_mcp_tasks *all, const struct listener *
 
 void sp_mcp_listen(const struct sp_mcp_turn *t)
 {
+    struct sp_json *j = &t->message->json;
     auto_buf struct sp_buf b = {0};
+    struct sp_err e = {0};
+    uint32_t wanted = SP_JSON_NONE;
     uint32_t ids = SP_JSON_NONE;
 
-    if (!read_listen(t, &ids))
+    if (sp_json_need_object(j, t->message->params, "notifications", &wanted, &e) < 0) {
+        sp_mcp_say_invalid(&t->to, "subscriptions/listen needs notifications, an object");
+        return;
+    }
+    if (sp_json_opt_array(j, wanted, "taskIds", &ids, &e) < 0 ||
+        (ids != SP_JSON_NONE && j->tokens[ids].children > LISTEN_IDS_MAX)) {
+        sp_mcp_say_invalid(&t->to, "taskIds is not an array of at most 1024 strings");
+        return;
+    }
+    if (ids != SP_JSON_NONE && !check_capability(t))
         return;
     struct listener *l = sp_mcp_request_open(t, sizeof *l, drop_listener);
     if (l == NULL)
         return;
     l->request.is_subscription = true;
-    if (ids != SP_JSON_NONE)
-        take_ids(l, &t->message->json, ids);
+
+    /* Ids of tasks that do not exist are ignored; the acknowledgement repeats the others. */
+    bool ok = add_subscription_id(&b, l) && sp_buf_add_str(&b, SP_STR("\"notifications\":{")) &&
+              (ids == SP_JSON_NONE || sp_json_add_value(&b, "taskIds", "["));
+    for (uint32_t i = ids == SP_JSON_NONE ? ids : sp_json_first(j, ids); i != SP_JSON_NONE;
+         i = sp_json_next(j, ids, i)) {
+        const struct task *task = sp_json_type(j, i) == SP_JSON_STRING
+                                      ? find_task(t->peer->caller, sp_json_str(j, i))
+                                      : NULL;
+        struct sp_mcp_task_id id = {0};
+
+        if (task == NULL || hears_of(l, task) || l->count == SP_MCP_TASKS_MAX)
+            continue;
+        sp_mcp_task_id(task->all, task->number, &id);
+        ok = ok && sp_buf_printf(&b, "%s\"%s\"", l->count != 0 ? "," : "", id.text);
+        l->numbers[l->count++] = task->number;
+    }
+    ok = ok && sp_buf_add_str(&b, ids == SP_JSON_NONE ? SP_STR("}}") : SP_STR("]}}"));
+
     struct sp_mcp_tasks *all = l->count != 0 ? t->peer->caller->tasks : NULL;
     if (all != NULL)
         sp_list_prepend(&all->listeners, &l->link);
-    if (!add_acknowledgement(&b, l, ids != SP_JSON_NONE) ||
+    if (!ok ||
         !sp_mcp_say_notice(t->to.out, "notifications/subscriptions/acknowledged", sp_buf_str(&b))) {
         drop_listener(&l->request);
         sp_mcp_say_no_memory(&t->to);
