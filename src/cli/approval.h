@@ -17,11 +17,13 @@ struct sp_cli_approval_flags {
     const char *policy;
     struct sp_option_list rules, approvers;
 };
+/* Parts of initialisers: NOLINTBEGIN(bugprone-macro-parentheses) */
 #define SP_CLI_APPROVAL_OPTIONS(type, member, approve_help, rules_help, approver_help)  \
     SP_OPT_STRING(type, member.policy, "approve", "POLICY", approve_help),              \
         SP_OPT_LIST(type, member.rules, "rules", "FILE",                                \
                     "rules besides those of the usual places (repeatable)" rules_help), \
         SP_OPT_LIST(type, member.approvers, "approver", "WHO", approver_help)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 struct sp_cli_approval_ask {
     struct sp_loop *loop;

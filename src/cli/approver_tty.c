@@ -170,14 +170,14 @@ static void take_keys(struct keys *k, struct sp_str bytes, uint64_t since_ms)
     for (size_t i = 0; i < bytes.n; i++) {
         const unsigned char c = (unsigned char)bytes.p[i];
 
+        const bool is_key = is_plain(k, c);
+
         k->is_interrupted |= c == INTERRUPT;
-        if (!is_plain(k, c))
-            k->is_spoiled = true;
-        else if (c == 0x7f || c == '\b')
+        if (is_key && (c == 0x7f || c == '\b'))
             k->len -= k->len > 0;
-        else if ((c == '\r' || c == '\n') && k->len > 0 && !k->is_entered)
+        else if (is_key && (c == '\r' || c == '\n') && k->len > 0 && !k->is_entered)
             k->is_entered = true;
-        else if (c >= 'a' && c <= 'z' && k->len < MAX_LINE && !k->is_entered)
+        else if (is_key && c >= 'a' && c <= 'z' && k->len < MAX_LINE && !k->is_entered)
             k->line[k->len++] = (char)c;
         else
             k->is_spoiled = true;
