@@ -20,10 +20,10 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/grow.h"
 #include "cell/cell_confine.h"
 #include "cell/cell_files.h"
 #include "cell/command.h"
-#include "cell/start.h"
 #include "cell/strays.h"
 #include "os/pty.h"
 #include "os/seccomp.h"
@@ -38,6 +38,29 @@
 #define END_ROUND_MS      10
 #define REAPED_AT_ONCE    256
 
+/* How long the cell blocks on a start: execve normally happens within 1 ms, later on a busy
+ * machine. While another start is pending, a disk probably hangs, and starts must not block the
+ * other commands one after the other. */
+#define PATIENCE_MS   10
+#define IMPATIENCE_MS 1
+
+#define YOUNG_MS        50 /* a pending start is polled every YOUNG_POLL_MS for this long */
+#define YOUNG_POLL_MS   1
+#define PENDING_POLL_MS 10
+#define DYING_POLL_MS   100
+
+/* The memory of one start. */
+struct start_room {
+    struct sp_pending_start start; /* start.spawn.stack is owned by the room */
+    struct sp_command *command;    /* NULL: abandoned, the child is not reaped yet */
+    struct sp_wire_message *message;
+    void *map; /* strings that came in a memfd; NULL: none */
+    size_t map_len;
+    char **pointers; /* argv and envp */
+    size_t pointer_cap;
+    uint64_t began_ms;
+};
+
 struct cell {
     int control;
     struct sp_cell_state state;
@@ -45,7 +68,10 @@ struct cell {
     struct sp_command *commands;
     uint32_t slots;
     struct sp_strays *strays;
-    struct sp_starts starts;
+    uint32_t slot_end;             /* one past the highest slot ever used */
+    struct start_room *spare_room; /* for the next start; NULL: to be made */
+    struct start_room *pending[SP_MAX_PENDING];
+    uint32_t pending_count;
     int child_signals;
     int plan;     /* sealed memory file; -1: none, the cell is not confined */
     int listener; /* seccomp notifications of refused calls; -1: none */
@@ -54,13 +80,283 @@ struct cell {
     struct sp_wire_message *message;
 };
 
-/* The command that a message names; NULL if the slot is free or holds another command. */
-static struct sp_command *command_in_slot(struct cell *cell, const struct sp_wire_head *h)
-{
-    struct sp_command *c = h->slot < cell->slots ? &cell->commands[h->slot] : NULL;
+/* ==== starts ====
+ *
+ * A start is normally answered at once. If the working directory or the program lies on a file
+ * system that hangs, the start stays pending: only its child waits, the cell goes on. After
+ * SP_START_DEADLINE_MS the child is killed and the start fails. A child in an uninterruptible wait
+ * does not die before its disk answers, and it shares our memory, so its stack and strings are kept
+ * until it is reaped. At most SP_MAX_PENDING starts may be pending or dying; further ones fail with
+ * EBUSY.
+ */
 
-    return c != NULL && c->life != SP_LIFE_NONE && c->number == h->number ? c : NULL;
+/* ---- rooms ---- */
+
+static void free_room(struct start_room *r)
+{
+    if (r == NULL)
+        return;
+    if (r->map != NULL)
+        (void)munmap(r->map, r->map_len);
+    sp_spawn_free_stack(r->start.spawn.stack);
+    free(r->message);
+    free(r->pointers);
+    free(r);
 }
+
+static struct start_room *new_room(void)
+{
+    struct start_room *r = calloc(1, sizeof *r);
+
+    if (r == NULL)
+        return NULL;
+    r->message = malloc(sizeof *r->message);
+    r->start.spawn.stack = sp_spawn_new_stack();
+    if (r->message == NULL || r->start.spawn.stack == NULL) {
+        free_room(r);
+        return NULL;
+    }
+    r->message->fd_count = 0;
+    return r;
+}
+
+/* The child uses the room no more. */
+static void give_back(struct cell *cell, struct start_room *r)
+{
+    if (r->map != NULL)
+        (void)munmap(r->map, r->map_len);
+    r->map = NULL;
+    r->command = NULL;
+    if (cell->spare_room == NULL)
+        cell->spare_room = r;
+    else
+        free_room(r);
+}
+
+/* ---- the strings ---- */
+
+/* The strings in the message, or mapped from its memfd. NULL: *ret_err says why. */
+static char *strings_of(struct start_room *r, const struct sp_wire_message *m,
+                        const struct sp_wire_start *s, size_t *ret_len, int *ret_err)
+{
+    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    struct stat st;
+
+    *ret_err = EINVAL;
+    if ((s->flags & SP_START_MEMFD) == 0) {
+        *ret_len = m->len - sizeof *s;
+        return *ret_len == s->string_bytes ? (char *)(uintptr_t)m->bytes + sizeof *s : NULL;
+    }
+    if (m->fd_count != 1 || fstat(m->fds[0], &st) < 0 || st.st_size <= 0 ||
+        st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
+        return NULL;
+    /* Sealed: the front cannot change or truncate it between our check and the child's use. */
+    const int seals = fcntl(m->fds[0], F_GET_SEALS);
+    if (seals < 0 || (seals & want) != want)
+        return NULL;
+    void *map = mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, m->fds[0], 0);
+    if (map == MAP_FAILED) {
+        *ret_err = errno;
+        return NULL;
+    }
+    r->map = map;
+    r->map_len = *ret_len = s->string_bytes;
+    return map;
+}
+
+/* 0 or errno */
+static int read_strings(struct start_room *r, const struct sp_wire_message *m,
+                        const struct sp_wire_start *s)
+{
+    size_t len = 0;
+    int err = 0;
+    char *text = strings_of(r, m, s, &len, &err);
+
+    if (text == NULL)
+        return err;
+    const uint64_t n = (uint64_t)s->argc + s->envc + 2;
+    if (n > SP_WIRE_STRINGS)
+        return EINVAL;
+    if (!SP_GROW(r->pointers, n, r->pointer_cap))
+        return ENOMEM;
+    return sp_wire_read_strings(s, text, len, r->pointers, &r->start.strings) ? 0 : EINVAL;
+}
+
+/* ---- the answer ---- */
+
+static void send_started(struct cell *cell, const struct sp_wire_started *reply, int ring,
+                         int input)
+{
+    const int fds[2] = {ring, input};
+    const int fd_count = reply->step != SP_STEP_NONE ? 0 : input >= 0 ? 2 : 1;
+
+    /* Blocking is safe: the front never waits for us, and if it is gone sendmsg fails. */
+    (void)sp_wire_send(cell->control, true, reply, sizeof *reply, NULL, 0, fds, fd_count);
+}
+
+static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pending_start *p)
+{
+    if (p->reply.step == SP_STEP_CLONE)
+        c->is_terminated = true; /* perhaps the leaf made clone fail: do not reuse it */
+    if (p->reply.step != SP_STEP_NONE)
+        sp_strays_leave_leaf(cell->strays, c, true);
+    send_started(cell, &p->reply, c->ring.fd, p->input);
+    if (p->input >= 0 && !c->is_tty)
+        (void)close(p->input);
+    p->input = -1;
+}
+
+/* ---- starting ---- */
+
+/* Answers the START in cell->message, now or later. A pending start keeps the message, because its
+ * child uses the strings, and cell->message becomes another buffer. */
+static void begin_start(struct cell *cell)
+{
+    const struct sp_wire_start *m = (const void *)cell->message->bytes;
+    struct sp_command *c = m->head.slot < cell->slots ? &cell->commands[m->head.slot] : NULL;
+    struct start_room *r = NULL;
+    int err = c == NULL || c->life != SP_LIFE_NONE ? EINVAL : cell->message->is_cut ? EMFILE : 0;
+
+    if (err == 0 && cell->pending_count == SP_MAX_PENDING)
+        err = EBUSY;
+    if (err == 0) {
+        r = cell->spare_room != NULL ? cell->spare_room : new_room();
+        cell->spare_room = NULL;
+        err = r == NULL ? ENOMEM : read_strings(r, cell->message, m);
+    }
+    if (err == 0) {
+        c->slot = m->head.slot;
+        if (c->slot >= cell->slot_end)
+            cell->slot_end = c->slot + 1;
+        err = sp_strays_take_leaf(cell->strays, c) ? 0 : errno;
+    }
+    if (err != 0) {
+        struct sp_wire_started reply = {.head = m->head, .step = SP_STEP_PREPARE, .err = err};
+
+        reply.head.op = SP_WIRE_STARTED;
+        send_started(cell, &reply, -1, -1);
+        if (r != NULL)
+            give_back(cell, r);
+        return;
+    }
+    struct sp_pending_start *p = &r->start;
+    p->reply = (struct sp_wire_started){.head = m->head};
+    p->reply.head.op = SP_WIRE_STARTED;
+    p->input = p->pidfd = -1;
+    p->patience_ms = cell->pending_count > 0 ? IMPATIENCE_MS : PATIENCE_MS;
+    if (sp_command_start(&cell->state, c, m, p)) {
+        answer_start(cell, c, p);
+        if (p->pidfd < 0) {
+            give_back(cell, r);
+            return;
+        }
+        r->command = NULL;
+    } else {
+        r->command = c;
+        r->began_ms = cell->state.now_ms;
+    }
+    struct sp_wire_message *fresh = r->message;
+    r->message = cell->message;
+    cell->message = fresh;
+    fresh->fd_count = 0;
+    sp_wire_close_fds(r->message);
+    cell->pending[cell->pending_count++] = r;
+}
+
+/* ---- afterwards ---- */
+
+/* Reaps an abandoned or forgotten child and closes its pidfd. false: it has not ended. */
+static bool reap(struct cell *cell, int pidfd)
+{
+    siginfo_t info = {0};
+
+    if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) == 0) {
+        if (info.si_pid == 0)
+            return false;
+        sp_strays_note_reaped(cell->strays, info.si_pid);
+    }
+    (void)close(pidfd); /* an error of waitid: a sweep has reaped it */
+    return true;
+}
+
+/* true: the room can be reused. */
+static bool poll_room(struct cell *cell, struct start_room *r)
+{
+    struct sp_command *c = r->command;
+
+    if (c != NULL && c->pending != &r->start)
+        c = r->command = NULL; /* forgotten */
+    if (c == NULL)
+        return reap(cell, r->start.pidfd);
+    if (sp_command_poll_start(&cell->state, c)) {
+        answer_start(cell, c, &r->start);
+        return true;
+    }
+    if (cell->state.now_ms - r->began_ms < SP_START_DEADLINE_MS)
+        return false;
+    sp_command_give_up(&cell->state, c);
+    answer_start(cell, c, &r->start);
+    r->command = NULL;
+    return false;
+}
+
+/* Once a turn: answers starts that are done or late, and reaps abandoned children. */
+static void poll_starts(struct cell *cell)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < cell->pending_count; i++) {
+        if (poll_room(cell, cell->pending[i]))
+            give_back(cell, cell->pending[i]);
+        else
+            cell->pending[left++] = cell->pending[i];
+    }
+    cell->pending_count = left;
+}
+
+/* ms until the next poll; -1: none is needed */
+static int starts_timeout(const struct cell *cell)
+{
+    int timeout = cell->pending_count > 0 ? DYING_POLL_MS : -1;
+
+    for (uint32_t i = 0; i < cell->pending_count; i++) {
+        const struct start_room *r = cell->pending[i];
+
+        if (r->command != NULL && cell->state.now_ms - r->began_ms < YOUNG_MS)
+            return YOUNG_POLL_MS;
+        if (r->command != NULL)
+            timeout = PENDING_POLL_MS;
+    }
+    return timeout;
+}
+
+/* In a forked child: erases the arguments and variables of commands. */
+static void wipe_starts(struct cell *cell)
+{
+    if (cell->spare_room != NULL)
+        explicit_bzero(cell->spare_room->message->bytes, sizeof cell->spare_room->message->bytes);
+    for (uint32_t i = 0; i < cell->pending_count; i++) {
+        struct start_room *r = cell->pending[i];
+
+        explicit_bzero(r->message->bytes, sizeof r->message->bytes);
+        if (r->map != NULL)
+            (void)munmap(r->map, r->map_len);
+    }
+}
+
+static void free_starts(struct cell *cell)
+{
+    for (uint32_t i = 0; i < cell->pending_count; i++) {
+        struct start_room *r = cell->pending[i];
+        const bool is_forgotten = r->command == NULL || r->command->pending != &r->start;
+
+        if (is_forgotten && reap(cell, r->start.pidfd))
+            free_room(r); /* otherwise the child still uses it, and dies with us */
+    }
+    free_room(cell->spare_room);
+}
+
+/* ==== the loop ==== */
 
 /* ---- messages ---- */
 
@@ -74,13 +370,6 @@ static void send_done(struct cell *cell, const struct sp_wire_call *call, int er
     (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, NULL, 0);
 }
 
-static int resize(const struct sp_command *c, const struct sp_wire_call *call)
-{
-    if (c == NULL || !c->is_tty || c->stream[0] < 0)
-        return 0; /* the terminal is closed: nothing to resize */
-    return sp_pty_resize(c->stream[0], (uint16_t)call->a, (uint16_t)call->b);
-}
-
 static void forget_command(struct cell *cell, struct sp_command *c)
 {
     if (c->life == SP_LIFE_RUNNING)
@@ -90,56 +379,47 @@ static void forget_command(struct cell *cell, struct sp_command *c)
     cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
 }
 
-static void end_session(struct cell *cell, uint64_t session)
-{
-    for (uint32_t i = 0; i < cell->slots; i++)
-        if (cell->commands[i].life != SP_LIFE_NONE && cell->commands[i].session == session)
-            forget_command(cell, &cell->commands[i]);
-    sp_strays_end_session(cell->strays, session);
-    cell->is_sweep_due = true;
-}
-
-/* In the forked file process: unmaps the memory shared with the front and erases the arguments of
- * commands. Clients could otherwise read them, because /proc/self/mem is a file to them. */
-static void drop_secrets(struct cell *cell)
-{
-    for (uint32_t i = 0; i < cell->slots; i++)
-        if (cell->commands[i].life != SP_LIFE_NONE)
-            sp_ring_free(&cell->commands[i].ring);
-    sp_bell_free(&cell->state.bell);
-    explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
-    sp_starts_wipe(&cell->starts);
-}
-
 /* Forks a file process. If that fails, the front sees the socket closed. */
 static void on_files(struct cell *cell)
 {
     if (cell->message->fd_count != 1)
         return;
     const pid_t pid = fork();
-    if (pid == 0) {
-        drop_secrets(cell);
-        sp_files_begin(cell->message->fds[0], cell->state.scope);
-    }
     if (pid > 0)
         sp_strays_note_own(cell->strays, pid);
+    if (pid != 0)
+        return;
+    /* Unmaps the memory shared with the front and erases the arguments of commands. Clients could
+     * otherwise read them, because /proc/self/mem is a file to them. */
+    for (uint32_t i = 0; i < cell->slots; i++)
+        if (cell->commands[i].life != SP_LIFE_NONE)
+            sp_ring_free(&cell->commands[i].ring);
+    sp_bell_free(&cell->state.bell);
+    explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
+    wipe_starts(cell);
+    sp_files_begin(cell->message->fds[0], cell->state.scope);
 }
 
 static void on_message(struct cell *cell)
 {
     const struct sp_wire_head *h = (const void *)cell->message->bytes;
     const struct sp_wire_call *call = (const void *)cell->message->bytes;
-    struct sp_command *c = command_in_slot(cell, h);
+    struct sp_command *c = h->slot < cell->slots ? &cell->commands[h->slot] : NULL;
 
+    if (c != NULL && (c->life == SP_LIFE_NONE || c->number != h->number))
+        c = NULL; /* the slot is free or holds another command */
     switch (h->op) {
     case SP_WIRE_START:
-        sp_starts_begin(&cell->starts, &cell->message);
+        begin_start(cell);
         break;
     case SP_WIRE_SIGNAL:
         send_done(cell, call, c != NULL ? sp_command_signal(&cell->state, c, call->a) : 0);
         break;
     case SP_WIRE_RESIZE:
-        send_done(cell, call, resize(c, call));
+        send_done(cell, call,
+                  c == NULL || !c->is_tty || c->stream[0] < 0 /* closed: nothing to resize */
+                      ? 0
+                      : sp_pty_resize(c->stream[0], (uint16_t)call->a, (uint16_t)call->b));
         break;
     case SP_WIRE_TERMINATE:
         if (c != NULL)
@@ -150,7 +430,11 @@ static void on_message(struct cell *cell)
             forget_command(cell, c);
         break;
     case SP_WIRE_END_SESSION:
-        end_session(cell, h->number);
+        for (uint32_t i = 0; i < cell->slots; i++)
+            if (cell->commands[i].life != SP_LIFE_NONE && cell->commands[i].session == h->number)
+                forget_command(cell, &cell->commands[i]);
+        sp_strays_end_session(cell->strays, h->number);
+        cell->is_sweep_due = true;
         break;
     case SP_WIRE_FILES:
         on_files(cell);
@@ -191,23 +475,11 @@ static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_
         sp_strays_leave_leaf(cell->strays, c, false);
 }
 
-static void reap_forgotten(struct cell *cell, int pidfd)
-{
-    siginfo_t info = {0};
-
-    if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) == 0) {
-        if (info.si_pid == 0)
-            return;
-        sp_strays_note_reaped(cell->strays, info.si_pid);
-    }
-    (void)close(pidfd);
-}
-
 /* ---- refusals ---- */
 
 static struct sp_command *running_command(struct cell *cell, pid_t pid)
 {
-    for (uint32_t i = 0; i < cell->starts.slot_end; i++)
+    for (uint32_t i = 0; i < cell->slot_end; i++)
         if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
             return &cell->commands[i];
     return NULL;
@@ -229,7 +501,7 @@ static struct sp_command *command_above(struct cell *cell, pid_t pid)
     return c;
 }
 
-static void note_refusal(struct sp_command *c, int call)
+static void count_refusal(struct sp_command *c, int call)
 {
     for (uint32_t i = 0; i < c->refusal_count; i++)
         if (c->refusals[i].call == call) {
@@ -254,7 +526,7 @@ static void take_notices(struct cell *cell)
         if (c != NULL && is_connect)
             c->left_network++;
         else if (c != NULL)
-            note_refusal(c, n.call);
+            count_refusal(c, n.call);
         if (is_connect)
             sp_notice_allow(cell->listener, &n);
         else
@@ -297,7 +569,7 @@ static int sleep_ms(const struct cell *cell)
                       : cell->state.exiting_count > 0 ? 5
                       : cell->is_sweep_due            ? SWEEP_INTERVAL_MS
                                                       : -1;
-    const int starts = sp_starts_timeout(&cell->starts);
+    const int starts = starts_timeout(cell);
 
     return starts < 0 || (other >= 0 && other < starts) ? other : starts;
 }
@@ -330,7 +602,7 @@ static bool one_turn(struct cell *cell)
         else if (kind == SP_EV_CHILD)
             cell->is_sweep_due = true;
         else if (kind == SP_EV_REAP)
-            reap_forgotten(cell, (int)what);
+            (void)reap(cell, (int)what);
         else if (kind == SP_EV_BELL)
             sp_bell_drain(&cell->state.bell);
         else if (kind == SP_EV_NOTICE)
@@ -338,8 +610,8 @@ static bool one_turn(struct cell *cell)
         else
             on_command_event(cell, kind, what);
     }
-    if (cell->starts.count > 0)
-        sp_starts_poll(&cell->starts);
+    if (cell->pending_count > 0)
+        poll_starts(cell);
     sweep_if_due(cell);
     /* Messages last: a FORGET and a START may reuse a slot that an event of this turn refers to. */
     return !has_message || read_messages(cell);
@@ -391,55 +663,32 @@ static int receive_hello(struct cell *cell, struct sp_err *e)
     return 0;
 }
 
-/* ---- confinement ---- */
-
-/* Maps the sealed plan; NULL: not sealed, or not valid. */
-static const struct sp_plan *map_plan(int fd, size_t *ret_bytes)
-{
-    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-    const int seals = fcntl(fd, F_GET_SEALS);
-    struct stat st;
-
-    if (seals < 0 || (seals & want) != want || fstat(fd, &st) < 0 || st.st_size <= 0 ||
-        st.st_size > (off_t)SP_PLAN_MAX)
-        return NULL;
-    *ret_bytes = (size_t)st.st_size;
-    void *map = mmap(NULL, *ret_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    return map == MAP_FAILED ? NULL : sp_plan_check(map, *ret_bytes);
-}
-
 /* Confines this process if there is a plan. On failure READY carries the reason, and the process
  * exits. */
 static void confine(struct cell *cell)
 {
-    struct sp_built built = {0};
-    struct sp_confined confined = {.scope = -1, .listener = -1};
-    size_t bytes = 0;
+    struct sp_built built;
+    struct sp_confined confined;
 
     if (cell->plan < 0)
         return;
-    const struct sp_plan *plan = map_plan(cell->plan, &bytes);
+    const bool ok = sp_confine(cell->plan, cell->control, &confined, &built);
     (void)close(cell->plan);
     cell->plan = -1;
-    if (plan == NULL)
-        (void)sp_built_fail(&built, SP_BUILD_PLAN, EINVAL, NULL);
-    else
-        (void)sp_confine(plan, cell->control, &confined, &built);
     struct sp_wire_ready ready = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_READY},
                                   .step = built.step,
                                   .err = built.err};
     if (built.where != NULL)
         (void)snprintf(ready.where, sizeof ready.where, "%s", built.where);
     (void)sp_wire_send(cell->control, true, &ready, sizeof ready, NULL, 0, NULL, 0);
-    if (plan == NULL || built.step != SP_BUILD_NONE)
+    if (!ok)
         _exit(1);
     cell->state.is_confined = true;
-    cell->state.hides_cwds = plan->view == SP_VIEW_NEW;
+    cell->state.hides_cwds = confined.has_new_root;
     cell->state.scope = confined.scope;
     cell->listener = confined.listener;
-    if (plan->net == SP_NET_OWN)
+    if (confined.has_own_network)
         cell->state.net_count = open("/proc/self/net/snmp", O_RDONLY | O_CLOEXEC);
-    (void)munmap((void *)(uintptr_t)plan, bytes);
 }
 
 static int prepare(struct cell *cell, struct sp_err *e)
@@ -451,11 +700,6 @@ static int prepare(struct cell *cell, struct sp_err *e)
     cell->strays = sp_strays_new(&cell->state, cell->commands, cell->slots);
     if (cell->commands == NULL || cell->strays == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell's tables");
-    cell->starts = (struct sp_starts){.cell = &cell->state,
-                                      .commands = cell->commands,
-                                      .slots = cell->slots,
-                                      .strays = cell->strays,
-                                      .control = cell->control};
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "become subreaper");
     sigemptyset(&child);
@@ -573,7 +817,7 @@ int sp_cell_run(int control, struct sp_err *e)
     for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)
             sp_command_forget(&cell->state, &cell->commands[i]);
-    sp_starts_free(&cell->starts);
+    free_starts(cell);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->state.bell);
     sp_cgroup_free(&cell->state.cgroup);

@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The first half builds the view: the file system that the cell and its commands see. The places of
+ * the plan are cloned from the host's tree while it is unchanged, then the ground becomes read-only
+ * (or a new empty root), and the clones are attached on top in the plan's order. At the end each
+ * place is looked up by path and compared with the inode that the front saw.
+ */
 #include "cell/cell_confine.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -17,6 +30,535 @@
 #include "os/seccomp.h"
 #include "os/spawn.h"
 
+#define QUIET   (SP_MOUNT_NO_SUID | SP_MOUNT_NO_DEV)
+#define BARREN  (QUIET | SP_MOUNT_NO_EXEC)
+#define SHM_MAX "256m"
+
+/* Mount points for the tmpfs with empty files and directories ("workshop") and for a new root while
+ * the view is built: every system has these two directories, and both are replaced at the end. */
+#define WORKSHOP_AT "/proc"
+#define NEW_ROOT_AT "/dev"
+
+static const char *const device_names[] = {"null", "zero", "full", "random", "urandom", "tty"};
+#define DEVICES (sizeof device_names / sizeof device_names[0])
+
+/* Returns false. */
+static bool report_failure(struct sp_built *b, enum sp_build_step step, int err, const char *where)
+{
+    *b = (struct sp_built){.step = step, .err = err < 0 ? -err : err, .where = where};
+    return false;
+}
+
+/* ==== the view ==== */
+
+struct view {
+    const struct sp_plan *plan;
+    struct sp_built *report;
+    int host;             /* "/" of the host */
+    int root;             /* "/" of the view; equals host unless the view is SP_VIEW_NEW */
+    int shop;             /* the workshop: empty/ (0555), closed/ (000), file (000) */
+    int devices[DEVICES]; /* clones, made before everything becomes nodev */
+    int dev;              /* our own /dev, writable until freeze() */
+    FILE *mounts;         /* /proc/self/mountinfo */
+    int *trees;           /* by op: the clone to attach; -1: made in put_place */
+};
+
+static bool fail(struct view *v, enum sp_build_step step, int err, const char *where)
+{
+    return report_failure(v->report, step, err, where);
+}
+
+static void drop(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+/* A mount of an empty, read-only file or directory. */
+static int from_workshop(const struct view *v, const char *name)
+{
+    auto_close int fd = openat(v->shop, name, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+
+    return fd < 0 ? -errno : sp_mount_clone(fd, false);
+}
+
+/* ---- targets ---- */
+
+/* Makes the path, with its parents, in a tmpfs of the view. */
+static int make_target(const struct view *v, const char *path, bool is_dir)
+{
+    char part[4096];
+    const size_t len = strlen(path);
+
+    if (len >= sizeof part)
+        return -ENAMETOOLONG;
+    for (size_t i = 1; i <= len; i++) {
+        if (path[i] != '/' && path[i] != 0)
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        auto_close int there = sp_path_open(v->root, part);
+        if (there >= 0)
+            continue;
+        char *slash = strrchr(part, '/');
+        *slash = 0;
+        auto_close int parent = sp_path_open(v->root, part);
+        if (parent < 0)
+            return parent;
+        if (i < len || is_dir) {
+            if (mkdirat(parent, slash + 1, 0755) < 0)
+                return -errno;
+        } else {
+            auto_close int file = openat(parent, slash + 1, O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+
+            if (file < 0)
+                return -errno;
+        }
+    }
+    return sp_path_open(v->root, path);
+}
+
+/* Opens a mount point; makes it if it is missing. */
+static int open_target(const struct view *v, const char *path, bool is_dir)
+{
+    const int fd = sp_path_open(v->root, path);
+
+    return fd == -ENOENT ? make_target(v, path, is_dir) : fd;
+}
+
+static bool put(struct view *v, int tree, const char *path, bool is_dir, enum sp_build_step step)
+{
+    auto_close int target = open_target(v, path, is_dir);
+    const int r = target < 0 ? target : sp_mount_attach(tree, target);
+
+    return r == 0 || fail(v, step, r, path);
+}
+
+/* ---- kernel file systems ---- */
+
+/* Files of these file systems check only the uid, which may be 0, and no capability: they become
+ * read-only wherever the host has them mounted. */
+static bool is_kernel_fs(const char *type, size_t n)
+{
+    static const char *const types[] = {
+        "proc", "sysfs",    "cgroup", "cgroup2", "debugfs", "tracefs",    "configfs",
+        "bpf",  "efivarfs", "pstore", "nfsd",    "fusectl", "securityfs", "binfmt_misc"};
+
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strlen(types[i]) == n && memcmp(types[i], type, n) == 0)
+            return true;
+    return false;
+}
+
+/* In place: mountinfo writes blanks and some other characters as \ooo. */
+static void unescape(char *path)
+{
+    char *out = path;
+
+    for (const char *in = path; *in != 0; out++)
+        if (in[0] == '\\' && in[1] != 0 && in[2] != 0 && in[3] != 0) {
+            *out = (char)((in[1] - '0') * 64 + (in[2] - '0') * 8 + (in[3] - '0'));
+            in += 4;
+        } else {
+            *out = *in++;
+        }
+    *out = 0;
+}
+
+/* The mount point in "36 35 98:0 / /mnt rw,noatime - ext4 /dev/root rw"; NULL: not a kernel file
+ * system. */
+static const char *kernel_mount(char *line, bool *ret_is_proc)
+{
+    const char *type = strstr(line, " - ");
+    char *path = line;
+
+    for (int i = 0; path != NULL && i < 4; i++)
+        path = strchr(path + (i > 0), ' ');
+    char *end = path == NULL ? NULL : strchr(path + 1, ' ');
+    if (type == NULL || end == NULL || !is_kernel_fs(type + 3, strcspn(type + 3, " ")))
+        return NULL;
+    *ret_is_proc = strncmp(type + 3, "proc ", 5) == 0;
+    *end = 0;
+    unescape(path + 1);
+    return path + 1;
+}
+
+static bool for_each_kernel_mount(struct view *v, bool (*fn)(struct view *, const char *, bool))
+{
+    char *line = NULL;
+    size_t cap = 0;
+    bool ok = true;
+
+    rewind(v->mounts);
+    while (ok && getline(&line, &cap, v->mounts) > 0) {
+        bool is_proc = false;
+        const char *path = kernel_mount(line, &is_proc);
+
+        ok = path == NULL || fn(v, path, is_proc);
+    }
+    if (ferror(v->mounts) != 0)
+        ok = fail(v, SP_BUILD_MOUNT_PRIVATE, EIO, "mountinfo");
+    free(line);
+    return ok;
+}
+
+static bool write_protect(struct view *v, const char *path, bool is_proc)
+{
+    auto_close int fd = sp_path_open(v->host, path);
+
+    (void)is_proc;
+    if (fd == -ENOENT || fd == -EACCES || fd == -ENOTDIR)
+        return true; /* not reachable by this path, so commands cannot reach it either */
+    const int r = fd < 0 ? fd : sp_mount_set(fd, false, SP_MOUNT_READ_ONLY);
+    return r == 0 || r == -EINVAL || /* hidden below another mount: fd is not a mount's root */
+           fail(v, SP_BUILD_ROOT_READONLY, r, NULL);
+}
+
+/* Hides further procfs mounts of the host, in a chroot perhaps: they show the host's processes. */
+static bool hide_other_proc(struct view *v, const char *path, bool is_proc)
+{
+    const size_t above = v->plan->view == SP_VIEW_NEW ? sizeof NEW_ROOT_AT - 1 : 0;
+    struct statfs fs;
+
+    if (!is_proc || strcmp(path, "/proc") == 0 || strncmp(path, NEW_ROOT_AT, above) != 0 ||
+        path[above] != '/')
+        return true;
+    auto_close int fd = sp_path_open(v->root, path + above);
+    if (fd < 0 || fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+        return true;
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return fail(v, SP_BUILD_PROC, errno, NULL);
+    auto_close int closed = from_workshop(v, S_ISDIR(st.st_mode) ? "closed" : "file");
+    const int r = closed < 0 ? closed : sp_mount_attach(closed, fd);
+    return r == 0 || fail(v, SP_BUILD_PROC, r, NULL);
+}
+
+/* ---- clones of the host's places ---- */
+
+static enum sp_build_step step_of(const struct sp_place_op *o)
+{
+    if (o->op == SP_OP_WRITE)
+        return SP_BUILD_ROOT;
+    if (o->op == SP_OP_EMPTY)
+        return o->mode == 0 || o->is_reopened ? SP_BUILD_DENY : SP_BUILD_PLACEHOLDER;
+    return SP_BUILD_CARVEOUT;
+}
+
+/* Clones each place, if it still is the inode of the plan, and sets its mount flags. Before
+ * lay_ground: later the host's tree is read-only or hidden. */
+static bool clone_places(struct view *v)
+{
+    for (uint32_t i = 0; i < v->plan->op_count; i++) {
+        const struct sp_place_op *o = &v->plan->ops[i];
+        const char *path = sp_plan_string(v->plan, o->path);
+        /* A policy that names a place in /dev wants its devices. */
+        const unsigned no_dev = strncmp(path, "/dev/", 5) == 0 ? 0 : SP_MOUNT_NO_DEV;
+        const unsigned read_only = o->op == SP_OP_READ ? SP_MOUNT_READ_ONLY : 0U;
+
+        if (o->op != SP_OP_WRITE && o->op != SP_OP_READ)
+            continue;
+        auto_close int fd = sp_path_open(v->host, path);
+        if (fd < 0)
+            return fail(v, step_of(o), fd, path);
+        if (!sp_path_is(fd, o->dev, o->ino))
+            return fail(v, SP_BUILD_CHANGED, ESTALE, path);
+        v->trees[i] = sp_mount_clone(fd, true);
+        const int r = v->trees[i] < 0
+                          ? v->trees[i]
+                          : sp_mount_set(v->trees[i], true, SP_MOUNT_NO_SUID | no_dev | read_only);
+        if (r < 0)
+            return fail(v, step_of(o), r, path);
+    }
+    return true;
+}
+
+static const char *device_path(size_t i, char path[32])
+{
+    (void)snprintf(path, 32, "/dev/%s", device_names[i]);
+    return path;
+}
+
+static bool clone_devices(struct view *v)
+{
+    for (size_t i = 0; i < DEVICES; i++) {
+        char path[32];
+
+        auto_close int fd = sp_path_open(v->host, device_path(i, path));
+        if (fd == -ENOENT)
+            continue; /* some containers lack devices */
+        v->devices[i] = fd < 0 ? fd : sp_mount_clone(fd, false);
+        const int r = v->devices[i] < 0
+                          ? v->devices[i]
+                          : sp_mount_set(v->devices[i], false,
+                                         SP_MOUNT_NO_SUID | SP_MOUNT_NO_EXEC | SP_MOUNT_READ_ONLY);
+        if (r < 0)
+            return fail(v, SP_BUILD_DEV, r, NULL);
+    }
+    return true;
+}
+
+/* ---- the ground ---- */
+
+static bool open_workshop(struct view *v)
+{
+    static const char *const options[] = {"mode", "0700", "size", "64k", NULL};
+    auto_close int target = sp_path_open(v->host, WORKSHOP_AT);
+    int r;
+
+    v->shop = sp_mount_new("tmpfs", options, BARREN);
+    r = v->shop < 0 ? v->shop : target < 0 ? target : sp_mount_attach(v->shop, target);
+    if (r < 0)
+        return fail(v, SP_BUILD_DENY, r, NULL);
+    auto_close int file = openat(v->shop, "file", O_CREAT | O_EXCL | O_CLOEXEC, 0);
+    if (file < 0 || fchmod(file, 0) < 0 || mkdirat(v->shop, "empty", 0555) < 0 ||
+        fchmodat(v->shop, "empty", 0555, 0) < 0 || mkdirat(v->shop, "closed", 0) < 0 ||
+        sp_mount_set(v->shop, false, SP_MOUNT_READ_ONLY) < 0)
+        return fail(v, SP_BUILD_DENY, errno, NULL);
+    return true;
+}
+
+static bool lay_ground(struct view *v)
+{
+    static const char *const options[] = {"mode", "0755", "size", "1m", NULL};
+    const unsigned all = v->plan->view == SP_VIEW_READ ? QUIET | SP_MOUNT_READ_ONLY : QUIET;
+    int r;
+
+    if (v->plan->view == SP_VIEW_NEW) {
+        auto_close int tree = sp_mount_new("tmpfs", options, QUIET);
+        auto_close int target = sp_path_open(v->host, NEW_ROOT_AT);
+        r = tree < 0 ? tree : target < 0 ? target : sp_mount_attach(tree, target);
+        v->root = r < 0 ? -1 : TAKE_FD(tree);
+        return r == 0 || fail(v, SP_BUILD_NEW_ROOT, r, NULL);
+    }
+    v->root = v->host;
+    r = sp_mount_set(v->host, true, all);
+    if (r < 0)
+        return fail(v, SP_BUILD_ROOT_READONLY, r, NULL);
+    return true;
+}
+
+/* ---- /dev and /proc ---- */
+
+static bool put_in_dev(struct view *v, const char *type, const char *const *options,
+                       const char *path)
+{
+    auto_close int tree = sp_mount_new(
+        type, options, SP_MOUNT_NO_SUID | SP_MOUNT_NO_EXEC | (*type == 't' ? SP_MOUNT_NO_DEV : 0U));
+
+    if (tree < 0)
+        return fail(v, SP_BUILD_DEV, tree, path);
+    return put(v, tree, path, true, SP_BUILD_DEV);
+}
+
+static bool build_dev(struct view *v)
+{
+    static const char *const options[] = {"mode", "0755", "size", "64k", NULL};
+    static const char *const pts[] = {"ptmxmode", "0666", "mode", "0620", NULL};
+    static const char *const shm[] = {"mode", "1777", "size", SHM_MAX, NULL};
+    static const char *const links[][2] = {{"pts/ptmx", "ptmx"},
+                                           {"/proc/self/fd", "fd"},
+                                           {"/proc/self/fd/0", "stdin"},
+                                           {"/proc/self/fd/1", "stdout"},
+                                           {"/proc/self/fd/2", "stderr"}};
+
+    v->dev = sp_mount_new("tmpfs", options, BARREN);
+    if (v->dev < 0)
+        return fail(v, SP_BUILD_DEV, v->dev, NULL);
+    if (!put(v, v->dev, "/dev", true, SP_BUILD_DEV))
+        return false;
+    for (size_t i = 0; i < DEVICES; i++) {
+        char path[32];
+
+        if (v->devices[i] >= 0 && !put(v, v->devices[i], device_path(i, path), false, SP_BUILD_DEV))
+            return false;
+    }
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+        if (symlinkat(links[i][0], v->dev, links[i][1]) < 0)
+            return fail(v, SP_BUILD_DEV, errno, NULL);
+    return put_in_dev(v, "devpts", pts, "/dev/pts") && put_in_dev(v, "tmpfs", shm, "/dev/shm") &&
+           put_in_dev(v, "mqueue", NULL, "/dev/mqueue");
+}
+
+/* Read-only as a whole: files of /proc check the uid, not capabilities. */
+static bool build_proc(struct view *v)
+{
+    static const char *const hidden[] = {"/proc/kcore", "/proc/keys", "/proc/sysrq-trigger",
+                                         "/proc/timer_list"};
+    int masks[sizeof hidden / sizeof hidden[0]];
+    bool ok = true;
+
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+        masks[i] = from_workshop(v, "file");
+    auto_close int tree = sp_mount_new("proc", NULL, BARREN | SP_MOUNT_READ_ONLY);
+    if (tree < 0)
+        ok = fail(v, SP_BUILD_PROC, tree, NULL);
+    if (ok && v->plan->view != SP_VIEW_NEW)
+        (void)sp_mount_detach(WORKSHOP_AT);
+    ok = ok && put(v, tree, "/proc", true, SP_BUILD_PROC);
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+        auto_close int target = ok ? sp_path_open(v->root, hidden[i]) : -1;
+
+        if (target >= 0 && masks[i] < 0)
+            ok = fail(v, SP_BUILD_PROC, masks[i], hidden[i]);
+        else if (target >= 0 && sp_mount_attach(masks[i], target) < 0)
+            ok = fail(v, SP_BUILD_PROC, errno, hidden[i]);
+        drop(&masks[i]);
+    }
+    return ok;
+}
+
+/* ---- the places ---- */
+
+static bool put_place(struct view *v, uint32_t i)
+{
+    static const char *const options[] = {"mode", "0755", "size", "1m", NULL};
+    const struct sp_place_op *o = &v->plan->ops[i];
+    const char *path = sp_plan_string(v->plan, o->path);
+    auto_close int target =
+        o->is_made ? open_target(v, path, o->is_dir) : sp_path_open(v->root, path);
+
+    if (target < 0)
+        return fail(v, step_of(o), target, path);
+    /* In a new root, and below an empty place (ino 0), the target is a file of the view itself. */
+    const bool is_ours = v->plan->view == SP_VIEW_NEW || o->ino == 0;
+    if ((o->op == SP_OP_PIN || o->op == SP_OP_EMPTY) && !is_ours &&
+        !sp_path_is(target, o->dev, o->ino))
+        return fail(v, SP_BUILD_CHANGED, ESTALE, path);
+    if (o->op == SP_OP_PIN)
+        v->trees[i] = sp_mount_clone(target, true);
+    else if (o->op == SP_OP_EMPTY && o->is_dir && o->is_reopened)
+        v->trees[i] = sp_mount_new("tmpfs", options, BARREN);
+    else if (o->op == SP_OP_EMPTY)
+        v->trees[i] = from_workshop(v, !o->is_dir ? "file" : o->mode == 0 ? "closed" : "empty");
+    const int r = v->trees[i] < 0 ? v->trees[i] : sp_mount_attach(v->trees[i], target);
+    if (r < 0)
+        return fail(v, step_of(o), r, path);
+    if (o->op != SP_OP_EMPTY || !o->is_reopened)
+        drop(&v->trees[i]);
+    return true;
+}
+
+static bool put_alias(struct view *v, const struct sp_place_op *o)
+{
+    char parent[4096];
+    const char *path = sp_plan_string(v->plan, o->path);
+    const char *slash = strrchr(path, '/');
+    const size_t len = (size_t)(slash - path);
+
+    if (len >= sizeof parent)
+        return fail(v, SP_BUILD_NEW_ROOT, ENAMETOOLONG, path);
+    memcpy(parent, path, len);
+    parent[len] = 0;
+    auto_close int dir = len == 0 ? sp_path_open(v->root, "/") : open_target(v, parent, true);
+    if (dir < 0)
+        return fail(v, SP_BUILD_NEW_ROOT, dir, path);
+    /* EEXIST, EROFS: the symlink lies in a readable directory, which shows it already. */
+    if (symlinkat(sp_plan_string(v->plan, o->target), dir, slash + 1) < 0 && errno != EEXIST &&
+        errno != EROFS)
+        return fail(v, SP_BUILD_NEW_ROOT, errno, path);
+    return true;
+}
+
+/* In the plan's order: a place follows the directories around it. */
+static bool put_places(struct view *v)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < v->plan->op_count; i++) {
+        const struct sp_place_op *o = &v->plan->ops[i];
+
+        if (o->op != SP_OP_NOTHING)
+            ok = o->op == SP_OP_ALIAS ? put_alias(v, o) : put_place(v, i);
+    }
+    return ok;
+}
+
+/* Makes /dev, reopened empty directories and a new root read-only: all mount points exist now. */
+static bool freeze(struct view *v)
+{
+    int r = sp_mount_set(v->dev, false, SP_MOUNT_READ_ONLY);
+
+    for (uint32_t i = 0; r == 0 && i < v->plan->op_count; i++) {
+        if (v->trees[i] < 0)
+            continue;
+        if (fchmodat(v->trees[i], ".", v->plan->ops[i].mode == 0 ? 0111 : v->plan->ops[i].mode, 0) <
+            0)
+            r = -errno;
+        else
+            r = sp_mount_set(v->trees[i], false, SP_MOUNT_READ_ONLY);
+    }
+    if (r == 0 && v->plan->view == SP_VIEW_NEW)
+        r = sp_mount_set(v->root, false, SP_MOUNT_READ_ONLY);
+    return r == 0 || fail(v, SP_BUILD_DENY, r, NULL);
+}
+
+/* Each place, by the path that commands will use, is the inode that the front saw. */
+static bool verify(struct view *v)
+{
+    auto_close int root = open("/", O_PATH | O_CLOEXEC);
+
+    for (uint32_t i = 0; i < v->plan->op_count; i++) {
+        const struct sp_place_op *o = &v->plan->ops[i];
+        const char *path = sp_plan_string(v->plan, o->path);
+
+        if (o->op == SP_OP_ALIAS || o->op == SP_OP_EMPTY || o->op == SP_OP_NOTHING)
+            continue;
+        auto_close int fd = sp_path_open(root, path);
+        if (fd < 0 || !sp_path_is(fd, o->dev, o->ino))
+            return fail(v, SP_BUILD_CHANGED, fd < 0 ? fd : ESTALE, path);
+    }
+    return true;
+}
+
+static bool enter_view(struct view *v)
+{
+    const int r = v->plan->view == SP_VIEW_NEW ? sp_mount_pivot(v->root)
+                  : chdir("/") < 0             ? -errno
+                                               : 0;
+
+    return r == 0 || fail(v, SP_BUILD_NEW_ROOT, r, NULL);
+}
+
+/* Needs a mount namespace of its own and all capabilities over it. Afterwards the working directory
+ * is the root of the view. */
+static bool build_view(const struct sp_plan *plan, struct sp_built *ret)
+{
+    struct view v = {.plan = plan, .report = ret, .host = -1, .root = -1, .shop = -1, .dev = -1};
+    int r = sp_mount_make_private();
+
+    if (r < 0)
+        return report_failure(ret, SP_BUILD_MOUNT_PRIVATE, r, NULL);
+    v.trees = malloc((plan->op_count + 1) * sizeof *v.trees);
+    v.host = open("/", O_PATH | O_CLOEXEC);
+    v.mounts = fopen("/proc/self/mountinfo", "re");
+    if (v.trees == NULL || v.host < 0 || v.mounts == NULL)
+        return report_failure(ret, SP_BUILD_MOUNT_PRIVATE, errno, "mountinfo");
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        v.trees[i] = -1;
+    for (size_t i = 0; i < DEVICES; i++)
+        v.devices[i] = -1;
+    const bool ok = for_each_kernel_mount(&v, write_protect) && clone_devices(&v) &&
+                    clone_places(&v) && open_workshop(&v) && lay_ground(&v) && build_dev(&v) &&
+                    put_places(&v) && for_each_kernel_mount(&v, hide_other_proc) &&
+                    build_proc(&v) && freeze(&v) && enter_view(&v) && verify(&v);
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        drop(&v.trees[i]);
+    for (size_t i = 0; i < DEVICES; i++)
+        drop(&v.devices[i]);
+    if (v.root != v.host)
+        drop(&v.root);
+    drop(&v.host);
+    drop(&v.shop);
+    (void)fclose(v.mounts);
+    drop(&v.dev);
+    free(v.trees);
+    return ok;
+}
+
+/* ==== confinement ==== */
+
 /* ---- namespaces ---- */
 
 static bool leave_namespaces(const struct sp_plan *plan, struct sp_built *report)
@@ -26,9 +568,9 @@ static bool leave_namespaces(const struct sp_plan *plan, struct sp_built *report
     int r = sp_namespaces_unshare(plan->net == SP_NET_OWN);
 
     if (r < 0)
-        return sp_built_fail(report, SP_BUILD_NAMESPACES, r, NULL);
+        return report_failure(report, SP_BUILD_NAMESPACES, r, NULL);
     r = sp_namespaces_map_ids(uid, gid);
-    return r == 0 || sp_built_fail(report, SP_BUILD_ID_MAP, r, NULL);
+    return r == 0 || report_failure(report, SP_BUILD_ID_MAP, r, NULL);
 }
 
 /* Only a child is inside of the new pid namespace: it returns and goes on as the cell. The parent
@@ -39,7 +581,7 @@ static bool fork_into_namespace(int control, struct sp_built *report)
     const pid_t pid = sp_namespaces_be_born(&pidfd);
 
     if (pid < 0)
-        return sp_built_fail(report, SP_BUILD_NAMESPACES, pid, NULL);
+        return report_failure(report, SP_BUILD_NAMESPACES, pid, NULL);
     if (pid == 0)
         return true;
     struct sp_wire_born m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_BORN},
@@ -63,18 +605,17 @@ static int allow_devices(int ruleset, int abi, bool is_thin)
 {
     static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                           "/dev/random", "/dev/urandom", "/dev/tty"};
+    static const char *const folders[] = {"/dev/pts", "/dev/shm", "/dev/mqueue"};
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < sizeof devices / sizeof devices[0]; i++)
         r = allow_if_present(ruleset, abi, devices[i], SP_LANDLOCK_DEVICE);
     if (is_thin) /* /dev/pts is the host's: a new terminal may be opened, existing ones may not */
         return r < 0 ? r : allow_if_present(ruleset, abi, "/dev/ptmx", SP_LANDLOCK_DEVICE);
-    if (r == 0)
-        r = allow_if_present(ruleset, abi, "/dev/pts", SP_LANDLOCK_WRITE);
-    if (r == 0)
-        r = allow_if_present(ruleset, abi, "/dev/shm", SP_LANDLOCK_WRITE);
-    /* Covers mq_open(), too: message queues are files of this file system. */
-    return r < 0 ? r : allow_if_present(ruleset, abi, "/dev/mqueue", SP_LANDLOCK_WRITE);
+    /* /dev/mqueue covers mq_open(), too: message queues are files of this file system. */
+    for (size_t i = 0; r == 0 && i < sizeof folders / sizeof folders[0]; i++)
+        r = allow_if_present(ruleset, abi, folders[i], SP_LANDLOCK_WRITE);
+    return r;
 }
 
 static int make_rules(const struct sp_plan *plan, int ruleset, const char **ret_where)
@@ -110,11 +651,11 @@ static bool enter_landlock(const struct sp_plan *plan, struct sp_confined *ret,
     if (r == 0)
         r = sp_landlock_enter(ruleset);
     if (r < 0)
-        return sp_built_fail(report, SP_BUILD_LANDLOCK, r, where);
+        return report_failure(report, SP_BUILD_LANDLOCK, r, where);
     auto_close int root = open("/", O_PATH | O_CLOEXEC);
     ret->scope = sp_landlock_new_scope((int)plan->landlock, root);
     if (ret->scope < 0 && ret->scope != -ENOTSUP)
-        return sp_built_fail(report, SP_BUILD_LANDLOCK, ret->scope, "scope");
+        return report_failure(report, SP_BUILD_LANDLOCK, ret->scope, "scope");
     return true;
 }
 
@@ -134,7 +675,7 @@ static bool enter_filter(const struct sp_plan *plan, struct sp_confined *ret,
 
     sp_filter_make(&o, &filter);
     const int r = sp_filter_install(&filter, o.notifies, &ret->listener);
-    return r == 0 || sp_built_fail(report, SP_BUILD_SECCOMP, r, NULL);
+    return r == 0 || report_failure(report, SP_BUILD_SECCOMP, r, NULL);
 }
 
 /* Checks the filter and the read-only root before any command starts. */
@@ -142,44 +683,66 @@ static bool self_test(const struct sp_plan *plan, struct sp_built *report)
 {
     /* kcmp is refused without a notification: the listener is not served yet. */
     if (syscall(SYS_kcmp, getpid(), getpid(), 0L, 0L, 0L) != -1 || errno != EPERM)
-        return sp_built_fail(report, SP_BUILD_SELF_TEST, EPROTO, "filter");
+        return report_failure(report, SP_BUILD_SELF_TEST, EPROTO, "filter");
     if (plan->view == SP_VIEW_OPEN)
         return true;
     const int fd = open("/.sallyport-self-test", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) {
         (void)unlink("/.sallyport-self-test");
         (void)close(fd);
-        return sp_built_fail(report, SP_BUILD_SELF_TEST, EPROTO, "read-only root");
+        return report_failure(report, SP_BUILD_SELF_TEST, EPROTO, "read-only root");
     }
     return errno == EROFS || (errno == EACCES && plan->tier == SP_TIER_THIN) ||
-           sp_built_fail(report, SP_BUILD_SELF_TEST, errno, "read-only root");
+           report_failure(report, SP_BUILD_SELF_TEST, errno, "read-only root");
 }
 
-bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret,
-                struct sp_built *report)
+static bool confine(const struct sp_plan *plan, int control, struct sp_confined *ret,
+                    struct sp_built *report)
 {
     int r;
 
-    *ret = (struct sp_confined){.scope = -1, .listener = -1};
     if (plan->tier == SP_TIER_CELL) {
         if (!leave_namespaces(plan, report) || !fork_into_namespace(control, report) ||
-            !sp_view_build(plan, report))
+            !build_view(plan, report))
             return false;
         r = sp_spawn_renew_null(); /* commands inherit it, and could change the host's inode */
         if (r < 0)
-            return sp_built_fail(report, SP_BUILD_DEV, r, "/dev/null");
+            return report_failure(report, SP_BUILD_DEV, r, "/dev/null");
         r = plan->net == SP_NET_OWN ? sp_namespaces_raise_loopback() : 0;
         if (r < 0)
-            return sp_built_fail(report, SP_BUILD_LOOPBACK, r, NULL);
+            return report_failure(report, SP_BUILD_LOOPBACK, r, NULL);
     }
-    r = sp_privilege_no_core();
-    if (r < 0)
-        return sp_built_fail(report, SP_BUILD_LIMITS, r, NULL);
-    r = sp_privilege_drop();
-    if (r < 0)
-        return sp_built_fail(report, SP_BUILD_CAPABILITIES, r, NULL);
+    if ((r = sp_privilege_no_core()) < 0)
+        return report_failure(report, SP_BUILD_LIMITS, r, NULL);
+    if ((r = sp_privilege_drop()) < 0)
+        return report_failure(report, SP_BUILD_CAPABILITIES, r, NULL);
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-        return sp_built_fail(report, SP_BUILD_CAPABILITIES, errno, NULL);
+        return report_failure(report, SP_BUILD_CAPABILITIES, errno, NULL);
     return enter_landlock(plan, ret, report) && enter_filter(plan, ret, report) &&
            self_test(plan, report);
+}
+
+bool sp_confine(int plan_fd, int control, struct sp_confined *ret, struct sp_built *report)
+{
+    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    const int seals = fcntl(plan_fd, F_GET_SEALS);
+    const struct sp_plan *plan = NULL;
+    void *map = MAP_FAILED;
+    struct stat st;
+
+    *ret = (struct sp_confined){.scope = -1, .listener = -1};
+    *report = (struct sp_built){0};
+    if (seals >= 0 && (seals & want) == want && fstat(plan_fd, &st) == 0 && st.st_size > 0 &&
+        st.st_size <= (off_t)SP_PLAN_MAX)
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, plan_fd, 0);
+    if (map != MAP_FAILED)
+        plan = sp_plan_check(map, (size_t)st.st_size);
+    if (plan == NULL)
+        return report_failure(report, SP_BUILD_PLAN, EINVAL, NULL);
+    if (!confine(plan, control, ret, report))
+        return false; /* the plan stays mapped: report->where points into it */
+    ret->has_new_root = plan->view == SP_VIEW_NEW;
+    ret->has_own_network = plan->net == SP_NET_OWN;
+    (void)munmap(map, (size_t)st.st_size);
+    return true;
 }

@@ -10,20 +10,26 @@
 #ifndef SP_CELL_CELL_CONFINE_H
 #define SP_CELL_CELL_CONFINE_H
 
-#include "cell/view.h"
+#include "sandbox/plan.h"
 
-/* Descriptors that the cell keeps for its commands; -1: none. */
+/* The step that failed. */
+struct sp_built {
+    uint32_t step; /* enum sp_build_step; NONE: success */
+    int err;
+    const char *where; /* the path concerned, NULL: none; points into the plan */
+};
+
 struct sp_confined {
-    int scope;    /* a Landlock ruleset that each command enters on its own */
-    int listener; /* seccomp notifications of refused calls */
+    int scope;    /* a Landlock ruleset that each command enters on its own; -1: none */
+    int listener; /* seccomp notifications of refused calls; -1: none */
+    bool has_new_root, has_own_network;
 };
 
 /*
- * Under tier CELL this forks. The child, pid 1 of the new pid namespace, returns and becomes the
- * cell; the calling process sends the child's pidfd to the front through `control` and exits.
- * false: *report says what failed, and no command may run.
+ * plan_fd: a sealed memory file. Under tier CELL this forks. The child, pid 1 of the new pid
+ * namespace, returns and becomes the cell; the calling process sends the child's pidfd to the front
+ * through `control` and exits. false: *report says what failed, and no command may run.
  */
-bool sp_confine(const struct sp_plan *plan, int control, struct sp_confined *ret,
-                struct sp_built *report);
+bool sp_confine(int plan_fd, int control, struct sp_confined *ret, struct sp_built *report);
 
 #endif

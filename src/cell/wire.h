@@ -18,6 +18,11 @@
 #define SP_WIRE_VERSION 2
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* descriptors with one datagram */
+
+/* A start whose disk hangs: cell.c says why. */
+#define SP_MAX_PENDING       64
+#define SP_START_DEADLINE_MS 10000
+
 #define SP_WIRE_STRINGS                                                      \
     (16U << 20) /* bytes of strings of one START; execve takes at most 6 MiB \
                  */

@@ -10,7 +10,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "cell/start.h"
+#include "cell/wire.h"
 #include "core/observer.h"
 #include "core/session.h"
 #include "os/spawn.h"

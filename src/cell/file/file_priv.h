@@ -20,9 +20,6 @@
  */
 int sp_file_open_parent(int dir, const char *path, int *ret_dir, const char **ret_name);
 
-/* Opens ask->path; ask->follows decides about symlinks. */
-int sp_file_open_path(const struct sp_file_ask *ask, int flags);
-
 /*
  * Follows symlinks, except the magic ones of /proc: /proc/self/exe leads to our own program even
  * where the view hides that file.
@@ -46,7 +43,7 @@ static inline bool sp_is_dots(const char *name)
     return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0));
 }
 
-/* ---- the data of an answer (content.c) ---- */
+/* ---- the data of an answer (file.c) ---- */
 
 /* Data goes to the answer's window. Once the window is full, all of it moves to a memory file, and
  * the window becomes a staging buffer for writes to that file. */
@@ -61,12 +58,6 @@ int sp_file_out_add(struct sp_file_out *o, const void *data, size_t n);
 int sp_file_out_done(struct sp_file_out *o);
 
 /* ---- operations ---- */
-
-int sp_file_op_read(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_write(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_open(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_read_block(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_write_block(const struct sp_file_ask *ask, struct sp_file_answer *a);
 
 int sp_file_op_stat(const struct sp_file_ask *ask, struct sp_file_answer *a);
 int sp_file_op_canonical(const struct sp_file_ask *ask, struct sp_file_answer *a);
