@@ -78,22 +78,8 @@ static void next_range(const char **p, const char *end, uint32_t *ret_low, uint3
     }
 }
 
-static bool class_is_sane(const char *text, size_t n)
-{
-    const char *p = text + 1 + (text[1] == '!' || text[1] == '^');
-
-    while (p < text + n - 1) {
-        uint32_t low;
-        uint32_t high;
-
-        next_range(&p, text + n - 1, &low, &high);
-        if (low > high)
-            return false;
-    }
-    return true;
-}
-
-static bool class_has(const char *text, size_t n, uint32_t c)
+/* Whether the class has c; *ret_is_sane (may be NULL) becomes false if a range runs backwards. */
+static bool class_has(const char *text, size_t n, uint32_t c, bool *ret_is_sane)
 {
     const bool is_negated = text[1] == '!' || text[1] == '^';
     const char *p = text + 1 + is_negated;
@@ -105,6 +91,8 @@ static bool class_has(const char *text, size_t n, uint32_t c)
 
         next_range(&p, text + n - 1, &low, &high);
         is_in |= low <= c && c <= high;
+        if (low > high && ret_is_sane != NULL)
+            *ret_is_sane = false;
     }
     return is_in != is_negated;
 }
@@ -122,7 +110,7 @@ static bool match_one(const char **form, const char *form_end, const char **name
         const char *class = *form;
 
         *form += n;
-        return class_has(class, n, c);
+        return class_has(class, n, c, NULL);
     }
     if (**form == '?') {
         (*form)++;
@@ -170,11 +158,6 @@ static const char *next_component(const char *end)
     return *end == '/' ? end + 1 : end;
 }
 
-static bool is_any_depth(const char *form)
-{
-    return form[0] == '*' && form[1] == '*' && (form[2] == '/' || form[2] == 0);
-}
-
 /* Matches one form against a path, both relative. `**` backtracks as a star does, a component at a
  * time. */
 static bool form_matches(const char *form, const char *path)
@@ -183,7 +166,7 @@ static bool form_matches(const char *form, const char *path)
     const char *taken = NULL;
 
     while (*path != 0 || *form != 0) {
-        if (is_any_depth(form)) {
+        if (form[0] == '*' && form[1] == '*' && (form[2] == '/' || form[2] == 0)) {
             form = next_component(component_end(form));
             after_stars = form;
             taken = path;
@@ -246,26 +229,14 @@ static bool copy_item(struct sp_buf *out, const char **p, bool *ret_is_sane)
         *p += n == 0 ? 1 : n;
         if (n == 0)
             return sp_buf_add(out, "\\[", 2);
-        *ret_is_sane &= class_is_sane(at, n);
+        (void)class_has(at, n, 0, ret_is_sane);
         return sp_buf_add(out, at, n);
     }
     *p += 1;
     return sp_buf_add(out, at, 1);
 }
 
-static int tidy(const char *pattern, struct sp_buf *out, struct sp_err *e)
-{
-    bool is_sane = true;
-
-    for (const char *p = pattern; *p != 0;)
-        if (!copy_item(out, &p, &is_sane))
-            return no_memory(e);
-    if (!sp_buf_add(out, "", 1))
-        return no_memory(e);
-    return is_sane ? 0 : invalid(pattern, "a range runs backwards", e);
-}
-
-/* The length of the item at p. After tidy() every [ is closed. */
+/* The length of the item at p, in a text of copy_item: every [ is closed. */
 static size_t item_length(const char *p)
 {
     if (*p == '[')
@@ -275,47 +246,29 @@ static size_t item_length(const char *p)
 
 /* ---- the literal directory ---- */
 
-static char *unescape(const char *text, size_t n)
-{
-    char *out = malloc(n + 1);
-    size_t len = 0;
-
-    if (out == NULL)
-        return NULL;
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '\\')
-            i++;
-        out[len++] = text[i];
-    }
-    out[len] = 0;
-    return out;
-}
-
-/* The bytes before the first wildcard, and whether there is one. */
-static size_t literal_length(const char *tidied, bool *ret_is_wild)
-{
-    const char *p = tidied;
-
-    while (*p != 0 && strchr("*?[{}", *p) == NULL)
-        p += item_length(p);
-    *ret_is_wild = *p != 0;
-    return (size_t)(p - tidied);
-}
-
-/* Sets prefix and returns the rest of the pattern; NULL: no memory. */
+/* Sets prefix, the directories before the first wildcard without escapes, and returns the rest of
+ * the pattern; NULL: no memory. */
 static const char *take_prefix(struct sp_glob *g, const char *tidied)
 {
-    bool is_wild = false;
-    size_t n = literal_length(tidied, &is_wild);
+    const char *end = tidied;
+    size_t len = 0;
 
-    while (is_wild && n > 1 && tidied[n - 1] != '/')
-        n--;
-    auto_free char *literal = unescape(tidied, n);
+    while (*end != 0 && strchr("*?[{}", *end) == NULL)
+        end += item_length(end);
+    g->is_literal = *end == 0;
+    while (!g->is_literal && end > tidied + 1 && end[-1] != '/')
+        end--;
+    auto_free char *literal = malloc((size_t)(end - tidied) + 1);
     if (literal == NULL)
         return NULL;
+    for (const char *p = tidied; p < end; p++) {
+        if (*p == '\\')
+            p++;
+        literal[len++] = *p;
+    }
+    literal[len] = 0;
     g->prefix = sp_path_normalise(literal, NULL);
-    g->is_literal = !is_wild;
-    return g->prefix == NULL ? NULL : tidied + n;
+    return g->prefix == NULL ? NULL : end;
 }
 
 /* ---- braces ---- */
@@ -462,20 +415,6 @@ static int tidy_components(char **form, size_t *ret_depth, const char *pattern, 
     return 0;
 }
 
-static int tidy_forms(struct sp_glob *g, const char *pattern, struct sp_err *e)
-{
-    for (size_t i = 0; i < g->form_count; i++) {
-        size_t depth = 0;
-        const int r = tidy_components(&g->forms[i], &depth, pattern, e);
-
-        if (r < 0)
-            return r;
-        if (depth > g->max_depth)
-            g->max_depth = depth;
-    }
-    return 0;
-}
-
 /* ---- reading ---- */
 
 int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
@@ -487,9 +426,14 @@ int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
         return invalid(pattern, "it is not absolute", e);
     if (strlen(pattern) > SP_GLOB_MAX)
         return invalid(pattern, "it is too long", e);
-    int r = tidy(pattern, &tidied, e);
-    if (r < 0)
-        return r;
+    bool is_sane = true;
+    for (const char *p = pattern; *p != 0;)
+        if (!copy_item(&tidied, &p, &is_sane))
+            return no_memory(e);
+    if (!sp_buf_add(&tidied, "", 1))
+        return no_memory(e);
+    if (!is_sane)
+        return invalid(pattern, "a range runs backwards", e);
     const char *rest = take_prefix(&g, tidied.data);
     if (rest == NULL)
         return no_memory(e);
@@ -499,12 +443,17 @@ int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
         if (whole == NULL || !push_form(&g, whole))
             return no_memory(e);
         whole = NULL; /* owned by g */
-        r = open_braces(&g, pattern, e);
-        if (r == 0)
-            r = tidy_forms(&g, pattern, e);
+        int r = open_braces(&g, pattern, e);
+        for (size_t i = 0; r == 0 && i < g.form_count; i++) {
+            size_t depth = 0;
+
+            r = tidy_components(&g.forms[i], &depth, pattern, e);
+            if (depth > g.max_depth)
+                g.max_depth = depth;
+        }
+        if (r < 0)
+            return r;
     }
-    if (r < 0)
-        return r;
     *ret = g;
     g = (struct sp_glob){0};
     return 0;

@@ -144,22 +144,15 @@ int sp_grant_merge(const struct sp_grant *a, const struct sp_grant *b, struct sp
 
 /* ---- intersect ---- */
 
-/* A policy of these entries with the roots, cwd and tmpdir of *context. It owns nothing. */
-static struct sp_policy surround(const struct sp_policy *context, struct sp_entry *entries,
-                                 size_t count)
+/* Resolves these entries with the roots, cwd and tmpdir of *context. */
+static int resolve(const struct sp_policy *context, const struct sp_entry *entries, size_t count,
+                   struct sp_resolved *ret, struct sp_err *e)
 {
     struct sp_policy p = *context;
 
-    p.profile = (struct sp_profile){.entries = entries, .count = count, .cap = count};
-    return p;
-}
-
-static int resolve_one(const struct sp_policy *context, const struct sp_entry *entry,
-                       struct sp_resolved *ret, struct sp_err *e)
-{
-    struct sp_entry alone = *entry;
-    const struct sp_policy p = surround(context, &alone, 1);
-
+    /* sp_resolve changes no entry. */
+    p.profile = (struct sp_profile){
+        .entries = (struct sp_entry *)(uintptr_t)entries, .count = count, .cap = count};
     return sp_resolve(&p, ret, e);
 }
 
@@ -173,8 +166,7 @@ struct request {
 
 static int read_request(struct request *q, struct sp_err *e)
 {
-    const struct sp_policy p = surround(q->context, q->words->entries, q->words->count);
-    int r = sp_resolve(&p, &q->paths, e);
+    int r = resolve(q->context, q->words->entries, q->words->count, &q->paths, e);
 
     if (r < 0)
         return r;
@@ -194,48 +186,30 @@ static bool any_matches(const struct request *q, const char *path)
     return false;
 }
 
-/* Whether a pattern of the request matches the path or a directory above it. */
-static int find_match(const struct request *q, const char *path, bool *ret, struct sp_err *e)
-{
-    auto_free char *part = sp_path_normalise(path, NULL);
-    bool is_matched = any_matches(q, "/");
-
-    if (part == NULL)
-        return no_memory(e);
-    for (size_t n = strlen(part); !is_matched && n > 1; n = (size_t)(strrchr(part, '/') - part)) {
-        part[n] = 0;
-        is_matched = any_matches(q, part);
-    }
-    *ret = is_matched;
-    return 0;
-}
-
-/*
- * A denied place of the request denies everything below it, even places that the request reopens: a
- * grant below it was not made because of this request. "/" is left out; paths that no entry names
- * are denied anyway.
- */
-static bool is_below_denied(const struct sp_resolved *asked, const char *path)
-{
-    for (size_t i = 0; i < asked->count; i++) {
-        const struct sp_fact *fact = &asked->facts[i];
-
-        if (fact->access == SP_ACCESS_DENY && fact->path[1] != 0 && sp_path_is_in(path, fact->path))
-            return true;
-    }
-    return false;
-}
-
 /* Whether the request asks for this access to the path. */
 static int request_covers(const struct request *q, const char *path, enum sp_access granted,
                           bool *ret, struct sp_err *e)
 {
-    bool is_matched = false;
-    const int r = find_match(q, path, &is_matched, e);
+    auto_free char *part = sp_path_normalise(path, NULL);
+    bool is_denied = any_matches(q, "/");
 
-    if (r < 0)
-        return r;
-    if (is_matched || is_below_denied(&q->paths, path))
+    if (part == NULL)
+        return no_memory(e);
+    /* A pattern of the request matches the path or a directory above it. */
+    for (size_t n = strlen(part); !is_denied && n > 1; n = (size_t)(strrchr(part, '/') - part)) {
+        part[n] = 0;
+        is_denied = any_matches(q, part);
+    }
+    /* A denied place of the request denies everything below it, even places that the request
+     * reopens: a grant below it was not made because of this request. "/" is left out; paths that
+     * no entry names are denied anyway. */
+    for (size_t i = 0; !is_denied && i < q->paths.count; i++) {
+        const struct sp_fact *fact = &q->paths.facts[i];
+
+        is_denied =
+            fact->access == SP_ACCESS_DENY && fact->path[1] != 0 && sp_path_is_in(path, fact->path);
+    }
+    if (is_denied)
         *ret = false;
     else if (granted == SP_ACCESS_WRITE)
         /* Not sp_resolved_access: a grant of a protected name lifts its protection, so the request
@@ -313,7 +287,7 @@ static int accept_entry(const struct request *q, const struct sp_entry *granted,
 
     if (granted->access == SP_ACCESS_DENY || granted->place == SP_PLACE_GLOB)
         return 0;
-    const int r = resolve_one(q->context, granted, &one, e);
+    const int r = resolve(q->context, granted, 1, &one, e);
     if (r < 0)
         return r;
     return granted->place == SP_PLACE_PROJECT ? accept_paths(q, granted, &one, to, e)
@@ -334,7 +308,7 @@ static int retain_deny(const struct sp_policy *context, const struct sp_entry *d
                        const struct sp_resolved *accepted, struct sp_profile *to, struct sp_err *e)
 {
     auto_resolved struct sp_resolved one = {0};
-    const int r = resolve_one(context, deny, &one, e);
+    const int r = resolve(context, deny, 1, &one, e);
 
     if (r < 0)
         return r;
@@ -362,15 +336,13 @@ static int retain_denies(const struct sp_policy *context, const struct sp_profil
                          const struct sp_resolved *accepted, struct sp_profile *to,
                          struct sp_err *e)
 {
-    for (size_t i = 0; i < from->count; i++) {
-        const int r = from->entries[i].access == SP_ACCESS_DENY
-                          ? retain_deny(context, &from->entries[i], accepted, to, e)
-                          : 0;
-        if (r < 0)
-            return r;
-    }
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < from->count; i++)
+        if (from->entries[i].access == SP_ACCESS_DENY)
+            r = retain_deny(context, &from->entries[i], accepted, to, e);
     to->glob_depth = from->glob_depth;
-    return 0;
+    return r;
 }
 
 /* Adds the deny entries of both sides that overlap the accepted entries. */
@@ -381,16 +353,14 @@ static int constrain(const struct sp_policy *context, const struct sp_profile *a
     auto_profile struct sp_profile ours = {0};
     auto_profile struct sp_profile theirs = {0};
     auto_resolved struct sp_resolved paths = {0};
-    const struct sp_policy p = surround(context, accepted->entries, accepted->count);
-    int r = sp_resolve(&p, &paths, e);
+    int r;
 
-    if (r == 0)
-        r = retain_denies(context, asked, &paths, &ours, e);
-    if (r == 0)
-        r = retain_denies(context, granted, &paths, &theirs, e);
-    if (r == 0)
-        r = unite(accepted, &ours, e);
-    return r < 0 ? r : unite(accepted, &theirs, e);
+    if ((r = resolve(context, accepted->entries, accepted->count, &paths, e)) < 0 ||
+        (r = retain_denies(context, asked, &paths, &ours, e)) < 0 ||
+        (r = retain_denies(context, granted, &paths, &theirs, e)) < 0 ||
+        (r = unite(accepted, &ours, e)) < 0)
+        return r;
+    return unite(accepted, &theirs, e);
 }
 
 int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *granted,

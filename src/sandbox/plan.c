@@ -86,7 +86,8 @@ static void pop_levels(struct draft *d, const char *path)
 
 /* ---- the cell's own /dev and /proc ---- */
 
-/* Whether the cell's own /dev has this name: keep in step with build_dev() in cell/cell_confine.c. */
+/* Whether the cell's own /dev has this name: keep in step with build_dev() in cell/cell_confine.c.
+ */
 static bool is_in_our_dev(const char *path)
 {
     static const char *const names[] = {"null",   "zero",   "full", "random", "urandom",

@@ -84,39 +84,11 @@ static int add_minimal(struct making *m, struct sp_fact fact)
     m->has_minimal = true;
     fact.access = SP_ACCESS_READ;
     fact.is_minimal = true;
-    for (size_t i = 0; i < sizeof minimal_dirs / sizeof minimal_dirs[0]; i++) {
-        const int r = is_dir(minimal_dirs[i]) ? add_fact(m, minimal_dirs[i], NULL, fact) : 0;
-
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
-static size_t root_count(const struct sp_policy *p)
-{
-    return p->root_count == 0 && p->cwd_is_root ? 1 : p->root_count;
-}
-
-/* NULL: the root is the cwd, which is not set. */
-static const char *root_at(const struct sp_policy *p, size_t i)
-{
-    return p->root_count == 0 ? p->cwd : p->roots[i];
-}
-
-static int add_project(struct making *m, const char *subpath, struct sp_fact fact)
-{
-    for (size_t i = 0; i < root_count(m->policy); i++) {
-        const char *root = root_at(m->policy, i);
-
-        if (root == NULL)
-            return needs_cwd(m->e);
-        const int r =
-            subpath == NULL ? add_fact(m, root, NULL, fact) : add_fact(m, subpath, root, fact);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < sizeof minimal_dirs / sizeof minimal_dirs[0]; i++)
+        if (is_dir(minimal_dirs[i]))
+            r = add_fact(m, minimal_dirs[i], NULL, fact);
+    return r;
 }
 
 /* ---- patterns ---- */
@@ -182,16 +154,25 @@ static int add_glob(struct making *m, const char *pattern, const char *base)
     return 0;
 }
 
-static int add_project_glob(struct making *m, const char *pattern)
+/* For each workspace root: adds the pattern or, if that is NULL, the fact. */
+static int add_project(struct making *m, const char *pattern, const char *subpath,
+                       struct sp_fact fact)
 {
-    for (size_t i = 0; i < root_count(m->policy); i++) {
-        const char *root = root_at(m->policy, i);
-        const int r = root == NULL ? needs_cwd(m->e) : add_glob(m, pattern, root);
+    const struct sp_policy *p = m->policy;
+    const size_t count = p->root_count == 0 && p->cwd_is_root ? 1 : p->root_count;
+    int r = 0;
 
-        if (r < 0)
-            return r;
+    for (size_t i = 0; r == 0 && i < count; i++) {
+        const char *root = p->root_count == 0 ? p->cwd : p->roots[i];
+
+        if (root == NULL)
+            return needs_cwd(m->e);
+        if (pattern != NULL)
+            r = add_glob(m, pattern, root);
+        else
+            r = subpath == NULL ? add_fact(m, root, NULL, fact) : add_fact(m, subpath, root, fact);
     }
-    return 0;
+    return r;
 }
 
 static int resolve_glob(struct making *m, const char *pattern)
@@ -199,7 +180,7 @@ static int resolve_glob(struct making *m, const char *pattern)
     const size_t n = sizeof PROJECT_PATTERN - 1;
 
     if (strncmp(pattern, PROJECT_PATTERN, n) == 0)
-        return add_project_glob(m, pattern + n);
+        return add_project(m, pattern + n, NULL, (struct sp_fact){0});
     if (pattern[0] == '~' && (pattern[1] == '/' || pattern[1] == 0)) {
         const char *below = pattern + 1 + strspn(pattern + 1, "/");
 
@@ -222,9 +203,8 @@ static void sort_globs(struct sp_resolved *r)
 {
     size_t kept = 0;
 
-    if (r->glob_count == 0)
-        return;
-    qsort(r->globs, r->glob_count, sizeof *r->globs, by_text);
+    if (r->glob_count > 1)
+        qsort(r->globs, r->glob_count, sizeof *r->globs, by_text);
     for (size_t i = 0; i < r->glob_count; i++)
         if (kept != 0 && strcmp(r->globs[kept - 1], r->globs[i]) == 0)
             free(r->globs[i]);
@@ -252,7 +232,7 @@ static int resolve_entry(struct making *m, size_t index)
     case SP_PLACE_MINIMAL:
         return add_minimal(m, fact);
     case SP_PLACE_PROJECT:
-        return add_project(m, entry->text, fact);
+        return add_project(m, NULL, entry->text, fact);
     case SP_PLACE_TMPDIR:
         return tmpdir != NULL && *tmpdir == '/' ? add_fact(m, tmpdir, NULL, fact) : 0;
     case SP_PLACE_SLASH_TMP:
@@ -263,27 +243,25 @@ static int resolve_entry(struct making *m, size_t index)
     return 0;
 }
 
-static bool counts_more(const struct sp_fact *a, const struct sp_fact *b)
-{
-    /* Both are prefixes of one path, so the longer one has more components. */
-    const size_t n = strlen(a->path);
-    const size_t m = strlen(b->path);
-
-    return n != m ? n > m : sp_access_rank(a->access) > sp_access_rank(b->access);
-}
-
 /* The fact that decides about `path`, or NULL. */
 static const struct sp_fact *find_fact(const struct sp_resolved *r, const char *path,
                                        bool with_minimal)
 {
     const struct sp_fact *best = NULL;
+    size_t best_len = 0;
 
     for (size_t i = 0; i < r->count; i++) {
         const struct sp_fact *fact = &r->facts[i];
 
-        if ((with_minimal || !fact->is_minimal) && sp_path_is_in(path, fact->path) &&
-            (best == NULL || counts_more(fact, best)))
+        if ((!with_minimal && fact->is_minimal) || !sp_path_is_in(path, fact->path))
+            continue;
+        /* Both are prefixes of one path, so the longer one has more components. */
+        const size_t n = strlen(fact->path);
+        if (best == NULL || n > best_len ||
+            (n == best_len && sp_access_rank(fact->access) > sp_access_rank(best->access))) {
             best = fact;
+            best_len = n;
+        }
     }
     return best;
 }
@@ -292,15 +270,6 @@ static const struct sp_fact *find_fact(const struct sp_resolved *r, const char *
  * `minimal` only fills gaps. Where another entry makes the same place writable it would remove that
  * permission, and where one denies the place it would reopen it. A denied "/" counts as a gap.
  */
-static bool is_needless(const struct sp_resolved *r, const struct sp_fact *minimal)
-{
-    const struct sp_fact *other = find_fact(r, minimal->path, false);
-
-    if (other == NULL || other->access == SP_ACCESS_READ)
-        return false;
-    return other->access == SP_ACCESS_WRITE || other->path[1] != 0;
-}
-
 static void drop_needless_minimal(struct sp_resolved *r)
 {
     size_t kept = 0;
@@ -308,9 +277,15 @@ static void drop_needless_minimal(struct sp_resolved *r)
     size_t seen = 0;
 
     /* Decide for all before the array changes. */
-    for (size_t i = 0; i < r->count; i++)
+    for (size_t i = 0; i < r->count; i++) {
+        const struct sp_fact *other =
+            r->facts[i].is_minimal ? find_fact(r, r->facts[i].path, false) : NULL;
+
         if (r->facts[i].is_minimal)
-            needless[seen++] = is_needless(r, &r->facts[i]);
+            needless[seen++] =
+                other != NULL && (other->access == SP_ACCESS_WRITE ||
+                                  (other->access == SP_ACCESS_DENY && other->path[1] != 0));
+    }
     if (seen == 0)
         return;
     seen = 0;
@@ -374,19 +349,6 @@ enum sp_access sp_resolved_access(const struct sp_resolved *r, const char *path,
     return why == NULL ? SP_ACCESS_DENY : why->access;
 }
 
-/* The protected name directly below `root` that `path` contains, or NULL; path is below root. */
-static const char *protected_name(const char *path, const char *root)
-{
-    const char *below = path + strlen(root);
-
-    below += *below == '/'; /* the root "/" includes its slash */
-    const size_t n = strcspn(below, "/");
-    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++)
-        if (strlen(sp_protected_names[i]) == n && memcmp(below, sp_protected_names[i], n) == 0)
-            return sp_protected_names[i];
-    return NULL;
-}
-
 bool sp_resolved_can_write(const struct sp_resolved *r, const char *path,
                            const struct sp_fact **ret_why, const char **ret_name)
 {
@@ -399,8 +361,15 @@ bool sp_resolved_can_write(const struct sp_resolved *r, const char *path,
      * or above this root, so this fact is the entry that reopens it. Only the names directly below
      * this root are left to check.
      */
-    if (is_writable && why != NULL && !r->is_full_write)
-        name = protected_name(path, why->path);
+    if (is_writable && why != NULL && !r->is_full_write) {
+        const char *below = path + strlen(why->path);
+
+        below += *below == '/'; /* the root "/" includes its slash */
+        const struct sp_str first = {below, strcspn(below, "/")};
+        for (size_t i = 0; name == NULL && i < SP_PROTECTED_COUNT; i++)
+            if (sp_str_eq(first, sp_str_of(sp_protected_names[i])))
+                name = sp_protected_names[i];
+    }
     if (ret_why != NULL)
         *ret_why = why;
     if (ret_name != NULL)

@@ -71,13 +71,6 @@ static int check_root(const char *path, struct sp_err *e)
     return 0;
 }
 
-static bool is_file(const char *path)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
-}
-
 /* ---- text ---- */
 
 #define ADD(m, ...) sp_buf_printf(&(m)->out.text, __VA_ARGS__)
@@ -322,7 +315,8 @@ static bool add_protected(struct making *m, size_t root)
 static bool add_root(struct making *m, const char *what, size_t i, enum sp_access least, size_t n)
 {
     const bool is_write = least == SP_ACCESS_WRITE;
-    const bool is_plain = is_write && is_file(m->r->facts[i].path);
+    struct stat st;
+    const bool is_plain = is_write && stat(m->r->facts[i].path, &st) == 0 && !S_ISDIR(st.st_mode);
     char key[64];
 
     (void)snprintf(key, sizeof key, is_write ? "WRITABLE_ROOT_%zu" : "READABLE_ROOT_%zu", n);
@@ -349,20 +343,6 @@ static bool add_roots(struct making *m, const char *what, enum sp_access least)
 
 /* ---- the whole ---- */
 
-static bool add_ancestors(struct making *m)
-{
-    bool ok = true;
-
-    for (size_t i = 0; ok && i < m->ancestor_count; i++) {
-        char key[64];
-
-        (void)snprintf(key, sizeof key, "PROTECTED_ANCESTOR_%zu", i);
-        ok = add_param(m, key, m->ancestors[i]) &&
-             ADD(m, "(deny file-write-unlink (literal (param \"%s\")))\n", key);
-    }
-    return ok;
-}
-
 /* Comes before the rules of the roots, which therefore decide: places inside of the platform's
  * defaults that the policy denies or opens are denied or open. */
 static bool add_minimal(struct making *m)
@@ -385,15 +365,22 @@ static bool add_minimal(struct making *m)
 static bool add_all(struct making *m, bool has_network)
 {
     const struct sp_resolved *r = m->r;
+    bool ok = ADD(m, "%s", SP_SEATBELT_BASE) && (!r->wants_minimal || add_minimal(m)) &&
+              (r->is_full_read ? ADD(m, "(allow file-read*)\n")
+                               : add_roots(m, "file-read*", SP_ACCESS_READ)) &&
+              (r->is_full_write ? ADD(m, "(allow file-write* (regex #\"^/\"))\n")
+                                : add_roots(m, "file-write*", SP_ACCESS_WRITE)) &&
+              (!has_network || ADD(m, "%s", SP_SEATBELT_NETWORK)) &&
+              (!r->is_full_read || ADD(m, "%s", SP_SEATBELT_PREFERENCES)) && add_globs(m);
 
-    return ADD(m, "%s", SP_SEATBELT_BASE) && (!r->wants_minimal || add_minimal(m)) &&
-           (r->is_full_read ? ADD(m, "(allow file-read*)\n")
-                            : add_roots(m, "file-read*", SP_ACCESS_READ)) &&
-           (r->is_full_write ? ADD(m, "(allow file-write* (regex #\"^/\"))\n")
-                             : add_roots(m, "file-write*", SP_ACCESS_WRITE)) &&
-           (!has_network || ADD(m, "%s", SP_SEATBELT_NETWORK)) &&
-           (!r->is_full_read || ADD(m, "%s", SP_SEATBELT_PREFERENCES)) && add_globs(m) &&
-           add_ancestors(m);
+    for (size_t i = 0; ok && i < m->ancestor_count; i++) {
+        char key[64];
+
+        (void)snprintf(key, sizeof key, "PROTECTED_ANCESTOR_%zu", i);
+        ok = add_param(m, key, m->ancestors[i]) &&
+             ADD(m, "(deny file-write-unlink (literal (param \"%s\")))\n", key);
+    }
+    return ok;
 }
 
 static int find_paths(struct making *m)
@@ -416,16 +403,6 @@ static int find_paths(struct making *m)
     return 0;
 }
 
-static void making_done(struct making *m)
-{
-    for (size_t i = 0; m->paths != NULL && i < m->r->count; i++)
-        free(m->paths[i]);
-    free(m->paths);
-    for (size_t i = 0; i < m->ancestor_count; i++)
-        free(m->ancestors[i]);
-    free(m->ancestors);
-}
-
 int sp_seatbelt_make(const struct sp_policy *p, struct sp_seatbelt *ret, struct sp_err *e)
 {
     struct sp_resolved resolved __attribute__((cleanup(sp_resolved_done))) = {0};
@@ -436,7 +413,12 @@ int sp_seatbelt_make(const struct sp_policy *p, struct sp_seatbelt *ret, struct 
         r = find_paths(&m);
     if (r == 0 && !add_all(&m, p->profile.has_network))
         r = no_memory(e);
-    making_done(&m);
+    for (size_t i = 0; m.paths != NULL && i < resolved.count; i++)
+        free(m.paths[i]);
+    free(m.paths);
+    for (size_t i = 0; i < m.ancestor_count; i++)
+        free(m.ancestors[i]);
+    free(m.ancestors);
     if (r < 0)
         sp_seatbelt_done(&m.out);
     else

@@ -7,6 +7,7 @@
 #include "sandbox/survey.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,15 +74,99 @@ int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp
         (struct sp_spot){.access = access, .kind = SP_SPOT_MISSING, .why = why, .entry = entry});
 }
 
-int sp_making_settle(struct sp_making *m)
+/* ---- marks ---- */
+
+int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_exact,
+                   const struct sp_identity *who)
 {
-    return sp_spots_settle(&m->spots, m->policy, m->e);
+    struct sp_survey *s = &m->out;
+
+    if (!SP_GROW(s->marks, s->mark_count, s->mark_cap))
+        return sp_making_no_memory(m);
+    struct sp_mark mark = {.follows = follows, .is_missing = who == NULL};
+    if (who != NULL) {
+        mark.is_exact = is_exact;
+        mark.mode = who->mode & S_IFMT;
+        mark.dev = who->dev;
+        mark.ino = who->ino;
+        mark.size = who->size;
+        mark.born = who->born;
+        mark.changed = who->changed;
+    }
+    mark.path = strdup(path);
+    if (mark.path == NULL)
+        return sp_making_no_memory(m);
+    s->marks[s->mark_count++] = mark;
+    return 0;
+}
+
+/* A path without symlinks needs one mark; otherwise the path, each symlink and the result. */
+int sp_making_mark_way(struct sp_making *m, const char *path, const struct sp_canonical *at)
+{
+    const struct sp_identity *who = at->way == SP_WAY_FOUND ? &at->who : NULL;
+    int r = 0;
+
+    if (at->link_count == 0)
+        return sp_making_mark(m, who != NULL ? at->path : path, false, false, who);
+    for (size_t i = 0; r == 0 && i < at->link_count; i++)
+        r = sp_making_mark(m, at->links[i].path, false, true, &at->links[i].who);
+    if (r == 0 && who != NULL)
+        r = sp_making_mark(m, at->path, false, false, who);
+    return r < 0 ? r : sp_making_mark(m, path, true, false, who);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct sp_mark *x = a;
+    const struct sp_mark *y = b;
+    const int order = strcmp(x->path, y->path);
+
+    return order != 0 ? order : x->follows - y->follows;
+}
+
+/* Merges b into a, which has the same path. false: they saw different inodes or contents. */
+static bool merge_marks(struct sp_mark *a, const struct sp_mark *b)
+{
+    const bool is_same_inode = a->is_missing == b->is_missing && a->mode == b->mode &&
+                               a->dev == b->dev && a->ino == b->ino &&
+                               sp_same_time(a->born, b->born);
+    const bool is_same_text = a->size == b->size && sp_same_time(a->changed, b->changed);
+    const bool is_same = is_same_inode && (!a->is_exact || !b->is_exact || is_same_text);
+
+    if (!a->is_exact && b->is_exact) {
+        a->is_exact = true;
+        a->size = b->size;
+        a->changed = b->changed;
+    }
+    return is_same;
+}
+
+static int sort_marks(struct sp_making *m)
+{
+    struct sp_survey *s = &m->out;
+    size_t kept = 0;
+    int r = 0;
+
+    if (s->mark_count > 1)
+        qsort(s->marks, s->mark_count, sizeof *s->marks, by_place);
+    for (size_t i = 0; i < s->mark_count; i++) {
+        if (kept == 0 || by_place(&s->marks[kept - 1], &s->marks[i]) != 0) {
+            s->marks[kept++] = s->marks[i];
+            continue;
+        }
+        if (!merge_marks(&s->marks[kept - 1], &s->marks[i]))
+            r = sp_making_changed(m, s->marks[i].path);
+        free(s->marks[i].path);
+    }
+    s->mark_count = kept;
+    return r;
 }
 
 /* ---- symlinks ---- */
 
-const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
-                                                 const struct sp_canonical *at)
+/* The first symlink on the way that a command could replace, or NULL. */
+static const struct sp_symlink *writable_link(const struct sp_making *m,
+                                              const struct sp_canonical *at)
 {
     for (size_t i = 0; i < at->link_count; i++) {
         const char *link = at->links[i].path;
@@ -107,7 +192,7 @@ int sp_making_refuse_link(struct sp_making *m, const char *path, const char *lin
 int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
                           enum sp_access access)
 {
-    const struct sp_symlink *link = sp_making_writable_link(m, at);
+    const struct sp_symlink *link = writable_link(m, at);
 
     return link == NULL ? 0 : sp_making_refuse_link(m, path, link->path, access);
 }
@@ -126,7 +211,7 @@ static int check_write_links(struct sp_making *m)
         const struct sp_located_entry *v = &m->views[i];
         const struct sp_spot spot = {.access = v->fact->access};
 
-        if (v->at.way == SP_WAY_FOUND && sp_making_writable_link(m, &v->at) == NULL &&
+        if (v->at.way == SP_WAY_FOUND && writable_link(m, &v->at) == NULL &&
             !sp_spots_add(&sure, v->at.path, &spot))
             return sp_making_no_memory(m);
     }
@@ -137,19 +222,6 @@ static int check_write_links(struct sp_making *m)
         if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
             !sp_spots_can_write(&sure, v->at.path, strlen(v->at.path)))
             r = sp_making_check_links(m, v->fact->path, &v->at, SP_ACCESS_WRITE);
-    }
-    return r;
-}
-
-static int check_strict_links(struct sp_making *m)
-{
-    int r = 0;
-
-    for (size_t i = 0; r == 0 && i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
-
-        if (v->fact->access != SP_ACCESS_WRITE)
-            r = sp_making_check_links(m, v->fact->path, &v->at, v->fact->access);
     }
     return r;
 }
@@ -167,30 +239,16 @@ static int locate_facts(struct sp_making *m)
         return sp_making_no_memory(m);
     for (size_t i = 0; i < resolved->count; i++) {
         struct sp_located_entry *v = &m->views[i];
-        int r = sp_canonical_find(resolved->facts[i].path, &v->at, m->e);
+        int r;
 
-        if (r < 0)
-            return r;
         v->fact = &resolved->facts[i];
+        if ((r = sp_canonical_find(v->fact->path, &v->at, m->e)) < 0)
+            return r;
         m->view_count++;
-        r = sp_making_mark_way(m, v->fact->path, &v->at);
-        if (r < 0)
+        if ((r = sp_making_mark_way(m, v->fact->path, &v->at)) < 0)
             return r;
     }
     return 0;
-}
-
-/* A denied "/" is the default; it needs no spot. */
-static void drop_denied_root(struct sp_spots *t)
-{
-    struct sp_spot *first = t->items;
-
-    if (t->settled == 0 || first->path[1] != 0 || first->access != SP_ACCESS_DENY)
-        return;
-    free(first->path);
-    t->settled--;
-    t->count = t->settled;
-    memmove(first, first + 1, t->count * sizeof *first);
 }
 
 static int add_found(struct sp_making *m, bool is_minimal)
@@ -209,18 +267,24 @@ static int add_found(struct sp_making *m, bool is_minimal)
         if (r < 0)
             return r;
     }
-    return sp_making_settle(m);
+    return sp_spots_settle(&m->spots, m->policy, m->e);
 }
 
 static int add_facts(struct sp_making *m)
 {
-    int r = add_found(m, false);
+    struct sp_spots *t = &m->spots;
+    int r;
 
-    if (r < 0)
+    if ((r = add_found(m, false)) < 0)
         return r;
-    drop_denied_root(&m->spots);
-    r = add_found(m, true);
-    return r < 0 ? r : check_write_links(m);
+    if (t->settled != 0 && t->items[0].path[1] == 0 && t->items[0].access == SP_ACCESS_DENY) {
+        free(t->items[0].path); /* a denied "/" is the default; it needs no spot */
+        t->count = --t->settled;
+        memmove(t->items, t->items + 1, t->count * sizeof *t->items);
+    }
+    if ((r = add_found(m, true)) < 0)
+        return r;
+    return check_write_links(m);
 }
 
 /* ---- missing paths ---- */
@@ -229,11 +293,12 @@ static int add_facts(struct sp_making *m)
 static int add_first_missing(struct sp_making *m, const struct sp_canonical *at,
                              enum sp_access access, enum sp_spot_why why, size_t entry)
 {
-    int r = sp_making_mark(m, at->path, false, false, NULL);
+    int r;
 
-    if (r == 0)
-        r = sp_making_mark(m, at->parent, false, false, &at->who);
-    return r < 0 ? r : sp_making_add_missing(m, at->path, &at->who, access, why, entry);
+    if ((r = sp_making_mark(m, at->path, false, false, NULL)) < 0 ||
+        (r = sp_making_mark(m, at->parent, false, false, &at->who)) < 0)
+        return r;
+    return sp_making_add_missing(m, at->path, &at->who, access, why, entry);
 }
 
 /* Matters only if a command could create the path. */
@@ -244,20 +309,15 @@ static int add_unfound(struct sp_making *m, const struct sp_located_entry *v)
 
     if (v->fact->skips_missing || !sp_spots_can_write(&m->spots, last, strlen(last)))
         return 0;
-    switch (at->way) {
-    case SP_WAY_MISSING:
+    if (at->way == SP_WAY_MISSING)
         return add_first_missing(m, at, v->fact->access, SP_WHY_ENTRY, v->fact->entry);
-    case SP_WAY_NO_DIR:
+    if (at->way == SP_WAY_NO_DIR)
         return sp_fail(m->e, SP_E_INVALID, 0,
                        "cannot enforce sandbox %s path %.150s because %.150s is not a directory",
                        v->fact->access == SP_ACCESS_DENY ? "deny-read" : "read-only", v->fact->path,
                        at->path);
-    case SP_WAY_BARRED:
+    if (at->way == SP_WAY_BARRED)
         return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", v->fact->path);
-    case SP_WAY_FOUND:
-    case SP_WAY_IMPOSSIBLE:
-        return 0;
-    }
     return 0;
 }
 
@@ -272,7 +332,7 @@ static int add_missing(struct sp_making *m)
         if (r < 0)
             return r;
     }
-    return sp_making_settle(m);
+    return sp_spots_settle(&m->spots, m->policy, m->e);
 }
 
 /* ---- protected names without a placeholder ---- */
@@ -305,17 +365,6 @@ static bool is_asked_for(const struct sp_making *m, const char *path)
     return false;
 }
 
-/* Names that make programs execute something when a person works in the directory. */
-static bool deserves_placeholder(const char *name)
-{
-    static const char *const names[] = {".git", ".agents", ".codex"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
 static int set_watched(struct sp_making *m)
 {
     for (size_t i = 0; i < m->spots.count; i++) {
@@ -327,8 +376,12 @@ static int set_watched(struct sp_making *m)
         auto_free char *root = strndup(s->path, n == 0 ? 1 : n);
         if (root == NULL)
             return sp_making_no_memory(m);
-        s->is_watched =
-            !deserves_placeholder(strrchr(s->path, '/') + 1) || is_temporary_root(m, root);
+        /* A placeholder for the names that make programs execute something when a person works in
+         * the directory. */
+        const char *name = strrchr(s->path, '/') + 1;
+        const bool is_executed = strcmp(name, ".git") == 0 || strcmp(name, ".agents") == 0 ||
+                                 strcmp(name, ".codex") == 0;
+        s->is_watched = !is_executed || is_temporary_root(m, root);
     }
     return 0;
 }
@@ -340,15 +393,13 @@ static int add_hidden_path(struct sp_making *m, const char *named)
 {
     auto_free char *path = sp_path_normalise(named, NULL);
     auto_canonical struct sp_canonical at = {0};
+    int r;
 
     if (path == NULL)
         return errno == ENOMEM
                    ? sp_making_no_memory(m)
                    : sp_fail(m->e, SP_E_INVALID, 0, "hidden path %.300s is not absolute", named);
-    int r = sp_canonical_find(path, &at, m->e);
-    if (r == 0)
-        r = sp_making_mark_way(m, path, &at);
-    if (r < 0)
+    if ((r = sp_canonical_find(path, &at, m->e)) < 0 || (r = sp_making_mark_way(m, path, &at)) < 0)
         return r;
     if (at.way == SP_WAY_BARRED && sp_spots_can_write(&m->spots, at.parent, strlen(at.parent)))
         return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
@@ -367,26 +418,13 @@ static int add_hidden_paths(struct sp_making *m, const char *const *paths)
         if (r < 0)
             return r;
     }
-    const int r = sp_making_settle(m);
+    const int r = sp_spots_settle(&m->spots, m->policy, m->e);
     if (r == 0)
         sp_spots_drop_below_hidden(&m->spots);
     return r;
 }
 
 /* ---- sallyport's own places ---- */
-
-/* A command could replace the symlink, and a later sallyport would read another file. */
-static int check_own_links(struct sp_making *m, const char *path, const struct sp_canonical *at)
-{
-    const struct sp_symlink *link = sp_making_writable_link(m, at);
-
-    return link == NULL
-               ? 0
-               : sp_fail(m->e, SP_E_INVALID, 0,
-                         "cannot protect %.200s: a command could replace the symlink %.200s on the "
-                         "way to it; name it without that symlink",
-                         path, link->path);
-}
 
 enum own_kind { OWN_DIR, OWN_READ_ONLY, OWN_NAME };
 
@@ -417,10 +455,15 @@ static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
                    ? sp_making_no_memory(m)
                    : sp_fail(m->e, SP_E_INVALID, 0, "%.300s is not an absolute path", named);
     int r = sp_canonical_find(path, &at, m->e);
-    if (r == 0)
-        r = check_own_links(m, path, &at);
     if (r < 0)
         return r;
+    /* A command could replace the symlink, and a later sallyport would read another file. */
+    const struct sp_symlink *link = writable_link(m, &at);
+    if (link != NULL)
+        return sp_fail(m->e, SP_E_INVALID, 0,
+                       "cannot protect %.200s: a command could replace the symlink %.200s on the "
+                       "way to it; name it without that symlink",
+                       path, link->path);
     /* A place that commands cannot write gets no mark: only the user can make it reachable, so it
      * need not be checked before each command. */
     const char *last = at.parent != NULL ? at.parent : at.path;
@@ -432,7 +475,8 @@ static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
                 ? sp_making_add(m, at.path, &at.who, SP_ACCESS_READ, SP_WHY_OWN, SP_NO_ENTRY)
                 : add_own_unfound(m, path, &at, kind);
     if (r == 0)
-        r = sp_making_settle(m); /* later paths may lie inside of this spot */
+        r = sp_spots_settle(&m->spots, m->policy,
+                            m->e); /* later paths may lie inside of this spot */
     if (r == 0 && kind != OWN_DIR && at.way == SP_WAY_FOUND)
         sp_spots_close_below(&m->spots, at.path);
     return r;
@@ -490,38 +534,156 @@ static int add_aliases(struct sp_making *m)
     return r;
 }
 
+/* ---- pins ---- */
+
+/* The stack of spots above the current one, outermost first. */
+struct level {
+    const struct sp_spot *spot; /* NULL: "/" */
+    size_t len;                 /* of its path, 0 for / */
+    bool can_rename;            /* commands can rename directories between it and the next spot */
+    bool is_held;               /* the directories that lead to it are pinned */
+};
+
+struct pinning {
+    struct sp_making *m;
+    struct level *levels;
+    size_t depth;
+};
+
+/* Pins the directories between the spot above and `path`; those within the first `done` bytes of
+ * the path are pinned already. */
+static int pin_between(struct pinning *p, const struct level *above, const char *path, size_t done)
+{
+    const size_t end = sp_path_parent(path);
+    struct sp_survey *s = &p->m->out;
+
+    if (!above->can_rename)
+        return 0;
+    for (size_t n = above->len + 1; n <= end; n++) {
+        if ((path[n] != '/' && n != end) || n <= done || n <= 1)
+            continue;
+        if (sp_budget_is_spent() || s->pin_count >= SP_MAX_PINS)
+            return sp_budget_refuse(p->m->e);
+        if (!SP_GROW(s->pins, s->pin_count, s->pin_cap))
+            return sp_making_no_memory(p->m);
+        char *copy = strndup(path, n);
+        if (copy == NULL)
+            return sp_making_no_memory(p->m);
+        s->pins[s->pin_count++] = (struct sp_pin){.path = copy};
+    }
+    return 0;
+}
+
+/* The length of the common leading directories of two paths. */
+static size_t common_way(const char *a, const char *b)
+{
+    size_t n = 0;
+    size_t last = 0;
+
+    for (; a[n] != 0 && a[n] == b[n]; n++)
+        if (a[n] == '/')
+            last = n;
+    return last;
+}
+
+static int pin_spot(struct pinning *p, const char *last)
+{
+    const struct level *top = &p->levels[p->depth - 1];
+    int r = pin_between(p, top - 1, top->spot->path,
+                        last == NULL ? 0 : common_way(last, top->spot->path));
+
+    /* Also the directories that lead to the writable places around it. */
+    for (size_t i = p->depth - 2; r == 0 && i > 0 && !p->levels[i].is_held; i--) {
+        r = pin_between(p, &p->levels[i - 1], p->levels[i].spot->path, 0);
+        p->levels[i].is_held = true;
+    }
+    return r;
+}
+
+static int pin_all(struct pinning *p)
+{
+    const struct sp_spots *spots = &p->m->spots;
+    const char *last = NULL;
+    int r = 0;
+
+    p->levels[p->depth++] = (struct level){.can_rename = p->m->resolved->is_open};
+    for (size_t i = 0; r == 0 && i < spots->settled; i++) {
+        const struct sp_spot *s = &spots->items[i];
+        const bool is_root = s->path[1] == 0;
+
+        while (p->depth > 1 && !sp_path_is_in(s->path, p->levels[p->depth - 1].spot->path))
+            p->depth--;
+        p->levels[p->depth++] = (struct level){.spot = s,
+                                               .len = is_root ? 0 : strlen(s->path),
+                                               .can_rename = s->access == SP_ACCESS_WRITE};
+        if (s->access == SP_ACCESS_WRITE || is_root)
+            continue;
+        r = pin_spot(p, last);
+        last = s->path;
+    }
+    return r;
+}
+
+static int by_pin_path(const void *a, const void *b)
+{
+    return sp_path_order(((const struct sp_pin *)a)->path, ((const struct sp_pin *)b)->path);
+}
+
+/* Pins the directories that must not be renamed; the spots are final. */
+static int pin(struct sp_making *m)
+{
+    struct pinning p = {.m = m, .levels = calloc(m->spots.settled + 2, sizeof *p.levels)};
+    struct sp_survey *s = &m->out;
+    size_t kept = 0;
+    int r = p.levels == NULL ? sp_making_no_memory(m) : pin_all(&p);
+
+    free(p.levels);
+    if (s->pin_count > 1)
+        qsort(s->pins, s->pin_count, sizeof *s->pins, by_pin_path);
+    for (size_t i = 0; i < s->pin_count; i++)
+        if (kept != 0 && strcmp(s->pins[kept - 1].path, s->pins[i].path) == 0)
+            free(s->pins[i].path);
+        else
+            s->pins[kept++] = s->pins[i];
+    s->pin_count = kept;
+    for (size_t i = 0; r == 0 && i < s->pin_count; i++) {
+        struct sp_pin *at = &s->pins[i];
+        struct sp_identity who;
+
+        if (sp_identity_get_strictly(at->path, &who) != 0 || !S_ISDIR(who.mode))
+            return sp_making_changed(m, at->path);
+        at->dev = who.dev;
+        at->ino = who.ino;
+        at->born = who.born;
+        r = sp_making_mark(m, at->path, false, false, &who);
+    }
+    return r;
+}
+
 /* ---- the whole ---- */
 
 static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
 {
-    int r = locate_facts(m);
+    int r;
 
-    if (r == 0)
-        r = add_facts(m);
-    if (r == 0)
-        r = sp_making_protect(m);
-    if (r == 0)
-        r = sp_making_expand(m);
-    if (r == 0)
-        r = add_missing(m);
-    if (r == 0)
-        r = set_watched(m);
-    if (r == 0)
-        r = check_strict_links(m); /* needs the writable spots */
-    if (r == 0 && !m->resolved->is_open) {
-        r = add_own_list(m, fixed->own_dirs, OWN_DIR);
-        if (r == 0)
-            r = add_own_list(m, fixed->read_only, OWN_READ_ONLY);
-        if (r == 0)
-            r = add_own_list(m, fixed->names, OWN_NAME);
+    if ((r = locate_facts(m)) < 0 || (r = add_facts(m)) < 0 || (r = sp_making_protect(m)) < 0 ||
+        (r = sp_making_expand(m)) < 0 || (r = add_missing(m)) < 0 || (r = set_watched(m)) < 0)
+        return r;
+    for (size_t i = 0; i < m->view_count; i++) { /* needs the writable spots */
+        const struct sp_located_entry *v = &m->views[i];
+
+        if (v->fact->access != SP_ACCESS_WRITE &&
+            (r = sp_making_check_links(m, v->fact->path, &v->at, v->fact->access)) < 0)
+            return r;
     }
-    if (r == 0)
-        r = add_hidden_paths(m, fixed->hidden);
-    if (r == 0)
-        r = add_aliases(m);
-    if (r == 0)
-        r = sp_making_pin(m);
-    return r < 0 ? r : sp_making_sort_marks(m);
+    if (!m->resolved->is_open && ((r = add_own_list(m, fixed->own_dirs, OWN_DIR)) < 0 ||
+                                  (r = add_own_list(m, fixed->read_only, OWN_READ_ONLY)) < 0 ||
+                                  (r = add_own_list(m, fixed->names, OWN_NAME)) < 0))
+        return r;
+    if ((r = add_hidden_paths(m, fixed->hidden)) < 0 || (r = add_aliases(m)) < 0 ||
+        (r = pin(m)) < 0)
+        return r;
+    return sort_marks(m);
 }
 
 int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
@@ -552,18 +714,33 @@ int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
     return err;
 }
 
-/* ---- comparing ---- */
+/* ---- later ---- */
 
-static bool same_spot(const struct sp_spot *a, const struct sp_spot *b)
+static bool is_unchanged(const struct sp_mark *mark)
 {
-    return a->access == b->access && a->kind == b->kind && a->dev == b->dev && a->ino == b->ino &&
-           sp_same_time(a->born, b->born) && strcmp(a->path, b->path) == 0;
+    struct sp_identity now;
+    const int err = mark->follows ? sp_identity_get(AT_FDCWD, mark->path, true, &now)
+                                  : sp_identity_get_strictly(mark->path, &now);
+
+    /* Only these errors mean "still missing"; any other (EIO, ENOMEM) counts as changed. */
+    if (err != 0 || mark->is_missing)
+        return mark->is_missing &&
+               (err == ENOENT || err == ENOTDIR || err == EACCES || err == ENAMETOOLONG);
+    return now.dev == mark->dev && now.ino == mark->ino && (now.mode & S_IFMT) == mark->mode &&
+           sp_same_time(now.born, mark->born) &&
+           (!mark->is_exact ||
+            (now.size == mark->size && sp_same_time(now.changed, mark->changed)));
 }
 
-static bool same_pin(const struct sp_pin *a, const struct sp_pin *b)
+bool sp_survey_holds(const struct sp_survey *s)
 {
-    return a->dev == b->dev && a->ino == b->ino && sp_same_time(a->born, b->born) &&
-           strcmp(a->path, b->path) == 0;
+    if (s->has_globs)
+        return false;
+    sp_budget_begin(SP_SURVEY_MS);
+    for (size_t i = 0; i < s->mark_count; i++)
+        if (sp_budget_is_spent() || !is_unchanged(&s->marks[i]))
+            return false;
+    return true;
 }
 
 bool sp_survey_equal(const struct sp_survey *a, const struct sp_survey *b)
@@ -571,12 +748,22 @@ bool sp_survey_equal(const struct sp_survey *a, const struct sp_survey *b)
     if (a->is_open != b->is_open || a->is_full_read != b->is_full_read || a->count != b->count ||
         a->pin_count != b->pin_count || a->alias_count != b->alias_count)
         return false;
-    for (size_t i = 0; i < a->count; i++)
-        if (!same_spot(&a->spots[i], &b->spots[i]))
+    for (size_t i = 0; i < a->count; i++) {
+        const struct sp_spot *x = &a->spots[i];
+        const struct sp_spot *y = &b->spots[i];
+
+        if (x->access != y->access || x->kind != y->kind || x->dev != y->dev || x->ino != y->ino ||
+            !sp_same_time(x->born, y->born) || strcmp(x->path, y->path) != 0)
             return false;
-    for (size_t i = 0; i < a->pin_count; i++)
-        if (!same_pin(&a->pins[i], &b->pins[i]))
+    }
+    for (size_t i = 0; i < a->pin_count; i++) {
+        const struct sp_pin *x = &a->pins[i];
+        const struct sp_pin *y = &b->pins[i];
+
+        if (x->dev != y->dev || x->ino != y->ino || !sp_same_time(x->born, y->born) ||
+            strcmp(x->path, y->path) != 0)
             return false;
+    }
     for (size_t i = 0; i < a->alias_count; i++)
         if (strcmp(a->aliases[i].path, b->aliases[i].path) != 0 ||
             strcmp(a->aliases[i].target, b->aliases[i].target) != 0)

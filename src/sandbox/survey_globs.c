@@ -133,22 +133,6 @@ static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_err 
 
 /* ---- one directory ---- */
 
-static int read_names(struct walk *k, DIR *dir, struct sp_err *e)
-{
-    for (;;) {
-        errno = 0;
-        const struct dirent *d = readdir(dir);
-
-        if (d == NULL)
-            return errno == 0 || errno == ENOENT ? 0 : cannot_walk(k, "", errno, e);
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-            continue;
-        const int r = visit(k, dirfd(dir), d, e);
-        if (r < 0)
-            return r;
-    }
-}
-
 static int read_directory(struct walk *k, struct sp_err *e)
 {
     const int fd =
@@ -163,28 +147,29 @@ static int read_directory(struct walk *k, struct sp_err *e)
         (void)close(fd);
         return cannot_walk(k, "", err, e);
     }
-    const int r = read_names(k, dir, e);
+    const struct dirent *d;
+    int r = 0;
+    while (r == 0 && (errno = 0, d = readdir(dir)) != NULL)
+        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+            r = visit(k, fd, d, e);
+    if (r == 0 && errno != 0 && errno != ENOENT)
+        r = cannot_walk(k, "", errno, e);
     (void)closedir(dir);
     return r;
-}
-
-static size_t useful_depth(const struct sp_glob_walk *w)
-{
-    size_t depth = 0;
-
-    for (size_t i = 0; i < w->glob_count; i++)
-        if (w->globs[i].max_depth > depth)
-            depth = w->globs[i].max_depth;
-    return w->max_depth != 0 && w->max_depth < depth ? w->max_depth : depth;
 }
 
 int sp_glob_walk(const struct sp_glob_walk *w, struct sp_err *e)
 {
     auto_close int root = sp_open_strictly(AT_FDCWD, w->root, O_PATH | O_DIRECTORY);
-    struct walk k = {.w = w, .root = root, .max_depth = useful_depth(w)};
+    struct walk k = {.w = w, .root = root};
 
     if (root < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "expand a glob at %.300s", w->root);
+    for (size_t i = 0; i < w->glob_count; i++)
+        if (w->globs[i].max_depth > k.max_depth)
+            k.max_depth = w->globs[i].max_depth;
+    if (w->max_depth != 0 && w->max_depth < k.max_depth)
+        k.max_depth = w->max_depth;
     k.stack.max = SP_MAX_GLOB_WAITING;
     int r = push(&k, "", 0, 0, e);
     while (r == 0 && pop(&k))
@@ -315,22 +300,6 @@ static int by_prefix(const void *a, const void *b)
     return strcmp(x->prefix, y->prefix);
 }
 
-static int expand(struct expanding *x)
-{
-    int r = 0;
-
-    for (size_t i = 0; r == 0 && i < x->count;) {
-        size_t n = 1;
-
-        while (i + n < x->count && by_prefix(&x->globs[i], &x->globs[i + n]) == 0)
-            n++;
-        r = x->globs[i].is_literal ? expand_literal(x, &x->globs[i])
-                                   : expand_walk(x, &x->globs[i], n);
-        i += n;
-    }
-    return r;
-}
-
 int sp_making_expand(struct sp_making *m)
 {
     struct expanding x = {.m = m};
@@ -338,12 +307,19 @@ int sp_making_expand(struct sp_making *m)
     if (m->resolved->glob_count == 0)
         return 0;
     int r = read_patterns(&x);
-    if (r == 0) {
+    if (r == 0)
         qsort(x.globs, x.count, sizeof *x.globs, by_prefix);
-        r = expand(&x);
+    for (size_t i = 0; r == 0 && i < x.count;) {
+        size_t n = 1;
+
+        while (i + n < x.count && by_prefix(&x.globs[i], &x.globs[i + n]) == 0)
+            n++;
+        r = x.globs[i].is_literal ? expand_literal(&x, &x.globs[i])
+                                  : expand_walk(&x, &x.globs[i], n);
+        i += n;
     }
     for (size_t i = 0; i < x.count; i++)
         sp_glob_done(&x.globs[i]);
     free(x.globs);
-    return r < 0 ? r : sp_making_settle(m);
+    return r < 0 ? r : sp_spots_settle(&m->spots, m->policy, m->e);
 }

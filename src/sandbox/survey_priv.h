@@ -36,12 +36,8 @@ int sp_making_add(struct sp_making *m, const char *path, const struct sp_identit
 /* who: the directory that would contain it. */
 int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp_identity *who,
                           enum sp_access access, enum sp_spot_why why, size_t entry);
-int sp_making_settle(struct sp_making *m);
 
-/* The first symlink on the way that a command could replace, or NULL. */
-const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
-                                                 const struct sp_canonical *at);
-/* Fails if the path has such a symlink on its way: the access could not be enforced. */
+/* Fails if a command could replace a symlink on the way: the access could not be enforced. */
 int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
                           enum sp_access access);
 int sp_making_refuse_link(struct sp_making *m, const char *path, const char *link,
@@ -54,8 +50,6 @@ int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_
                    const struct sp_identity *who);
 /* Marks `path`, each symlink on the way, and the result. */
 int sp_making_mark_way(struct sp_making *m, const char *path, const struct sp_canonical *at);
-/* Merges marks of the same path. Fails if two saw different inodes. */
-int sp_making_sort_marks(struct sp_making *m);
 
 /* ---- parts ---- */
 
@@ -63,8 +57,6 @@ int sp_making_sort_marks(struct sp_making *m);
 int sp_making_protect(struct sp_making *m);
 /* The matches of patterns. */
 int sp_making_expand(struct sp_making *m);
-/* The directories that must not be renamed; the spots must be final. */
-int sp_making_pin(struct sp_making *m);
 
 /* ---- files of a repository that name a directory ---- */
 

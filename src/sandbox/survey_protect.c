@@ -35,14 +35,6 @@ static struct sp_str trim(struct sp_str s)
 
 /* ---- core.worktree ---- */
 
-static struct sp_str next_line(const char **text)
-{
-    const struct sp_str line = {*text, strcspn(*text, "\n")};
-
-    *text += line.n + ((*text)[line.n] != 0);
-    return trim(line);
-}
-
 /* Copies the value after `=` without quotes, escapes and comment; `out` has room for s.n bytes. */
 static size_t read_value(struct sp_str s, char *out)
 {
@@ -68,8 +60,8 @@ static bool find_worktree(const char *text, char *out, size_t *ret)
     bool is_core = false;
     bool is_found = false;
 
-    while (*text != 0) {
-        const struct sp_str line = next_line(&text);
+    for (struct sp_str rest = sp_str_of(text); rest.n != 0;) {
+        const struct sp_str line = trim(sp_str_cut(&rest, '\n'));
         const char *is = line.n == 0 ? NULL : memchr(line.p, '=', line.n);
         const size_t key = is == NULL ? 0 : (size_t)(is - line.p);
 
@@ -247,19 +239,6 @@ static int find_grants(struct protecting *p)
 
 /* ---- names ---- */
 
-static int remember_repository(struct protecting *p, const char *root,
-                               const struct sp_identity *dot_git, size_t entry)
-{
-    if (!SP_GROW(p->repositories, p->count, p->cap))
-        return sp_making_no_memory(p->m);
-    char *copy = strdup(root);
-    if (copy == NULL)
-        return sp_making_no_memory(p->m);
-    p->repositories[p->count++] =
-        (struct repository){.root = copy, .dot_git = *dot_git, .entry = entry};
-    return 0;
-}
-
 /* The name belongs to another user, in a sticky directory like /tmp. */
 static bool belongs_to_another(int dir, const char *name)
 {
@@ -295,10 +274,15 @@ static int protect_name(struct protecting *p, int dir, const struct sp_identity 
         return 0; /* a command of this user cannot remove or rename it */
     if (S_ISLNK(who.mode))
         return sp_making_refuse_link(m, path, path, SP_ACCESS_READ);
-    r = sp_making_add(m, path, &who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry);
-    if (r == 0 && strcmp(name, ".git") == 0)
-        r = remember_repository(p, root, &who, entry);
-    return r;
+    if ((r = sp_making_add(m, path, &who, SP_ACCESS_READ, SP_WHY_PROTECTED, entry)) < 0)
+        return r;
+    if (strcmp(name, ".git") != 0)
+        return 0;
+    char *copy = SP_GROW(p->repositories, p->count, p->cap) ? strdup(root) : NULL;
+    if (copy == NULL)
+        return sp_making_no_memory(m);
+    p->repositories[p->count++] = (struct repository){.root = copy, .dot_git = who, .entry = entry};
+    return 0;
 }
 
 /* Works on a descriptor of the root, after checking that it still is the inode that was seen. */
@@ -307,18 +291,14 @@ static int protect_root(struct protecting *p, const char *root, const struct sp_
     struct sp_making *m = p->m;
     auto_close int dir = sp_open_strictly(AT_FDCWD, root, O_PATH | O_DIRECTORY);
     struct sp_identity who;
-    const size_t entry = seen->entry;
 
     if (dir < 0 || sp_identity_get(dir, "", false, &who) != 0 || who.dev != seen->dev ||
         who.ino != seen->ino)
         return sp_making_changed(m, root);
-    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++) {
-        const int r = protect_name(p, dir, &who, root, sp_protected_names[i], entry);
-
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < SP_PROTECTED_COUNT; i++)
+        r = protect_name(p, dir, &who, root, sp_protected_names[i], seen->entry);
+    return r;
 }
 
 static int protect_names(struct protecting *p)
@@ -335,7 +315,7 @@ static int protect_names(struct protecting *p)
         if (r < 0)
             return r;
     }
-    return sp_making_settle(m);
+    return sp_spots_settle(&m->spots, m->policy, m->e);
 }
 
 /* ---- directories that a .git leads to ---- */
@@ -355,7 +335,9 @@ static int protect_part(struct protecting *p, const char *path, const struct sp_
         sp_spots_at(&m->spots, at->path) != NULL)
         return 0;
     r = sp_making_add(m, at->path, &at->who, SP_ACCESS_READ, SP_WHY_GITDIR, entry);
-    return r < 0 ? r : sp_making_settle(m); /* later parts may lie inside of this spot */
+    return r < 0 ? r
+                 : sp_spots_settle(&m->spots, m->policy,
+                                   m->e); /* later parts may lie inside of this spot */
 }
 
 /* Resolves and protects a path that a file of the repository names. */
@@ -471,10 +453,14 @@ static int walk_modules(struct protecting *p, const char *path, unsigned depth, 
     return r;
 }
 
-static int protect_modules(struct protecting *p, const char *git_dir, size_t entry)
+/* The common directory and the submodules. */
+static int protect_git_dir(struct protecting *p, const char *git_dir, size_t entry)
 {
     auto_free char *modules = join(git_dir, "modules");
+    const int r = protect_common(p, git_dir, entry);
 
+    if (r < 0)
+        return r;
     return modules == NULL ? sp_making_no_memory(p->m) : walk_modules(p, modules, 0, entry);
 }
 
@@ -489,11 +475,8 @@ static int protect_repository(struct protecting *p, struct repository *repo)
 
     if (dot_git == NULL)
         return sp_making_no_memory(m);
-    if (S_ISDIR(repo->dot_git.mode)) {
-        const int common = protect_common(p, dot_git, repo->entry);
-
-        return common < 0 ? common : protect_modules(p, dot_git, repo->entry);
-    }
+    if (S_ISDIR(repo->dot_git.mode))
+        return protect_git_dir(p, dot_git, repo->entry);
     if (!S_ISREG(repo->dot_git.mode))
         return 0;
     int r = sp_gitdir_read(dot_git, SP_GITDIR_DOT_GIT, repo->root, &repo->dot_git, &named, m->e);
@@ -504,8 +487,7 @@ static int protect_repository(struct protecting *p, struct repository *repo)
     r = protect_named(p, named, repo->entry, &at);
     if (r < 0 || at.way != SP_WAY_FOUND || !S_ISDIR(at.who.mode))
         return r;
-    r = protect_common(p, at.path, repo->entry);
-    return r < 0 ? r : protect_modules(p, at.path, repo->entry);
+    return protect_git_dir(p, at.path, repo->entry);
 }
 
 int sp_making_protect(struct sp_making *m)
