@@ -15,7 +15,7 @@
 #include "approve/asking.h"
 #include "approve/patch/patch_assess.h"
 #include "approve/program.h"
-#include "base/env_policy.h"
+#include "base/env.h"
 
 enum sp_run_plan_state {
     SP_RUN_PLAN_NEW,

@@ -29,12 +29,7 @@ SP_PRINTF(3, 4)
 bool sp_toml_fail(struct sp_toml_reader *r, const char *at, const char *fmt, ...);
 bool sp_toml_no_memory(struct sp_toml_reader *r);
 
-bool sp_toml_is_here(const struct sp_toml_reader *r, const char *text);
-
 /* Appends v to the children of an array or a table. */
 void sp_toml_append(struct sp_toml_value *parent, struct sp_toml_value *v);
-
-/* A number, a date or a time, with r->p at its first byte. */
-bool sp_toml_read_number(struct sp_toml_reader *r, struct sp_toml_value *v);
 
 #endif

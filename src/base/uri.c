@@ -363,10 +363,9 @@ int sp_uri_read(struct sp_str text, struct sp_uri *ret, struct sp_err *e)
     struct sp_uri u = {0};
     size_t start = 0;
 
-    int r = drop_space(&text, &copy, e);
-    if (r == 0)
-        r = take_scheme(&text, e);
-    if (r < 0)
+    int r;
+
+    if ((r = drop_space(&text, &copy, e)) < 0 || (r = take_scheme(&text, e)) < 0)
         return r;
 
     size_t n = 0;

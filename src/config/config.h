@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "base/env.h"
-#include "base/env_policy.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "sandbox/profile.h"

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/env_policy.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/str.h"

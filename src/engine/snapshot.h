@@ -8,7 +8,7 @@
 #define SP_ENGINE_SNAPSHOT_H
 
 #include "base/buf.h"
-#include "base/env_policy.h"
+#include "base/env.h"
 #include "base/list.h"
 #include "engine/job.h"
 #include "engine/shell.h"
