@@ -67,9 +67,11 @@ uint32_t sp_json_get(struct sp_json *j, uint32_t object, const char *key);
  */
 uint32_t sp_json_first(const struct sp_json *j, uint32_t parent);
 uint32_t sp_json_next(const struct sp_json *j, uint32_t parent, uint32_t child);
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
 #define sp_json_each(j, parent, child)                                     \
     for (uint32_t child = sp_json_first(j, parent); child != SP_JSON_NONE; \
          child = sp_json_next(j, parent, child))
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static inline enum sp_json_type sp_json_type(const struct sp_json *j, uint32_t token)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cell/cell.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -406,6 +407,7 @@ static void on_message(struct cell *cell)
     const struct sp_wire_call *call = (const void *)cell->message->bytes;
     struct sp_command *c = h->slot < cell->slots ? &cell->commands[h->slot] : NULL;
 
+    assert(cell->commands != NULL);
     if (c != NULL && (c->life == SP_LIFE_NONE || c->number != h->number))
         c = NULL; /* the slot is free or holds another command */
     switch (h->op) {

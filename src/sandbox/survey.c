@@ -6,6 +6,7 @@
  */
 #include "sandbox/survey.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -81,6 +82,7 @@ int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_
 {
     struct sp_survey *s = &m->out;
 
+    assert(path != NULL);
     if (!SP_GROW(s->marks, s->mark_count, s->mark_cap))
         return sp_making_no_memory(m);
     struct sp_mark mark = {.follows = follows, .is_missing = who == NULL};
