@@ -1,18 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network: requests for hosts: the texts about them, the audit log, what rules and earlier
- * decisions say, and the judgement of a request. network_question.c has the questions.
+ * network: requests for hosts: what rules and earlier decisions say, and the questions about the
+ * rest, from their wording to the last request that waits for the answer.
+ *
+ * Callbacks may end the command or any request. So a question that ends leaves the list first, then
+ * its command is told, for the last time, and then one request after the other.
  */
 #include "approve/network.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "approve/network_priv.h"
+#include "approve/approvals_priv.h"
+#include "base/arena.h"
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/truncate.h"
 
+#define TOO_LATE       "approval request timed out"
+#define REFUSAL_TOKENS 900
+#define NO_HOST        "Network access was blocked by policy."
+#define BY_USER        "rejected by user"
+
+/* What one conversation knows about hosts. */
+struct sp_network {
+    struct sp_list questions; /* open ones */
+    uint32_t count;
+    bool is_closing; /* no new questions */
+    /* By key (environment, protocol, host, port); NULL: none yet. */
+    struct sp_cache *denied, *approved;
+    struct sp_cache *noted; /* decisions that are in the log already */
+};
+
+/* One question, and all requests that wait for its answer. */
+struct sp_network_question {
+    struct sp_list link;
+    struct sp_asking asking;
+    struct sp_approvals *approvals;
+    struct sp_network_command *command;
+    struct sp_network_request *waiting; /* oldest first */
+    bool is_ending;                     /* it left the list, and its requests are being told */
+    struct sp_hostname host;
+    enum sp_network_protocol protocol;
+    struct sp_str key;
+    struct sp_str argv[2];
+    struct sp_arena arena; /* storage of its texts */
+};
+
+/* The end of a question, for all requests that wait. */
+struct ending {
+    enum sp_network_state state;
+    enum sp_network_reason reason;
+    struct sp_str text;
+    bool is_cancelled, is_interrupted; /* see struct sp_network_outcome */
+};
 /* ---- texts ---- */
 
 static const struct {
@@ -31,7 +74,7 @@ static const struct {
 #undef X
 };
 
-const char *sp_network_wire(enum sp_network_protocol p)
+static const char *wire_name(enum sp_network_protocol p)
 {
     return protocols[p].wire;
 }
@@ -46,7 +89,7 @@ bool sp_network_add_refusal(struct sp_buf *out, struct sp_str host, enum sp_netw
     const size_t mark = out->len;
 
     if (host.n == 0)
-        return sp_buf_add_str(out, SP_STR(SP_NETWORK_NO_HOST));
+        return sp_buf_add_str(out, SP_STR(NO_HOST));
     if (sp_buf_add_str(out, SP_STR("Network access to \"")) &&
         sp_question_add_visible(out, host, false) &&
         sp_buf_printf(
@@ -57,27 +100,20 @@ bool sp_network_add_refusal(struct sp_buf *out, struct sp_str host, enum sp_netw
     return false;
 }
 
-bool sp_network_add_blocked(struct sp_buf *out, struct sp_str url)
+static bool add_blocked(struct sp_buf *out, struct sp_str url, const char *why)
 {
     return sp_buf_add_str(out, SP_STR("Network access to \"")) && sp_buf_add_str(out, url) &&
-           sp_buf_add_str(out, SP_STR("\" was blocked by policy."));
+           sp_buf_printf(out, "\" was blocked%s.", why);
 }
 
-static bool add_crowded(struct sp_buf *out, struct sp_str url)
-{
-    return sp_buf_add_str(out, SP_STR("Network access to \"")) && sp_buf_add_str(out, url) &&
-           sp_buf_add_str(out, SP_STR("\" was blocked: too many questions are open; try again when "
-                                      "some are answered."));
-}
-
-bool sp_network_add_disconnected(struct sp_buf *out, uint64_t ms)
+static bool add_disconnected(struct sp_buf *out, uint64_t ms)
 {
     return sp_buf_printf(
         out, "Network request disconnected after %" PRIu64 " ms, before approval could complete",
         ms);
 }
 
-bool sp_network_add_mismatch(struct sp_buf *out, struct sp_str named, struct sp_str asked)
+static bool add_mismatch(struct sp_buf *out, struct sp_str named, struct sp_str asked)
 {
     return sp_buf_add_str(out, SP_STR("network policy amendment host '")) &&
            sp_question_add_visible(out, named, false) &&
@@ -109,9 +145,17 @@ static bool add_key(struct sp_buf *out, struct sp_str environment, enum sp_netwo
 
 /* ---- the audit log ---- */
 
+struct note {
+    const struct sp_network_command *command;
+    struct sp_str url;
+    const char *requirement, *decision;
+    enum sp_decider by;
+    bool is_asked; /* else it is logged once per command */
+};
+
 /* Whether the log has this decision already: a command may try a host again and again, so a
  * decision without a question is logged once per command, host and decision. */
-static bool is_noted(struct sp_approvals *a, const struct sp_network_note *n)
+static bool is_noted(struct sp_approvals *a, const struct note *n)
 {
     auto_buf struct sp_buf key = {0};
     struct sp_network *known = a->network;
@@ -130,7 +174,7 @@ static bool is_noted(struct sp_approvals *a, const struct sp_network_note *n)
     return false;
 }
 
-bool sp_network_audit(struct sp_approvals *a, const struct sp_network_note *n, struct sp_err *e)
+static bool audit_note(struct sp_approvals *a, const struct note *n, struct sp_err *e)
 {
     const struct sp_str argv[] = {SP_STR("network-access"), n->url};
     const struct sp_audit_entry entry = {
@@ -150,6 +194,12 @@ bool sp_network_audit(struct sp_approvals *a, const struct sp_network_note *n, s
 }
 
 /* ---- what rules and earlier decisions say ---- */
+
+/* What rules and earlier decisions say of a host. Neither: a question is needed. */
+struct standing {
+    bool is_denied, is_allowed;
+    enum sp_decider by;
+};
 
 /* Rules may spell addresses in any way, so compare the canonical forms. */
 static bool is_about(const struct sp_network_rule *rule, const struct sp_hostname *host)
@@ -200,24 +250,24 @@ static bool is_denied(const struct sp_network *n, const struct sp_hostname *host
             sp_cache_has(n->denied, key_of_host(host, &room), false));
 }
 
-struct sp_network_standing sp_network_standing(const struct sp_approvals *a,
-                                               const struct sp_hostname *host, struct sp_str key)
+static struct standing find_standing(const struct sp_approvals *a, const struct sp_hostname *host,
+                                     struct sp_str key)
 {
     const struct sp_network *n = a->network;
     const enum word word = word_of_rules(a->options.rules, host);
 
     if (word == DENY)
-        return (struct sp_network_standing){.is_denied = true, .by = SP_DECIDER_RULE};
+        return (struct standing){.is_denied = true, .by = SP_DECIDER_RULE};
     if (is_denied(n, host, key))
-        return (struct sp_network_standing){.is_denied = true, .by = SP_DECIDER_CACHE};
+        return (struct standing){.is_denied = true, .by = SP_DECIDER_CACHE};
     if (word == ALLOW)
-        return (struct sp_network_standing){.is_allowed = true, .by = SP_DECIDER_RULE};
+        return (struct standing){.is_allowed = true, .by = SP_DECIDER_RULE};
     if (n != NULL && n->approved != NULL && sp_cache_has(n->approved, key, false))
-        return (struct sp_network_standing){.is_allowed = true, .by = SP_DECIDER_CACHE};
-    return (struct sp_network_standing){.by = SP_DECIDER_CONFIG};
+        return (struct standing){.is_allowed = true, .by = SP_DECIDER_CACHE};
+    return (struct standing){.by = SP_DECIDER_CONFIG};
 }
 
-void sp_network_remember(struct sp_approvals *a, struct sp_str key, bool allows)
+static void remember(struct sp_approvals *a, struct sp_str key, bool allows)
 {
     struct sp_cache **list = allows ? &a->network->approved : &a->network->denied;
 
@@ -227,12 +277,12 @@ void sp_network_remember(struct sp_approvals *a, struct sp_str key, bool allows)
         sp_approvals_warn(a, "a decision about a host could not be remembered: no memory");
 }
 
-void sp_network_remember_denied(const struct sp_network_question *q)
+static void remember_denied(const struct sp_network_question *q)
 {
     struct host_key room = {0};
 
-    sp_network_remember(q->approvals, q->key, false);
-    sp_network_remember(q->approvals, key_of_host(&q->host, &room), false);
+    remember(q->approvals, q->key, false);
+    remember(q->approvals, key_of_host(&q->host, &room), false);
 }
 
 static void warn_amendment(struct sp_approvals *a, const struct sp_err *why)
@@ -247,11 +297,11 @@ static void warn_amendment(struct sp_approvals *a, const struct sp_err *why)
 
 /* If an allow rule could not be written, only this host, port and protocol stay allowed; a deny
  * rule counts for the host in any case. */
-void sp_network_amend(const struct sp_network_question *q, bool allows)
+static void amend_host(const struct sp_network_question *q, bool allows)
 {
     struct sp_approvals *a = q->approvals;
     const struct sp_str host = sp_str_of(q->host.text);
-    const struct sp_str protocol = sp_str_of(sp_network_wire(q->protocol));
+    const struct sp_str protocol = sp_str_of(wire_name(q->protocol));
     struct sp_err e = {0};
 
     if (a->options.user_dir != NULL &&
@@ -271,20 +321,20 @@ void sp_network_amend(const struct sp_network_question *q, bool allows)
 
 /* ---- denying ---- */
 
-void sp_network_deny(struct sp_network_request *r, enum sp_network_reason reason,
-                     struct sp_str text)
+static void deny_request(struct sp_network_request *r, enum sp_network_reason reason,
+                         struct sp_str text)
 {
     r->state = SP_NETWORK_DENIED;
     r->reason = reason;
     r->own_text.len = 0;
     r->text = sp_buf_add_str(&r->own_text, text) && text.n != 0 ? sp_buf_str(&r->own_text)
-                                                                : SP_STR(SP_NETWORK_NO_HOST);
+                                                                : SP_STR(NO_HOST);
 }
 
 static void refuse_request(struct sp_network_request *r, enum sp_network_reason reason,
                            struct sp_str url, struct sp_str text, enum sp_decider by)
 {
-    const struct sp_network_note note = {
+    const struct note note = {
         .command = r->command,
         .url = url,
         .requirement = by == SP_DECIDER_CONFIG || by == SP_DECIDER_RULE ? "forbidden" : "ask",
@@ -292,8 +342,8 @@ static void refuse_request(struct sp_network_request *r, enum sp_network_reason 
         .by = by,
     };
 
-    (void)sp_network_audit(r->approvals, &note, NULL); /* denied either way */
-    sp_network_deny(r, reason, text);
+    (void)audit_note(r->approvals, &note, NULL); /* denied either way */
+    deny_request(r, reason, text);
     if (r->command->outcome != NULL)
         r->command->outcome(r->command, &(struct sp_network_outcome){.text = text});
 }
@@ -311,7 +361,7 @@ static void refuse_for(struct sp_network_request *r, enum sp_network_reason reas
 
 static void allow_known(struct sp_network_request *r, struct sp_str url, enum sp_decider by)
 {
-    const struct sp_network_note note = {
+    const struct note note = {
         .command = r->command,
         .url = url,
         .requirement = by == SP_DECIDER_CACHE ? "ask" : "skip",
@@ -320,11 +370,11 @@ static void allow_known(struct sp_network_request *r, struct sp_str url, enum sp
     };
     struct sp_err e = {0};
 
-    if (sp_network_audit(r->approvals, &note, &e)) {
+    if (audit_note(r->approvals, &note, &e)) {
         r->state = SP_NETWORK_ALLOWED;
         return;
     }
-    sp_network_deny(r, SP_NETWORK_REASON_OTHER, sp_str_of(e.msg));
+    deny_request(r, SP_NETWORK_REASON_OTHER, sp_str_of(e.msg));
     if (r->command->outcome != NULL)
         r->command->outcome(r->command, &(struct sp_network_outcome){.text = sp_str_of(e.msg)});
 }
@@ -344,6 +394,447 @@ static bool may_ask(const struct sp_approvals *a, const struct sp_network_comman
         break;
     }
     return false;
+}
+
+/* ---- the end of a question ---- */
+
+static void take_out(struct sp_network_question *q)
+{
+    struct sp_network *n = q->approvals->network;
+
+    sp_list_remove(&q->link);
+    n->count--;
+    q->is_ending = true;
+    sp_asking_done(&q->asking);
+}
+
+static void free_question(struct sp_network_question *q)
+{
+    sp_arena_done(&q->arena);
+    free(q);
+}
+
+static void tell_waiting(struct sp_network_question *q, const struct ending *end)
+{
+    while (q->waiting != NULL) {
+        struct sp_network_request *r = q->waiting;
+
+        q->waiting = r->next;
+        r->next = NULL;
+        r->question = NULL;
+        if (end->state == SP_NETWORK_DENIED)
+            deny_request(r, end->reason, end->text);
+        else
+            r->state = end->state;
+        if (r->told != NULL)
+            r->told(r);
+    }
+}
+
+static bool log_answer(const struct sp_network_question *q, const char *decision,
+                       enum sp_decider by, struct sp_err *e)
+{
+    const struct note note = {
+        .command = q->command,
+        .url = q->argv[1],
+        .requirement = "ask",
+        .decision = decision,
+        .by = by,
+        .is_asked = true,
+    };
+
+    return audit_note(q->approvals, &note, e);
+}
+
+/* A cancelled command has no other questions: their requests move to this one. */
+static void adopt_requests(struct sp_network_question *q)
+{
+    sp_list_each_safe(i, &q->approvals->network->questions) {
+        struct sp_network_question *o = SP_CONTAINER(i, struct sp_network_question, link);
+        struct sp_network_request **end = &q->waiting;
+
+        if (o->command != q->command)
+            continue;
+        (void)log_answer(o, sp_decision_name(SP_DECISION_ABORT), q->asking.decided_by, NULL);
+        take_out(o);
+        while (*end != NULL)
+            end = &(*end)->next;
+        *end = o->waiting;
+        for (struct sp_network_request *r = o->waiting; r != NULL; r = r->next)
+            r->question = q;
+        free_question(o);
+    }
+}
+
+static void finish_question(struct sp_network_question *q, const struct ending *end)
+{
+    struct sp_network_command *c = q->command;
+    const struct sp_network_outcome o = {.text = end->text,
+                                         .is_cancelled = end->is_cancelled,
+                                         .is_interrupted = end->is_interrupted};
+
+    assert(!q->is_ending);
+    take_out(q);
+    if (end->is_cancelled) {
+        c->is_cancelled = true;
+        c->cancelled_by = q->asking.decided_by;
+        adopt_requests(q);
+    }
+    q->command = NULL;
+    if (end->state == SP_NETWORK_DENIED && c->outcome != NULL)
+        c->outcome(c, &o);
+    tell_waiting(q, end);
+    free_question(q);
+}
+
+/* The requests are denied, and the command goes on without the host. */
+static void finish_denied(struct sp_network_question *q, enum sp_network_reason reason,
+                          const struct sp_buf *text)
+{
+    finish_question(q, &(struct ending){
+                           .state = SP_NETWORK_DENIED, .reason = reason, .text = sp_buf_str(text)});
+}
+
+/* ---- decisions that answer other questions ---- */
+
+static void deny_known(struct sp_network_question *q, enum sp_decider by)
+{
+    auto_buf struct sp_buf text = {0};
+
+    (void)log_answer(q, sp_decision_name(SP_DECISION_DENIED), by, NULL);
+    if (!sp_network_add_refusal(&text, sp_str_of(q->host.text), SP_NETWORK_REASON_DENIED))
+        text.len = 0;
+    finish_denied(q, SP_NETWORK_REASON_DENIED, &text);
+}
+
+/* Logs an approval. false: that is mandatory and failed, so the request was denied. */
+static bool log_approval(struct sp_network_question *q, const char *decision, enum sp_decider by)
+{
+    struct sp_err e = {0};
+
+    if (log_answer(q, decision, by, &e))
+        return true;
+    finish_question(q, &(struct ending){.state = SP_NETWORK_DENIED, .text = sp_str_of(e.msg)});
+    return false;
+}
+
+/* Ends the open questions that rules or earlier decisions answer by now. */
+static void settle_known(struct sp_approvals *a)
+{
+    struct sp_list *i = a->network->questions.next;
+
+    while (i != &a->network->questions) {
+        struct sp_network_question *q = SP_CONTAINER(i, struct sp_network_question, link);
+        const struct standing known = find_standing(a, &q->host, q->key);
+
+        if (!known.is_denied && !known.is_allowed) {
+            i = i->next;
+            continue;
+        }
+        if (known.is_denied)
+            deny_known(q, known.by);
+        else if (log_approval(q, sp_decision_name(SP_DECISION_APPROVED), known.by))
+            finish_question(q, &(struct ending){.state = SP_NETWORK_ALLOWED});
+        i = a->network->questions.next; /* callbacks may have changed the list */
+    }
+}
+
+/* ---- answers ---- */
+
+static void accept_host(struct sp_network_question *q, enum sp_decision_kind kind)
+{
+    struct sp_approvals *a = q->approvals;
+    const struct standing known = find_standing(a, &q->host, q->key);
+    const bool is_once = kind == SP_DECISION_APPROVED;
+    const char *name = kind == SP_DECISION_NETWORK_AMENDMENT ? "approved_with_network_policy_allow"
+                                                             : sp_decision_name(kind);
+
+    if (known.is_denied) { /* denied meanwhile, which an approval does not undo */
+        deny_known(q, known.by);
+        return;
+    }
+    if (!log_approval(q, name, q->asking.decided_by))
+        return;
+    if (!is_once)
+        remember(a, q->key, true);
+    if (kind == SP_DECISION_NETWORK_AMENDMENT)
+        amend_host(q, true);
+    finish_question(
+        q, &(struct ending){.state = is_once ? SP_NETWORK_ALLOWED_ONCE : SP_NETWORK_ALLOWED});
+    if (!is_once)
+        settle_known(a);
+}
+
+static void cancel_command(struct sp_network_question *q, struct sp_str text, bool is_interrupted)
+{
+    finish_question(q, &(struct ending){.state = SP_NETWORK_DENIED,
+                                        .reason = SP_NETWORK_REASON_NOT_ALLOWED,
+                                        .text = text,
+                                        .is_cancelled = true,
+                                        .is_interrupted = is_interrupted});
+}
+
+static void deny_from_now_on(struct sp_network_question *q)
+{
+    struct sp_approvals *a = q->approvals;
+
+    (void)log_answer(q, "denied_with_network_policy_deny", q->asking.decided_by, NULL);
+    remember_denied(q);
+    amend_host(q, false);
+    cancel_command(q, SP_STR(BY_USER), false);
+    settle_known(a);
+}
+
+/* The answer names another host: it counts as a denial. */
+static void reject_mismatch(struct sp_network_question *q, struct sp_str named)
+{
+    auto_buf struct sp_buf text = {0};
+
+    (void)log_answer(q, sp_decision_name(SP_DECISION_DENIED), q->asking.decided_by, NULL);
+    if (!add_mismatch(&text, named, sp_str_of(q->host.text)) || !sp_buf_add(&text, "", 1)) {
+        cancel_command(q, SP_STR(BY_USER), false);
+        return;
+    }
+    sp_approvals_warn(q->approvals, text.data);
+    cancel_command(q, (struct sp_str){text.data, text.len - 1}, false);
+}
+
+static void take_amendment(struct sp_network_question *q, const struct sp_decision *d)
+{
+    struct sp_hostname named;
+
+    if (sp_hostname_read(d->host, &named) != NULL || strcmp(named.text, q->host.text) != 0)
+        reject_mismatch(q, d->host);
+    else if (d->allows_host)
+        accept_host(q, SP_DECISION_NETWORK_AMENDMENT);
+    else
+        deny_from_now_on(q);
+}
+
+/* Whether the request was refused by a decision; without one (no approver, timeout) the command
+ * goes on without the host. */
+static bool is_refusal(const struct sp_network_question *q, const struct sp_decision *d)
+{
+    return d->kind != SP_DECISION_TIMED_OUT && !q->asking.is_replaced &&
+           q->asking.decided_by != SP_DECIDER_CONFIG;
+}
+
+static bool add_rejection(struct sp_buf *out, const struct sp_network_question *q,
+                          const struct sp_decision *d)
+{
+    const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, REFUSAL_TOKENS};
+
+    if (d->kind == SP_DECISION_TIMED_OUT && d->rejection.n == 0)
+        return sp_buf_add_str(out, SP_STR(TOO_LATE));
+    if (d->kind != SP_DECISION_TIMED_OUT && !is_refusal(q, d))
+        return add_blocked(out, q->argv[1], " by policy");
+    return sp_truncate_add(out, d->rejection.n == 0 ? SP_STR(BY_USER) : d->rejection, max);
+}
+
+static void reject_host(struct sp_network_question *q, const struct sp_decision *d)
+{
+    auto_buf struct sp_buf text = {0};
+
+    (void)log_answer(q, sp_decision_name(d->kind), q->asking.decided_by, NULL);
+    if (!add_rejection(&text, q, d))
+        text.len = 0;
+    if (is_refusal(q, d))
+        cancel_command(q, text.len != 0 ? sp_buf_str(&text) : SP_STR(BY_USER),
+                       d->kind == SP_DECISION_ABORT);
+    else
+        finish_denied(q, SP_NETWORK_REASON_NOT_ALLOWED, &text);
+}
+
+static void on_told(struct sp_asking *asking, const struct sp_decision *d)
+{
+    struct sp_network_question *q = SP_CONTAINER(asking, struct sp_network_question, asking);
+
+    switch (d->kind) {
+    case SP_DECISION_APPROVED:
+    case SP_DECISION_APPROVED_FOR_SESSION:
+        accept_host(q, d->kind);
+        return;
+    case SP_DECISION_NETWORK_AMENDMENT:
+        take_amendment(q, d);
+        return;
+    case SP_DECISION_DENIED:
+    case SP_DECISION_AMENDMENT:
+    case SP_DECISION_TIMED_OUT:
+    case SP_DECISION_ABORT:
+    case SP_DECISION_NO_OPINION:
+    case SP_DECISION_FAILED:
+    case SP_DECISION_MAX:
+        break;
+    }
+    reject_host(q, d);
+}
+
+/* ---- a new question ---- */
+
+static bool keep_text(struct sp_network_question *q, struct sp_str text, struct sp_str *ret)
+{
+    ret->p = sp_arena_copy(&q->arena, text);
+    ret->n = text.n;
+    return ret->p != NULL;
+}
+
+static bool fill_question(struct sp_network_question *q, struct sp_str url, struct sp_str key,
+                          struct sp_str turn_id)
+{
+    const struct sp_network_command *c = q->command;
+    struct sp_approval_question *to = &q->asking.question;
+    auto_buf struct sp_buf shown = {0};
+    auto_buf struct sp_buf reason = {0};
+    auto_buf struct sp_buf asking = {0};
+
+    q->argv[0] = SP_STR("network-access");
+    *to = (struct sp_approval_question){
+        .kind = SP_QUESTION_NETWORK,
+        .call_id = c->call_id,
+        .environment = c->environment,
+        .cwd = c->cwd,
+        .argv = {q->argv, 2},
+        .profile = c->policy,
+        .profile_name = c->policy_name,
+        .host = sp_str_of(q->host.text),
+        .protocol = wire_name(q->protocol),
+    };
+    return keep_text(q, url, &q->argv[1]) && keep_text(q, key, &q->key) &&
+           keep_text(q, turn_id, &to->turn_id) && sp_words_add_quoted(&shown, to->argv) &&
+           keep_text(q, sp_buf_str(&shown), &to->command) &&
+           sp_buf_printf(&reason, "%s is not in the allowed_domains", q->host.text) &&
+           keep_text(q, sp_buf_str(&reason), &to->reason) &&
+           sp_words_add_quoted(&asking, c->argv) &&
+           keep_text(q, sp_buf_str(&asking), &to->asking_command) &&
+           keep_text(q, key, &to->approval_id);
+}
+
+static struct sp_network_question *new_question(const struct sp_network_request *r,
+                                                struct sp_str url, struct sp_str key,
+                                                struct sp_str turn_id)
+{
+    struct sp_network *n = r->approvals->network;
+    struct sp_network_question *q = calloc(1, sizeof *q);
+
+    if (q == NULL)
+        return NULL;
+    q->approvals = r->approvals;
+    q->command = r->command;
+    q->host = r->host;
+    q->protocol = r->protocol;
+    q->asking.told = on_told;
+    if (!fill_question(q, url, key, turn_id)) {
+        free_question(q);
+        return NULL;
+    }
+    sp_list_prepend(&n->questions, &q->link);
+    n->count++;
+    return q;
+}
+
+/* ---- requests and commands that end ---- */
+
+static void replace_question(struct sp_network_question *q)
+{
+    auto_buf struct sp_buf text = {0};
+
+    (void)log_answer(q, sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_NONE, NULL);
+    if (!add_blocked(&text, q->argv[1], " by policy"))
+        text.len = 0;
+    finish_denied(q, SP_NETWORK_REASON_NOT_ALLOWED, &text);
+}
+
+static void finish_abandoned(struct sp_network_question *q, uint64_t since_ms)
+{
+    auto_buf struct sp_buf text = {0};
+
+    (void)log_answer(q, sp_decision_name(SP_DECISION_ABORT), SP_DECIDER_NONE, NULL);
+    if (!add_disconnected(&text, sp_clock_ms() - since_ms))
+        text.len = 0;
+    finish_denied(q, SP_NETWORK_REASON_NOT_ALLOWED, &text);
+}
+
+/* Takes the request off its question. Returns the question if no other request waits for it, else
+ * NULL. */
+static struct sp_network_question *stop_waiting(struct sp_network_request *r)
+{
+    struct sp_network_question *q = r->question;
+
+    if (q == NULL)
+        return NULL;
+    for (struct sp_network_request **at = &q->waiting; *at != NULL; at = &(*at)->next)
+        if (*at == r) {
+            *at = r->next;
+            break;
+        }
+    r->next = NULL;
+    r->question = NULL;
+    return q->waiting == NULL && !q->is_ending ? q : NULL;
+}
+
+void sp_network_hang_up(struct sp_network_request *r)
+{
+    const uint64_t since_ms = r->since_ms;
+    auto_buf struct sp_buf text = {0};
+
+    if (r->state != SP_NETWORK_ASKING)
+        return;
+    struct sp_network_question *q = stop_waiting(r);
+    if (!add_disconnected(&text, sp_clock_ms() - since_ms))
+        text.len = 0;
+    deny_request(r, SP_NETWORK_REASON_NOT_ALLOWED, sp_buf_str(&text));
+    if (q != NULL)
+        finish_abandoned(q, since_ms); /* last: callbacks may free r */
+}
+
+void sp_network_request_done(struct sp_network_request *r)
+{
+    const uint64_t since_ms = r->since_ms;
+
+    if (r->approvals == NULL)
+        return;
+    struct sp_network_question *q = stop_waiting(r);
+    if (r->state == SP_NETWORK_ASKING)
+        r->state = SP_NETWORK_DENIED;
+    r->text = SP_STR("");
+    r->approvals = NULL;
+    sp_buf_done(&r->own_text);
+    if (q != NULL)
+        finish_abandoned(q, since_ms);
+}
+
+void sp_network_command_done(struct sp_approvals *a, struct sp_network_command *c)
+{
+    struct sp_list *i = a->network == NULL ? NULL : a->network->questions.next;
+
+    c->outcome = NULL; /* the command ended: no more outcomes */
+    while (i != NULL && i != &a->network->questions) {
+        struct sp_network_question *q = SP_CONTAINER(i, struct sp_network_question, link);
+
+        if (q->command != c) {
+            i = i->next;
+            continue;
+        }
+        finish_abandoned(q, q->waiting->since_ms);
+        i = a->network->questions.next; /* callbacks may have changed the list */
+    }
+}
+
+void sp_network_free(struct sp_network *n)
+{
+    if (n == NULL)
+        return;
+    n->is_closing = true; /* callbacks may ask again */
+    while (!sp_list_is_empty(&n->questions)) {
+        struct sp_network_question *q =
+            SP_CONTAINER(sp_list_first(&n->questions), struct sp_network_question, link);
+
+        finish_abandoned(q, q->waiting->since_ms);
+    }
+    sp_cache_free(n->denied);
+    sp_cache_free(n->approved);
+    sp_cache_free(n->noted);
+    free(n);
 }
 
 /* ---- joining a question, or asking one ---- */
@@ -382,14 +873,15 @@ static void open_question(struct sp_network_request *r, struct sp_str url, struc
     auto_buf struct sp_buf text = {0};
 
     if (older != NULL) /* answers could not tell the two questions apart */
-        sp_network_question_replace(older);
+        replace_question(older);
     if (n->count == SP_NETWORK_QUESTIONS_MAX) {
-        if (!add_crowded(&text, url))
+        if (!add_blocked(&text, url,
+                         ": too many questions are open; try again when some are answered"))
             text.len = 0;
         refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, sp_buf_str(&text), SP_DECIDER_CONFIG);
         return;
     }
-    struct sp_network_question *q = sp_network_question_new(r, url, key, turn_id);
+    struct sp_network_question *q = new_question(r, url, key, turn_id);
     if (q == NULL) {
         refuse_for(r, SP_NETWORK_REASON_OTHER, url, SP_DECIDER_CONFIG);
         return;
@@ -404,12 +896,12 @@ static void ask_or_join(struct sp_network_request *r, struct sp_str url, struct 
     struct sp_network_question *q = find_question(r, key, &turn_id);
 
     if (r->command->is_cancelled)
-        refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, SP_STR(SP_NETWORK_BY_USER),
+        refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, SP_STR(BY_USER),
                        r->command->cancelled_by);
     else if (!may_ask(r->approvals, r->command)) {
         auto_buf struct sp_buf text = {0};
 
-        if (!sp_network_add_blocked(&text, url))
+        if (!add_blocked(&text, url, " by policy"))
             text.len = 0;
         refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, sp_buf_str(&text), SP_DECIDER_CONFIG);
     } else if (q != NULL)
@@ -423,7 +915,7 @@ static void ask_or_join(struct sp_network_request *r, struct sp_str url, struct 
 static void judge_request(struct sp_network_request *r, const struct sp_network_ask *ask,
                           struct sp_str url, struct sp_str key)
 {
-    const struct sp_network_standing known = sp_network_standing(r->approvals, &r->host, key);
+    const struct standing known = find_standing(r->approvals, &r->host, key);
     /* A rule may allow a literal local address; a name that resolves to one is never allowed by its
      * rule. */
     const bool is_local = r->host.is_local ? !(known.is_allowed && known.by == SP_DECIDER_RULE)
