@@ -30,14 +30,15 @@ struct sp_patch_store {
 
 /* ---- text (patch_parse.c) ---- */
 
-/* Appends s with typographic dashes, quotes and spaces as ASCII. false: out of memory. */
-bool sp_patch_add_folded(struct sp_buf *out, struct sp_str s);
 /* At most max bytes of s, cut between characters. */
 struct sp_str sp_patch_cut(struct sp_str s, size_t max);
 /* Takes the next line off *rest, without its LF; false: there is none. */
 bool sp_patch_next_line(struct sp_str *rest, struct sp_str *ret);
 
-/* ---- the lines of a file, and the new text (patch_update.c) ---- */
+/* ---- the lines of a file, and the new text (patch_verify.c); exported for the fuzzer ---- */
+
+/* Appends s with typographic dashes, quotes and spaces as ASCII. false: out of memory. */
+bool sp_patch_add_folded(struct sp_buf *out, struct sp_str s);
 
 enum { SP_PATCH_LEVELS = 4 }; /* exact, end trimmed, both ends trimmed, folded */
 

@@ -4,6 +4,13 @@
  *
  * sp_patch_list makes the list of changes from the patch alone: kinds, absolute paths, contents of
  * new files. sp_patch_verify then reads the files and fills in the texts before and after.
+ *
+ * The chunks of a hunk are located one after the other, each behind the previous one. They give a
+ * list of edits that do not overlap, and the new text is the old text with these applied in one
+ * pass. Lines are compared at four levels: exact, end trimmed, both ends trimmed, folded to ASCII.
+ * What is compared are keyed hashes, made once per file and level. A chunk with a line that does
+ * not occur in the rest of the file costs only the hashes of its own lines; otherwise the
+ * Knuth-Morris-Pratt search inspects each remaining line once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,9 +21,538 @@
 
 #include "approve/patch/patch_priv.h"
 #include "base/auto.h"
+#include "base/grow.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/utf8.h"
 #include "sandbox/resolve.h"
+
+static int no_memory(struct sp_err *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "verify a patch");
+}
+
+/* ---- where a run of lines is in a file ---- */
+
+/* The ASCII form of a typographic dash, quote or space; *ret_len is its length in bytes. 0:
+ * keep. */
+static char ascii_of(const unsigned char *p, size_t n, size_t *ret_len)
+{
+    *ret_len = 3;
+    if (n >= 2 && p[0] == 0xC2 && p[1] == 0xA0) {
+        *ret_len = 2;
+        return ' ';
+    }
+    if (n < 3)
+        return 0;
+    if (p[0] == 0xE2 && p[1] == 0x80) {
+        if (p[2] >= 0x90 && p[2] <= 0x95)
+            return '-';
+        if (p[2] >= 0x98 && p[2] <= 0x9B)
+            return '\'';
+        if (p[2] >= 0x9C && p[2] <= 0x9F)
+            return '"';
+        return (p[2] >= 0x82 && p[2] <= 0x8A) || p[2] == 0xAF ? ' ' : 0;
+    }
+    if (p[0] == 0xE2 && p[1] == 0x88 && p[2] == 0x92)
+        return '-';
+    if (p[0] == 0xE2 && p[1] == 0x81 && p[2] == 0x9F)
+        return ' ';
+    return p[0] == 0xE3 && p[1] == 0x80 && p[2] == 0x80 ? ' ' : 0;
+}
+
+bool sp_patch_add_folded(struct sp_buf *out, struct sp_str s)
+{
+    /* Folding never makes a text longer. */
+    char *to = sp_buf_room(out, s.n);
+
+    if (to == NULL && s.n > 0)
+        return false;
+    for (size_t i = 0; i < s.n;) {
+        size_t len;
+        const char c = ascii_of((const unsigned char *)s.p + i, s.n - i, &len);
+
+        *to++ = c != 0 ? c : s.p[i];
+        out->len++;
+        i += c != 0 ? len : 1;
+    }
+    return true;
+}
+
+void sp_patch_lines_done(struct sp_patch_lines *l)
+{
+    for (int i = 0; i < SP_PATCH_LEVELS; i++) {
+        free(l->levels[i].keys);
+        free(l->levels[i].last);
+        l->levels[i] = (struct sp_patch_level){0};
+    }
+    sp_buf_done(&l->scratch);
+}
+
+static bool is_same(struct sp_hash a, struct sp_hash b)
+{
+    return a.a == b.a && a.b == b.b;
+}
+
+static bool make_key(struct sp_patch_lines *l, int level, struct sp_str line, struct sp_hash *ret)
+{
+    if (level == 1)
+        line = sp_utf8_trim_end(line);
+    if (level >= 2)
+        line = sp_utf8_trim(line);
+    if (level == 3) {
+        l->scratch.len = 0;
+        if (!sp_patch_add_folded(&l->scratch, line))
+            return false;
+        line = (struct sp_str){l->scratch.data, l->scratch.len};
+    }
+    *ret = sp_hash(line.n == 0 ? SP_STR("") : line);
+    return true;
+}
+
+static uint32_t *slot_of(const struct sp_patch_level *v, struct sp_hash key)
+{
+    uint32_t at = (uint32_t)key.a & v->mask;
+
+    while (v->last[at] != 0 && !is_same(v->keys[v->last[at] - 1], key))
+        at = (at + 1) & v->mask;
+    return &v->last[at];
+}
+
+static bool make_level(struct sp_patch_lines *l, int level)
+{
+    struct sp_patch_level *v = &l->levels[level];
+    uint32_t size = 16;
+
+    if (v->keys != NULL)
+        return true;
+    while (size < 2 * l->count) /* no overflow: a file has at most SP_PATCH_MAX_LINES */
+        size *= 2;
+    auto_free struct sp_hash *keys = calloc((size_t)l->count + 1, sizeof *keys);
+    auto_free uint32_t *last = calloc(size, sizeof *last);
+    if (keys == NULL || last == NULL)
+        return false;
+    for (uint32_t i = 0; i < l->count; i++)
+        if (!make_key(l, level, l->items[i], &keys[i]))
+            return false;
+    *v = (struct sp_patch_level){TAKE_PTR(keys), TAKE_PTR(last), size - 1};
+    for (uint32_t i = 0; i < l->count; i++)
+        *slot_of(v, v->keys[i]) = i + 1;
+    return true;
+}
+
+/* The lines of a chunk, prepared for one search. */
+struct pattern {
+    struct sp_hash *keys;
+    uint32_t *borders; /* the failure table of Knuth, Morris and Pratt: the longest proper border of
+                          each prefix */
+    uint32_t count;
+};
+
+/* Whether each line of the pattern occurs at or behind its earliest possible place. */
+static bool may_be_there(const struct sp_patch_level *v, const struct pattern *p, uint32_t from)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (*slot_of(v, p->keys[i]) < from + i + 1)
+            return false;
+    return true;
+}
+
+static void make_borders(struct pattern *p)
+{
+    uint32_t have = 0;
+
+    p->borders[0] = 0;
+    for (uint32_t i = 1; i < p->count; i++) {
+        while (have > 0 && !is_same(p->keys[i], p->keys[have]))
+            have = p->borders[have - 1];
+        have += is_same(p->keys[i], p->keys[have]);
+        p->borders[i] = have;
+    }
+}
+
+/* KMP. false: the budget of steps is used up. */
+static bool search(struct sp_patch_lines *l, const struct sp_patch_level *v, struct pattern *p,
+                   uint32_t from, uint32_t *ret)
+{
+    uint32_t have = 0; /* lines of the pattern that match so far */
+    uint32_t i = from;
+
+    make_borders(p);
+    for (; i < l->count && have < p->count; i++) {
+        while (have > 0 && !is_same(v->keys[i], p->keys[have]))
+            have = p->borders[have - 1];
+        have += is_same(v->keys[i], p->keys[have]);
+    }
+    if (have == p->count)
+        *ret = i - p->count;
+
+    const uint64_t steps = (uint64_t)(i - from) + p->count;
+    if (*l->steps < steps)
+        return false;
+    *l->steps -= steps;
+    return true;
+}
+
+static int find_at_level(struct sp_patch_lines *l, int level, const struct sp_str *lines,
+                         struct pattern *p, uint32_t from, uint32_t *ret, struct sp_err *e)
+{
+    const struct sp_patch_level *v = &l->levels[level];
+
+    if (!make_level(l, level))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
+    for (uint32_t i = 0; i < p->count; i++)
+        if (!make_key(l, level, lines[i], &p->keys[i]))
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
+    if (!may_be_there(v, p, from))
+        return 0;
+    if (!search(l, v, p, from, ret))
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "the patch is too repetitive: make its chunks larger and fewer");
+    return 0;
+}
+
+int sp_patch_find(struct sp_patch_lines *l, const struct sp_str *pattern, uint32_t count,
+                  uint32_t start, bool is_at_end, uint32_t *ret, struct sp_err *e)
+{
+    *ret = count == 0 ? start : SP_PATCH_NOT_FOUND;
+    if (count == 0 || count > l->count || start > l->count - count)
+        return 0;
+
+    const uint32_t from = is_at_end ? l->count - count : start;
+    auto_free struct sp_hash *keys = calloc(count, sizeof *keys);
+    auto_free uint32_t *borders = calloc(count, sizeof *borders);
+    struct pattern p = {keys, borders, count};
+    int r = keys == NULL || borders == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines") : 0;
+
+    for (int level = 0; r == 0 && *ret == SP_PATCH_NOT_FOUND && level < SP_PATCH_LEVELS; level++)
+        r = find_at_level(l, level, pattern, &p, from, ret, e);
+    return r;
+}
+
+/* ---- the lines of the file ---- */
+
+/* Replace old_count lines from `start` on. */
+struct edit {
+    uint32_t start, old_count; /* lines of the file */
+    const struct sp_str *lines;
+    uint32_t new_count;
+    uint32_t order;
+};
+
+struct update {
+    struct sp_str before;
+    const struct sp_patch_hunk *hunk;
+    const char *path;
+    bool keeps_endings;
+    struct sp_str *items;
+    struct sp_patch_lines lines;
+    struct edit *edits;
+    uint32_t edit_count, edit_cap;
+    struct sp_str ending; /* the line ending that new lines get */
+    struct sp_buf *why;
+};
+
+/* The length of the line ending at p; 0: none. Only LF counts unless endings are kept. */
+static size_t ending_at(const struct update *u, const char *p, const char *end)
+{
+    if (p == end)
+        return 0;
+    if (!u->keeps_endings || *p == '\n')
+        return *p == '\n';
+    return *p != '\r' ? 0 : p + 1 < end && p[1] == '\n' ? 2 : 1;
+}
+
+static const char *end_of_line(const struct update *u, const char *p, const char *end)
+{
+    const char *lf = memchr(p, '\n', (size_t)(end - p));
+    const char *stop = lf == NULL ? end : lf;
+    const char *cr = u->keeps_endings ? memchr(p, '\r', (size_t)(stop - p)) : NULL;
+
+    return cr == NULL ? stop : cr;
+}
+
+/* How often each line ending occurs, and the first: '\n', '\r' or '2' (CR LF). */
+struct endings {
+    uint32_t lf, crlf, cr;
+    char first;
+};
+
+/* The ending that most lines have; on a tie the one that occurs first in the file. */
+static struct sp_str majority(const struct endings *n)
+{
+    const uint32_t most = n->lf > n->crlf ? n->lf : n->crlf;
+    const uint32_t top = most > n->cr ? most : n->cr;
+
+    if (top == 0 || (n->lf == top && (n->first == '\n' || (n->crlf < top && n->cr < top))))
+        return SP_STR("\n");
+    if (n->crlf == top && (n->first == '2' || n->cr < top))
+        return SP_STR("\r\n");
+    return n->cr == top ? SP_STR("\r") : SP_STR("\n");
+}
+
+/* Returns the number of lines; fills items and endings unless they are NULL. */
+static uint64_t split(struct update *u, struct sp_str *items, struct endings *endings)
+{
+    const char *p = u->before.p;
+    const char *end = p + u->before.n;
+    uint64_t count = 0;
+
+    while (p < end) {
+        const char *stop = end_of_line(u, p, end);
+        const size_t len = ending_at(u, stop, end);
+
+        if (items != NULL)
+            items[count] = (struct sp_str){p, (size_t)(stop - p)};
+        if (endings != NULL && len > 0) {
+            const char kind = len == 2 ? '2' : *stop;
+
+            ++*(kind == '2' ? &endings->crlf : kind == '\r' ? &endings->cr : &endings->lf);
+            if (endings->first == 0)
+                endings->first = kind;
+        }
+        count++;
+        p = stop + len;
+    }
+    return count;
+}
+
+static int read_lines(struct update *u, struct sp_err *e)
+{
+    struct endings endings = {0};
+    const uint64_t count = split(u, NULL, &endings);
+
+    if (count > SP_PATCH_MAX_LINES)
+        return sp_fail(e, SP_E_LIMIT, 0, "Failed to read file to update %s: more than %u lines",
+                       u->path, SP_PATCH_MAX_LINES);
+    u->items = calloc(count + 1, sizeof *u->items);
+    if (u->items == NULL)
+        return no_memory(e);
+    (void)split(u, u->items, NULL);
+    u->lines.items = u->items;
+    u->lines.count = (uint32_t)count;
+    u->ending = u->keeps_endings ? majority(&endings) : SP_STR("\n");
+    return 0;
+}
+
+/* ---- edits ---- */
+
+static bool add_edit(struct update *u, struct edit edit)
+{
+    if (!SP_GROW(u->edits, u->edit_count, u->edit_cap))
+        return false;
+    edit.order = u->edit_count;
+    u->edits[u->edit_count++] = edit;
+    return true;
+}
+
+/* A chunk with its place in the file. */
+struct found {
+    uint32_t start;
+    const struct sp_str *old_lines, *new_lines;
+    uint32_t old_count, new_count;
+};
+
+/* One edit for each run between context lines, which stay as the file has them. A context line is
+ * in both lists, with the same p. */
+static bool add_between_context(struct update *u, const struct found *f)
+{
+    uint32_t old_at = 0;
+    uint32_t new_at = 0;
+    bool ok = true;
+
+    while (ok && (old_at < f->old_count || new_at < f->new_count)) {
+        uint32_t olds = old_at;
+        uint32_t news = new_at;
+
+        /* Both lists are in the order of the patch text, so comparing addresses finds the next line
+         * that is in both. */
+        while (olds < f->old_count || news < f->new_count) {
+            const char *o = olds < f->old_count ? f->old_lines[olds].p : NULL;
+            const char *n = news < f->new_count ? f->new_lines[news].p : NULL;
+
+            if (o != NULL && o == n)
+                break;
+            if (n == NULL || (o != NULL && (uintptr_t)o < (uintptr_t)n))
+                olds++;
+            else
+                news++;
+        }
+        if (olds > old_at || news > new_at)
+            ok = add_edit(u, (struct edit){.start = f->start + old_at,
+                                           .old_count = olds - old_at,
+                                           .lines = f->new_lines + new_at,
+                                           .new_count = news - new_at});
+        old_at = olds + (olds < f->old_count);
+        new_at = news + (news < f->new_count);
+    }
+    return ok;
+}
+
+/* A chunk without old lines goes to the end of the file, or before a final empty line that no chunk
+ * has used. */
+static bool add_insertion(struct update *u, const struct sp_patch_chunk *c, uint32_t position)
+{
+    const uint32_t n = u->lines.count;
+    const bool is_before_last =
+        !u->keeps_endings && n > 0 && u->items[n - 1].n == 0 && position < n;
+
+    return add_edit(u, (struct edit){.start = is_before_last ? n - 1 : n,
+                                     .lines = c->new_lines,
+                                     .new_count = c->new_count});
+}
+
+static int context_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_err *e)
+{
+    if (u->why != NULL &&
+        (!sp_buf_printf(u->why, "Failed to find context '") ||
+         !sp_buf_add_str(u->why, c->context) || !sp_buf_printf(u->why, "' in %s", u->path)))
+        return no_memory(e);
+    return sp_fail(e, SP_E_FAILED, 0, "Failed to find context '" SP_STR_FMT "' in %s",
+                   SP_STR_ARG(sp_patch_cut(c->context, 200)), u->path);
+}
+
+static int lines_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_err *e)
+{
+    auto_buf struct sp_buf text = {0};
+    bool ok = sp_buf_printf(&text, "Failed to find expected lines in %s:\n", u->path);
+
+    for (uint32_t i = 0; ok && i < c->old_count; i++)
+        ok = (i == 0 || sp_buf_add(&text, "\n", 1)) && sp_buf_add_str(&text, c->old_lines[i]);
+    if (!ok || (u->why != NULL && !sp_buf_add(u->why, text.data, text.len)))
+        return no_memory(e);
+    return sp_fail(e, SP_E_FAILED, 0, SP_STR_FMT,
+                   SP_STR_ARG(((struct sp_str){text.data, text.len})));
+}
+
+/* The old lines. If they are not found and the last is empty, try without it: it stood for the
+ * newline at the end of the file. */
+static int find_lines(struct update *u, const struct sp_patch_chunk *c, uint32_t position,
+                      struct found *ret, struct sp_err *e)
+{
+    struct found f = {.old_lines = c->old_lines,
+                      .new_lines = c->new_lines,
+                      .old_count = c->old_count,
+                      .new_count = c->new_count};
+    int r = sp_patch_find(&u->lines, f.old_lines, f.old_count, position, c->is_at_end, &f.start, e);
+
+    if (r == 0 && f.start == SP_PATCH_NOT_FOUND && f.old_lines[f.old_count - 1].n == 0) {
+        f.old_count--;
+        if (f.new_count > 0 && f.new_lines[f.new_count - 1].n == 0)
+            f.new_count--;
+        r = sp_patch_find(&u->lines, f.old_lines, f.old_count, position, c->is_at_end, &f.start, e);
+    }
+    *ret = f;
+    return r;
+}
+
+static int place_chunk(struct update *u, const struct sp_patch_chunk *c, uint32_t *position,
+                       struct sp_err *e)
+{
+    struct found f = {0};
+    uint32_t at;
+    int r = 0;
+
+    if (c->context.p != NULL) {
+        r = sp_patch_find(&u->lines, &c->context, 1, *position, false, &at, e);
+        if (r == 0 && at == SP_PATCH_NOT_FOUND)
+            r = context_missing(u, c, e);
+        if (r < 0)
+            return r;
+        *position = at + 1;
+    }
+    if (c->old_count == 0)
+        return add_insertion(u, c, *position) ? 0 : no_memory(e);
+    r = find_lines(u, c, *position, &f, e);
+    if (r < 0)
+        return r;
+    if (f.start == SP_PATCH_NOT_FOUND)
+        return lines_missing(u, c, e);
+    *position = f.start + f.old_count;
+    const struct edit whole = {
+        .start = f.start, .old_count = f.old_count, .lines = f.new_lines, .new_count = f.new_count};
+    return (u->keeps_endings ? add_between_context(u, &f) : add_edit(u, whole)) ? 0 : no_memory(e);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct edit *x = a;
+    const struct edit *y = b;
+
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+/* ---- the new text ---- */
+
+/* Copies lines [from, to) of the file; the last gets a line ending if it has none. */
+static bool keep_lines(const struct update *u, struct sp_buf *out, uint32_t from, uint32_t to)
+{
+    const char *end = u->before.p + u->before.n;
+
+    if (from >= to)
+        return true;
+    const struct sp_str last = u->items[to - 1];
+    const char *stop = last.p + last.n;
+    const size_t len = ending_at(u, stop, end);
+
+    return sp_buf_add(out, u->items[from].p, (size_t)(stop + len - u->items[from].p)) &&
+           (len > 0 || sp_buf_add_str(out, u->ending));
+}
+
+static bool write_text(const struct update *u, struct sp_buf *out)
+{
+    uint32_t at = 0;
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < u->edit_count; i++) {
+        const struct edit *edit = &u->edits[i];
+
+        ok = keep_lines(u, out, at, edit->start);
+        for (uint32_t k = 0; ok && k < edit->new_count; k++)
+            ok = sp_buf_add_str(out, edit->lines[k]) && sp_buf_add_str(out, u->ending);
+        at = edit->start + edit->old_count;
+    }
+    return ok && keep_lines(u, out, at, u->lines.count);
+}
+
+static int make_text(struct update *u, struct sp_buf *ret, struct sp_err *e)
+{
+    uint32_t position = 0;
+
+    for (uint32_t i = 0; i < u->hunk->chunk_count; i++) {
+        const int r = place_chunk(u, &u->hunk->chunks[i], &position, e);
+
+        if (r < 0)
+            return r;
+    }
+    if (u->edit_count > 1)
+        qsort(u->edits, u->edit_count, sizeof *u->edits, by_place);
+    return write_text(u, ret) ? 0 : no_memory(e);
+}
+
+int sp_patch_update(struct sp_str before, const struct sp_patch_hunk *h, const char *full_path,
+                    bool keeps_line_endings, uint64_t *steps, struct sp_buf *ret_after,
+                    struct sp_buf *ret_why, struct sp_err *e)
+{
+    struct update u = {
+        .before = before.n == 0 ? SP_STR("") : before,
+        .hunk = h,
+        .path = full_path,
+        .keeps_endings = keeps_line_endings,
+        .lines = {.steps = steps},
+        .why = ret_why,
+    };
+    int r = read_lines(&u, e);
+
+    if (r == 0)
+        r = make_text(&u, ret_after, e);
+    sp_patch_lines_done(&u.lines);
+    free(u.edits);
+    free(u.items);
+    return r;
+}
 
 /* ---- the list of changes ---- */
 
@@ -44,11 +580,6 @@ void sp_patch_changes_done(struct sp_patch_changes *c)
         return;
     store_free(c->impl);
     *c = (struct sp_patch_changes){0};
-}
-
-static int no_memory(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "verify a patch");
 }
 
 /* Copies s, NUL-terminated, to *at and advances *at. */
