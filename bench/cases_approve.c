@@ -27,7 +27,8 @@ static int make_rules(struct sp_rules **ret, struct sp_err *e)
                           "prefix_rule([\"program%d\", \"verb\"], \"allow\")\n"
                           "prefix_rule([\"program%d\", [\"a\", \"b\", \"verb\"]], \"prompt\")\n",
                           i, i);
-    int r = is_good ? sp_rules_add_text(maker, "bench", (struct sp_str){text.data, text.len}, e)
+    int r = is_good ? sp_rules_add_text(maker, "bench", (struct sp_str){text.data, text.len}, NULL,
+                                        NULL, e)
                     : sp_fail(e, SP_E_LIMIT, 0, "no memory");
     *ret = r < 0 ? NULL : sp_rules_make(maker);
     if (r == 0 && *ret == NULL)

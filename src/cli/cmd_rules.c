@@ -61,7 +61,7 @@ static struct sp_rules *read_files(const struct rules_options *o)
     bool is_good = m != NULL;
 
     for (size_t i = 0; is_good && i < o->files.count; i++) {
-        is_good = sp_rules_add_file(m, o->files.items[i], &e) == 0;
+        is_good = sp_rules_add_file(m, o->files.items[i], NULL, NULL, &e) == 0;
         if (!is_good) /* the layout of `codex execpolicy check`, which scripts read */
             (void)fprintf(stderr, "Error: failed to %s policy at %s\n\nCaused by:\n    %s\n",
                           e.code == SP_E_INVALID ? "parse" : "read", o->files.items[i],
@@ -125,7 +125,7 @@ static int test_files(const struct rules_options *o)
         uint32_t count = 0;
         char text[640];
 
-        if (sp_rules_test_file(m, o->files.items[i], print_fault, NULL, &e) < 0) {
+        if (sp_rules_add_file(m, o->files.items[i], print_fault, NULL, &e) < 0) {
             if (e.code != SP_E_INVALID)
                 print_fault(NULL, sp_error_text(&e, text, sizeof text));
             status = SP_EXIT_FAILED;

@@ -281,7 +281,7 @@ static void add_rules(struct agent_options *o, const char *path)
 
     if (o->rules == NULL)
         o->rules = sp_rules_maker_new();
-    if (o->rules == NULL || sp_rules_add_file(o->rules, path, &e) < 0)
+    if (o->rules == NULL || sp_rules_add_file(o->rules, path, NULL, NULL, &e) < 0)
         stop(e.msg);
 }
 

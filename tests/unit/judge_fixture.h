@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "approve/judge.h"
+#include "approve/rules/rules_priv.h"
 #include "test.h"
 
 enum judge_policy { N, R, U, F, G }; /* G: with .sandbox and .by_rule */
@@ -62,10 +63,11 @@ static inline struct sp_rules *judge_rules_of(const struct judge_row *row)
         return NULL;
     maker = sp_rules_maker_new();
     assert_non_null(maker);
-    if (row->rules != NULL && sp_rules_add_text(maker, "x", sp_str_of(row->rules), &e) < 0)
+    if (row->rules != NULL &&
+        sp_rules_add_text(maker, "x", sp_str_of(row->rules), NULL, NULL, &e) < 0)
         fail_msg("case %d: %s", row->number, e.msg);
     if (row->is_incomplete)
-        sp_rules_mark_incomplete(maker);
+        maker->is_incomplete = true;
     struct sp_rules *rules = sp_rules_make(maker);
     assert_non_null(rules);
     sp_rules_maker_free(maker);

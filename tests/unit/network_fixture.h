@@ -112,7 +112,7 @@ static inline struct sp_rules *make_rules(const char *text)
     struct sp_rules_maker *m = sp_rules_maker_new();
     struct sp_err e = {0};
 
-    if (sp_rules_add_text(m, "test", sp_str_of(text), &e) < 0)
+    if (sp_rules_add_text(m, "test", sp_str_of(text), NULL, NULL, &e) < 0)
         fail_msg("%s", e.msg);
     struct sp_rules *made = sp_rules_make(m);
     sp_rules_maker_free(m);

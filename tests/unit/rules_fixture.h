@@ -14,10 +14,22 @@
 static inline int add_rules(struct sp_rules_maker *m, struct sp_str text, struct sp_err *e)
 {
     char *copy = test_copy(text);
-    const int r = sp_rules_add_text(m, "x.rules", (struct sp_str){copy, text.n}, e);
+    const int r = sp_rules_add_text(m, "x.rules", (struct sp_str){copy, text.n}, NULL, NULL, e);
 
     free(copy);
     return r;
+}
+
+/* All rules of a set, for commands and hosts. */
+static inline uint32_t count_rules(const struct sp_rules *r)
+{
+    const char *name;
+    uint32_t count;
+    uint32_t all = 0;
+
+    for (uint32_t i = 0; sp_rules_file(r, i, &name, &count); i++)
+        all += count;
+    return all;
 }
 
 static inline struct sp_rules *rules_of(const char *text)
@@ -97,7 +109,7 @@ static inline void refuses(const char *text, const char *expected)
     assert_int_equal(add_rules(m, sp_str_of(text), &e), -SP_E_INVALID);
     assert_string_equal(e.msg, expected);
     struct sp_rules *r = sp_rules_make(m);
-    assert_int_equal(sp_rules_count(r), 1);
+    assert_int_equal(count_rules(r), 1);
     sp_rules_unref(r);
     sp_rules_maker_free(m);
 }

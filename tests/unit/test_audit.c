@@ -158,7 +158,7 @@ static void test_matches_are_as_check_has_them(void **state)
 
     (void)state;
     (void)unlink(path);
-    assert_int_equal(sp_rules_add_text(m, "x", SP_STR("prefix_rule(['git'])"), &e), 0);
+    assert_int_equal(sp_rules_add_text(m, "x", SP_STR("prefix_rule(['git'])"), NULL, NULL, &e), 0);
     struct sp_rules *r = sp_rules_make(m);
     assert_true(sp_rules_match(r, argv, true, &matches));
     x.matches = &matches;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "approve/approvals_priv.h"
 #include "puppet_backend.h"
 
 static struct sp_policy profile;
@@ -44,7 +45,7 @@ static struct sp_rules *make_rules(const char *text)
     struct sp_rules_maker *m = sp_rules_maker_new();
     struct sp_err e = {0};
 
-    if (sp_rules_add_text(m, "test", sp_str_of(text), &e) < 0)
+    if (sp_rules_add_text(m, "test", sp_str_of(text), NULL, NULL, &e) < 0)
         fail_msg("%s", e.msg);
     struct sp_rules *made = sp_rules_make(m);
     sp_rules_maker_free(m);
@@ -604,7 +605,7 @@ static void test_a_request_keeps_what_it_began_with(void **state)
     confine(SP_APPROVAL_UNTRUSTED, NULL);
     begin(&a, "touch x");
     until(questions == 1);
-    sp_approvals_set_policy(sp_manager_approvals(manager), &never);
+    sp_manager_approvals(manager)->options.policy = never;
     assert_true(sp_approvals_set_rules(sp_manager_approvals(manager), forbidding, SP_STR("")));
     decide(last_question.id, SP_DECISION_APPROVED);
     be_denied(1);

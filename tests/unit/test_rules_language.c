@@ -407,7 +407,7 @@ static void test_who_wants_to_hears_of_every_fault(void **state)
     (void)state;
     assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
-    assert_int_equal(sp_rules_test_file(m, path, count_fault, faults, &e), -SP_E_INVALID);
+    assert_int_equal(sp_rules_add_file(m, path, count_fault, faults, &e), -SP_E_INVALID);
     assert_int_equal(unlink(path), 0);
     assert_non_null(strstr(faults, ":1:1: invalid pattern element: pattern cannot be empty\n"));
     assert_non_null(strstr(faults, ":3:1: invalid decision: x\n"));

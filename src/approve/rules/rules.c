@@ -131,17 +131,6 @@ struct sp_rules_part *sp_rules_part_new(const char *name)
     return p;
 }
 
-bool sp_rules_part_set_file(struct sp_rules_part *p, const char *path)
-{
-    auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
-
-    if (path[0] != '/' && here == NULL)
-        return false;
-    if (asprintf(&p->file, "%s%s%s", here == NULL ? "" : here, here == NULL ? "" : "/", path) < 0)
-        p->file = NULL;
-    return p->file != NULL;
-}
-
 void sp_rules_part_unref(struct sp_rules_part *p)
 {
     if (p == NULL)
@@ -197,26 +186,12 @@ void sp_rules_maker_free(struct sp_rules_maker *m)
     free(m);
 }
 
-void sp_rules_mark_incomplete(struct sp_rules_maker *m)
-{
-    m->is_incomplete = true;
-}
-
 static int add_part(struct sp_rules_maker *m, struct sp_rules_part *p, struct sp_err *e)
 {
     const bool is_good = sp_rules_parts_add(&m->parts, p);
 
     sp_rules_part_unref(p);
     return is_good ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add rules");
-}
-
-int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
-                      struct sp_err *e)
-{
-    struct sp_rules_part *p;
-    const int r = sp_rules_read_part(&m->parts, name, text, NULL, NULL, &p, e);
-
-    return r < 0 ? r : add_part(m, p, e);
 }
 
 /* Gives the part one rule that allows these words. */
@@ -285,11 +260,6 @@ bool sp_rules_are_complete(const struct sp_rules *r)
     return r->is_complete;
 }
 
-uint32_t sp_rules_count(const struct sp_rules *r)
-{
-    return r->count;
-}
-
 bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_name,
                    uint32_t *ret_count)
 {
@@ -353,7 +323,6 @@ static bool count_programs(struct sp_rules *r)
                 return false;
         if (!sp_rules_hosts_add(&l->hosts, p))
             return false;
-        r->count += p->rule_count + p->network_count;
     }
     return true;
 }
@@ -499,7 +468,7 @@ struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
     if (sp_rules_add_network_line(&line, host, protocol, allows, e) < 0)
         return NULL;
     const bool is_good = copy_parts(&m, r, false);
-    if (is_good && sp_rules_add_text(&m, "amendment", sp_buf_str(&line), e) < 0) {
+    if (is_good && sp_rules_add_text(&m, "amendment", sp_buf_str(&line), NULL, NULL, e) < 0) {
         sp_rules_parts_done(&m.parts);
         return NULL;
     }

@@ -23,18 +23,15 @@ struct sp_rules_maker;
 struct sp_rules_maker *sp_rules_maker_new(void); /* NULL: no memory */
 void sp_rules_maker_free(struct sp_rules_maker *m);
 /* Adds the rules of one text; `name` is for messages. All or nothing: after SP_E_INVALID
- * ("NAME:LINE:COLUMN: MESSAGE") the maker is unchanged. */
+ * ("NAME:LINE:COLUMN: MESSAGE") the maker is unchanged. tell: hears of every error that can be told
+ * apart, not just the first; NULL: the first is enough. */
 int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
-                      struct sp_err *e);
-/* "failed to read rules file PATH" (SP_E_SYSTEM), or as above. */
-int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_err *e);
-/* The same, and reports every error that can be told apart, not just the first. */
-int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
-                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e);
+                      void (*tell)(void *user, const char *text), void *user, struct sp_err *e);
+/* The same; "failed to read rules file PATH" (SP_E_SYSTEM). */
+int sp_rules_add_file(struct sp_rules_maker *m, const char *path,
+                      void (*tell)(void *user, const char *text), void *user, struct sp_err *e);
 /* One allow rule for this prefix, like an accepted amendment. */
 int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_err *e);
-/* A file did not parse: nothing runs unconfined until it is repaired. */
-void sp_rules_mark_incomplete(struct sp_rules_maker *m);
 /* The set so far; the maker can be used further. NULL: no memory. */
 struct sp_rules *sp_rules_make(const struct sp_rules_maker *m);
 
@@ -80,7 +77,6 @@ bool sp_rules_match(const struct sp_rules *r, struct sp_words segment, bool reso
 bool sp_rules_would_match(const struct sp_rules *r, struct sp_words prefix,
                           struct sp_words segment);
 bool sp_rules_are_complete(const struct sp_rules *r);
-uint32_t sp_rules_count(const struct sp_rules *r);
 /* The texts of the set in their order, each with its number of rules. false: no such index. */
 bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_name,
                    uint32_t *ret_count);
@@ -127,10 +123,6 @@ struct sp_rules_places {
 int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
                   void (*warn)(void *user, const char *text), void *user, struct sp_rules **ret,
                   struct sp_err *e);
-
-/* Whether the path is missing, or an empty directory with mode 0555: the placeholder that a sandbox
- * mounts where a protected name is missing. It comes and goes with commands. */
-bool sp_rules_is_nothing(const char *path);
 
 /* ---- amendments ---- */
 

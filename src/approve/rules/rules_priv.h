@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rules_priv: what the files of the rules share: the part (what one text says, immutable), the
- * maker (a list of parts), the set (such a list with an index), and the reader of a text.
+ * maker (a list of parts), and the set (such a list with an index).
  */
 #ifndef SP_APPROVE_RULES_RULES_PRIV_H
 #define SP_APPROVE_RULES_RULES_PRIV_H
@@ -9,11 +9,7 @@
 #include "approve/rules/rules.h"
 #include "base/arena.h"
 
-#define SP_RULES_MAX_BYTES  (1 << 20) /* of one file */
-#define SP_RULES_MAX_DEPTH  64        /* brackets in brackets */
-#define SP_RULES_MAX_MEMORY (64U << 20)
-#define SP_RULES_MAX_WORDS  (1U << 20) /* of all rules and examples of one file together */
-#define SP_RULES_MAX_WORK   200000000U /* comparisons for the examples of one file */
+#define SP_RULES_MAX_BYTES (1 << 20) /* of one file */
 
 /* ---- a table from texts to numbers (rules.c) ---- */
 
@@ -67,9 +63,6 @@ struct sp_rules_part {
 };
 
 struct sp_rules_part *sp_rules_part_new(const char *name); /* NULL: no memory */
-/* Sets `file`; a relative path is relative to the working directory. false: no memory, or that
- * directory is gone. */
-bool sp_rules_part_set_file(struct sp_rules_part *p, const char *path);
 void sp_rules_part_unref(struct sp_rules_part *p);
 
 bool sp_rules_element_has(const struct sp_rules_element *x, struct sp_str word);
@@ -83,7 +76,7 @@ void sp_rules_parts_done(struct sp_rules_parts *l);
 
 struct sp_rules_maker {
     struct sp_rules_parts parts;
-    bool is_incomplete;
+    bool is_incomplete; /* a file did not parse: nothing runs unconfined until it is repaired */
 };
 
 /* ---- host executables: the last definition of a name wins ---- */
@@ -135,87 +128,11 @@ enum { SP_SET_OPEN, SP_SET_MANAGED, SP_SET_LAYERS };
 struct sp_rules {
     unsigned refs;
     bool is_complete;
-    uint32_t count; /* rules for commands and hosts */
     struct sp_rules_parts parts;
     struct sp_rules_table words;
     struct sp_set_layer layers[SP_SET_LAYERS];
     struct sp_arena arena;
 };
-
-/* ---- a text that is read ---- */
-
-enum sp_rules_type {
-    SP_RULES_NOTHING, /* None */
-    SP_RULES_BOOL,
-    SP_RULES_INT, /* the value is not kept */
-    SP_RULES_STRING,
-    SP_RULES_LIST,
-};
-
-struct sp_rules_value {
-    enum sp_rules_type type;
-    struct sp_str text;                 /* STRING */
-    const struct sp_rules_value *items; /* LIST */
-    uint32_t count;
-};
-const char *sp_rules_type_name(enum sp_rules_type type); /* as messages name it */
-
-/* The examples of one call, checked at the end of the file. */
-struct sp_rules_examples {
-    const char *at;
-    uint32_t first_rule, rule_count; /* in the part */
-    const struct sp_words *match, *not_match;
-    uint32_t match_count, not_match_count;
-};
-
-struct sp_rules_reader {
-    const char *name;
-    struct sp_str text;
-    const char *p; /* next byte */
-    const struct sp_rules_parts *before;
-    struct sp_rules_part *part;
-    struct sp_arena scratch; /* values */
-    struct sp_rules_table names;
-    struct sp_rules_value *named; /* by the numbers of `names` */
-    uint32_t named_cap;
-    struct sp_rules_examples *examples;
-    uint32_t example_count, example_cap;
-    uint32_t depth;
-    uint32_t words;
-    size_t memory;
-    /* Receives every error; NULL: stop at the first. */
-    void (*tell)(void *user, const char *text);
-    void *user;
-    uint32_t faults;
-    struct sp_err *e;
-};
-
-/* Functions that read return false after an error, which is in *r->e. */
-SP_PRINTF(3, 4)
-bool sp_rules_fail(struct sp_rules_reader *r, const char *at, const char *fmt, ...);
-bool sp_rules_no_memory(struct sp_rules_reader *r);
-/* Zeroed memory for values, and for what the part keeps, within SP_RULES_MAX_MEMORY; NULL:
- * refused. */
-void *sp_rules_memory(struct sp_rules_reader *r, size_t count, size_t size);
-void *sp_rules_part_memory(struct sp_rules_reader *r, size_t count, size_t size);
-
-enum sp_rules_function { SP_RULES_PREFIX, SP_RULES_NETWORK, SP_RULES_HOST, SP_RULES_FUNCTIONS };
-#define SP_RULES_MAX_PARAMETERS 5
-/* SP_RULES_FUNCTIONS: no function has this name. */
-enum sp_rules_function sp_rules_function(struct sp_str name);
-
-struct sp_rules_call {
-    enum sp_rules_function function;
-    const char *at;                                        /* its first byte */
-    struct sp_rules_value values[SP_RULES_MAX_PARAMETERS]; /* by parameter */
-    bool is_given[SP_RULES_MAX_PARAMETERS];
-    uint32_t positional;
-};
-/* SP_RULES_MAX_PARAMETERS: the function has no parameter of this name. */
-uint32_t sp_rules_parameter(enum sp_rules_function f, struct sp_str name);
-/* Checks the arguments and adds what the call says to the part. */
-bool sp_rules_execute(struct sp_rules_reader *r, const struct sp_rules_call *c);
-bool sp_rules_check_examples(struct sp_rules_reader *r);
 
 /* ---- other ---- */
 
@@ -227,8 +144,6 @@ struct sp_str sp_rules_normal_path(struct sp_str s, char *out, bool *ret_climbs)
 int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
                        void (*tell)(void *user, const char *text), void *user,
                        struct sp_rules_part **ret, struct sp_err *e);
-/* Reads an open file; of one that is too large, more than SP_RULES_MAX_BYTES. 0 or an errno. */
-int sp_rules_read_bytes(int fd, struct sp_buf *out);
 /* *.rules */
 bool sp_rules_is_file_name(const char *name);
 /* Appends a network rule as one line, without LF. */

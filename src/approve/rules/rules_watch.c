@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rules_watch: inotify watches on everything that rules are read from, and the loads that follow.
+ *
+ * For each directory PLACE/rules: the directory itself for its files, PLACE for the name `rules`,
+ * and the parent of PLACE for its name; if that is missing, the nearest ancestor that exists. For a
+ * file that was named: the file, and its directory.
+ */
 #include "approve/rules/rules_watch.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "approve/rules/rules_points.h"
+#include "approve/rules/rules_priv.h"
 #include "base/auto.h"
-#include "base/buf.h"
 #include "base/clock.h"
+#include "base/grow.h"
+#include "os/notify.h"
 
 #define WARNINGS_MAX 64   /* warnings that are remembered; of the rest only the number is told */
 #define SETTLE_MS    50   /* from the first change of a burst to the load */
@@ -18,6 +27,20 @@
 #define RETRY_MS     1000 /* out of memory or descriptors; doubles up to RETRY_MAX_MS */
 #define RETRY_MAX_MS 60000
 #define NEVER        (UINT64_MAX / 2)
+
+struct point {
+    int id;
+    char *path;       /* the watched directory or file */
+    char *name;       /* the entry that matters; NULL: all *.rules, or path is a file */
+    bool was_there;   /* the entry existed when the watch was set */
+    bool is_for_file; /* the entry is a rule file, which is read once it is written */
+};
+
+struct points {
+    struct point *items;
+    uint32_t count, cap;
+    bool is_cut; /* SP_RULES_WATCH_MAX was reached */
+};
 
 struct texts {
     char *items[WARNINGS_MAX];
@@ -44,13 +67,266 @@ struct sp_rules_watch {
 
     int fd; /* inotify; -1: nothing is watched */
     struct sp_watch in;
-    struct sp_rules_points points;
+    struct points points;
     bool has_told_cut;
 
     struct sp_timer timer; /* always armed, at NEVER if idle, so that re-arming cannot fail */
     uint64_t rested_at;    /* no load before this time */
     uint64_t retry_ms;     /* 0: the last load succeeded */
 };
+
+/* ---- watch points ---- */
+
+struct taking {
+    struct points *points;
+    int fd;
+    int error; /* -errno: no watches or no memory left */
+};
+
+static void point_done(struct point *p)
+{
+    free(p->path);
+    free(p->name);
+    *p = (struct point){0};
+}
+
+static void points_done(struct points *p)
+{
+    while (p->count > 0)
+        point_done(&p->items[--p->count]);
+    free(p->items);
+    *p = (struct points){0};
+}
+
+static bool is_empty(const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *entry = NULL;
+
+    if (d == NULL)
+        return false;
+    do
+        entry = readdir(d);
+    while (entry != NULL && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    (void)closedir(d);
+    return entry == NULL;
+}
+
+/* Whether the path is missing, or an empty directory with mode 0555: the placeholder that a sandbox
+ * mounts where a protected name is missing. It comes and goes with commands. */
+static bool is_placeholder(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) < 0 ||
+           (S_ISDIR(st.st_mode) && (st.st_mode & ALLPERMS) == 0555 && is_empty(path));
+}
+
+static bool is_there(const char *folder, const char *name)
+{
+    auto_free char *path = NULL;
+
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        path = NULL;
+    return path == NULL || !is_placeholder(path);
+}
+
+/* Watches `path`, for the entry `name`. 0, or -errno: the path is missing or cannot be read, which
+ * is no error of the whole (t->error is). */
+static int add_point(struct taking *t, const char *path, const char *name, unsigned flags,
+                     bool is_for_file)
+{
+    struct points *p = t->points;
+
+    if (t->error < 0)
+        return t->error;
+    if (p->count == SP_RULES_WATCH_MAX) {
+        p->is_cut = true;
+        return -EACCES;
+    }
+    const int id = sp_notify_add(t->fd, path, flags | SP_NOTIFY_MODES);
+    if (id < 0) {
+        if (id == -ENOSPC || id == -ENOMEM)
+            t->error = id;
+        return id;
+    }
+    struct point point = {
+        .id = id,
+        .is_for_file = is_for_file,
+        .was_there = name != NULL && is_there(path, name),
+        .path = strdup(path),
+        .name = name == NULL ? NULL : strdup(name),
+    };
+    if (point.path == NULL || (name != NULL && point.name == NULL) ||
+        !SP_GROW(p->items, p->count, p->cap)) {
+        point_done(&point);
+        return t->error = -ENOMEM;
+    }
+    p->items[p->count++] = point;
+    return 0;
+}
+
+/* ---- the directories above a path ---- */
+
+/* Splits "/a/b" into "/a" and "b". false: the path has no parent. */
+static bool split(char *path, const char **ret_folder, const char **ret_name)
+{
+    char *slash = strrchr(path, '/');
+
+    while (slash != NULL && slash > path && slash[1] == 0) { /* "/a/" */
+        *slash = 0;
+        slash = strrchr(path, '/');
+    }
+    if (slash == NULL) {
+        *ret_folder = ".";
+        *ret_name = path;
+        return path[0] != 0 && strcmp(path, ".") != 0;
+    }
+    *slash = 0;
+    *ret_folder = slash == path ? "/" : path;
+    *ret_name = slash + 1;
+    return slash[1] != 0;
+}
+
+static int add_above(struct taking *t, const char *path, size_t n, bool is_for_file)
+{
+    auto_free char *copy = strndup(path, n);
+    const char *folder = NULL;
+    const char *name = NULL;
+
+    if (copy == NULL)
+        return t->error = -ENOMEM;
+    if (!split(copy, &folder, &name))
+        return -EINVAL;
+    return add_point(t, folder, name,
+                     SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER | (is_for_file ? SP_NOTIFY_CONTENTS : 0U),
+                     is_for_file);
+}
+
+/* Watches the parent of `path` for its name. If the parent is missing: the nearest ancestor that
+ * exists, and then downwards again, since directories may have been created meanwhile. */
+static void add_ancestors(struct taking *t, const char *path, bool is_for_file)
+{
+    const size_t whole = strlen(path);
+    size_t n = whole;
+    int r = add_above(t, path, n, is_for_file);
+
+    while ((r == -ENOENT || r == -ENOTDIR) && n > 1) {
+        do
+            n--;
+        while (n > 1 && path[n] != '/');
+        r = add_above(t, path, n, false);
+    }
+    while (r == 0 && n < whole) {
+        do
+            n++;
+        while (n < whole && path[n] != '/');
+        r = add_above(t, path, n, n == whole && is_for_file);
+    }
+}
+
+/* ---- all places ---- */
+
+/* Watches PLACE for `rules`, and PLACE/rules for its files. In a project links are not followed,
+ * since they lead outside of it. */
+static void add_folder(struct taking *t, const char *place, unsigned links)
+{
+    auto_buf struct sp_buf path = {0};
+
+    if (!sp_buf_printf(&path, "%s/rules", place) || !sp_buf_add(&path, "", 1)) {
+        t->error = -ENOMEM;
+        return;
+    }
+    if (add_point(t, place, "rules", SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER | links, false) == 0)
+        (void)add_point(t, path.data, NULL,
+                        SP_NOTIFY_NAMES | SP_NOTIFY_CONTENTS | SP_NOTIFY_FOLDER | links, true);
+}
+
+static void add_project(struct taking *t, const char *root)
+{
+    static const char *const names[] = {".sallyport", ".codex"};
+    const char *dir = strcmp(root, "/") == 0 ? "" : root;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        auto_buf struct sp_buf place = {0};
+
+        if (!sp_buf_printf(&place, "%s/%s", dir, names[i]) || !sp_buf_add(&place, "", 1)) {
+            t->error = -ENOMEM;
+            return;
+        }
+        (void)add_point(t, root, names[i], SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER, false);
+        add_folder(t, place.data, SP_NOTIFY_OWN_LINKS);
+    }
+}
+
+static void add_all(struct taking *t, const struct sp_rules_places *places)
+{
+    if (places->system_dir != NULL) {
+        add_ancestors(t, places->system_dir, false);
+        (void)add_point(t, places->system_dir, "managed.rules",
+                        SP_NOTIFY_NAMES | SP_NOTIFY_CONTENTS | SP_NOTIFY_FOLDER, true);
+        add_folder(t, places->system_dir, 0);
+    }
+    if (places->user_dir != NULL && !places->ignores_user_and_project) {
+        add_ancestors(t, places->user_dir, false);
+        add_folder(t, places->user_dir, 0);
+    }
+    for (size_t i = 0; places->files != NULL && places->files[i] != NULL; i++) {
+        add_ancestors(t, places->files[i], true);
+        (void)add_point(t, places->files[i], NULL, SP_NOTIFY_CONTENTS, true); /* a link's target */
+    }
+    for (const char *const *i = places->projects;
+         !places->ignores_user_and_project && i != NULL && *i != NULL; i++)
+        add_project(t, *i);
+}
+
+static bool has_id(const struct points *p, int id)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->items[i].id == id)
+            return true;
+    return false;
+}
+
+/* Sets all watches again and removes those that are no longer needed. Missing paths are no error.
+ * 0, or -errno: the kernel or memory is exhausted, and changes may be missed. */
+static int renew_watches(struct points *p, int fd, const struct sp_rules_places *places)
+{
+    struct points before = *p;
+    struct taking t = {.points = p, .fd = fd};
+
+    *p = (struct points){0};
+    add_all(&t, places);
+    for (uint32_t i = 0; i < before.count; i++)
+        if (!has_id(p, before.items[i].id))
+            sp_notify_remove(fd, before.items[i].id);
+    points_done(&before);
+    return t.error;
+}
+
+/* ---- notices ---- */
+
+static bool concerns(const struct point *point, const struct sp_file_notice *n)
+{
+    if (n->name == NULL)
+        return true;
+    if (point->name == NULL)
+        return sp_rules_is_file_name(n->name);
+    if (strcmp(point->name, n->name) != 0)
+        return false;
+    /* If the directory was missing and still is, a sandbox placeholder came or went. */
+    return point->is_for_file || point->was_there || is_there(point->path, point->name);
+}
+
+/* The index of the next point, from `from` on, that this notice concerns; UINT32_MAX: none. The
+ * placeholders of sandboxes, which come and go all the time, are ignored. */
+static uint32_t find_point(const struct points *p, const struct sp_file_notice *n, uint32_t from)
+{
+    for (uint32_t i = from; i < p->count; i++)
+        if (p->items[i].id == n->id && concerns(&p->items[i], n))
+            return i;
+    return UINT32_MAX;
+}
 
 /* ---- warnings ---- */
 
@@ -196,7 +472,7 @@ static void stop_watching(struct sp_rules_watch *w)
     sp_loop_unwatch(w->loop, &w->in);
     (void)close(w->fd);
     w->fd = -1;
-    sp_rules_points_done(&w->points);
+    points_done(&w->points);
 }
 
 /* Warns that files are not watched any more. */
@@ -217,7 +493,7 @@ static void complain(struct sp_rules_watch *w, int sys)
 
 static void renew_points(struct sp_rules_watch *w)
 {
-    const int r = w->fd < 0 ? 0 : sp_rules_points_renew(&w->points, w->fd, &w->places);
+    const int r = w->fd < 0 ? 0 : renew_watches(&w->points, w->fd, &w->places);
 
     if (r < 0) {
         stop_watching(w);
@@ -320,7 +596,7 @@ static void read_again(struct sp_timer *t)
 /* When to load after this notice. A new regular file is probably still being written, and its close
  * is another notice; in case that was already seen, load after WRITE_MS unless it is empty. A link
  * or a renamed file is complete. */
-static uint64_t when_to_read(const struct sp_rules_point *point, const struct sp_file_notice *n)
+static uint64_t when_to_read(const struct point *point, const struct sp_file_notice *n)
 {
     auto_buf struct sp_buf path = {0};
     struct stat st;
@@ -340,9 +616,9 @@ static void on_notice(void *user, const struct sp_file_notice *n)
     struct sp_rules_watch *w = user;
     uint64_t in_ms = n->id < 0 ? SETTLE_MS : NEVER;
 
-    for (uint32_t i = sp_rules_points_find(&w->points, n, 0); i != UINT32_MAX;
-         i = sp_rules_points_find(&w->points, n, i + 1)) {
-        const struct sp_rules_point *point = &w->points.items[i];
+    for (uint32_t i = find_point(&w->points, n, 0); i != UINT32_MAX;
+         i = find_point(&w->points, n, i + 1)) {
+        const struct point *point = &w->points.items[i];
         const uint64_t when = when_to_read(point, n);
 
         if (point->is_for_file)

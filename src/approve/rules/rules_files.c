@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules_load: rules from files: directories from the system's to the project's, then the managed
- * rules.
+ * rules_files: rules from files, and amendments into one: directories from the system's to the
+ * project's, then the managed rules.
  *
  * At the start a file that cannot be read is an error, and one that does not parse is a warning.
  * When rules are loaded again, both are warnings, and the last good version of the file stays: a
  * running program goes on, but the set is incomplete, so nothing runs unconfined.
+ *
+ * An accepted amendment becomes one more line of USER_DIR/rules/default.rules. The file is locked
+ * while it is read and appended to, so two processes write one after the other, and the line goes
+ * out in one write. No symbolic link is followed: one that a command planted must not lead our
+ * write elsewhere.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,15 +20,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "approve/locked.h"
 #include "approve/rules/rules_priv.h"
 #include "base/auto.h"
+#include "base/hostname.h"
 #include "base/io.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "os/fd.h"
 
+#define FILE_NAME   "default.rules"
 #define MAX_FOLDERS 256 /* directories remembered by their inode */
 
 /* ---- one file ---- */
 
-int sp_rules_read_bytes(int fd, struct sp_buf *out)
+/* Sets `file`; a relative path is relative to the working directory. false: no memory, or that
+ * directory is gone. */
+static bool set_file(struct sp_rules_part *p, const char *path)
+{
+    auto_free char *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
+
+    if (path[0] != '/' && here == NULL)
+        return false;
+    if (asprintf(&p->file, "%s%s%s", here == NULL ? "" : here, here == NULL ? "" : "/", path) < 0)
+        p->file = NULL;
+    return p->file != NULL;
+}
+
+/* Reads an open file; of one that is too large, more than SP_RULES_MAX_BYTES. 0 or an errno. */
+static int read_bytes(int fd, struct sp_buf *out)
 {
     const int sys = sp_read_all(fd, SP_RULES_MAX_BYTES, out);
 
@@ -43,27 +68,29 @@ static int read_file(const char *path, struct sp_buf *out, struct sp_err *e)
     return sys == 0 || sys == EFBIG ? 0 : fail_read(path, sys, e); /* EFBIG: the parser says so */
 }
 
-int sp_rules_test_file(struct sp_rules_maker *m, const char *path,
-                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
+int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
+                      void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
 {
-    auto_buf struct sp_buf text = {0};
     struct sp_rules_part *p = NULL;
-    int r = read_file(path, &text, e);
+    int r = sp_rules_read_part(&m->parts, name, text, tell, user, &p, e);
 
-    if (r == 0)
-        r = sp_rules_read_part(&m->parts, path, (struct sp_str){text.data, text.len}, tell, user,
-                               &p, e);
-    if (r < 0)
-        return r;
-    if (!sp_rules_part_set_file(p, path) || !sp_rules_parts_add(&m->parts, p))
-        r = fail_read(path, ENOMEM, e);
+    if (r == 0 && !sp_rules_parts_add(&m->parts, p))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "add rules");
     sp_rules_part_unref(p);
     return r;
 }
 
-int sp_rules_add_file(struct sp_rules_maker *m, const char *path, struct sp_err *e)
+int sp_rules_add_file(struct sp_rules_maker *m, const char *path,
+                      void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
 {
-    return sp_rules_test_file(m, path, NULL, NULL, e);
+    auto_buf struct sp_buf text = {0};
+    int r = read_file(path, &text, e);
+
+    if (r == 0)
+        r = sp_rules_add_text(m, path, (struct sp_str){text.data, text.len}, tell, user, e);
+    if (r == 0 && !set_file(m->parts.items[m->parts.count - 1], path))
+        r = fail_read(path, ENOMEM, e);
+    return r;
 }
 
 /* ---- loading: what to do about errors ---- */
@@ -92,7 +119,7 @@ static void warn(struct loading *l, const char *text)
 /* Keeps the last good version of a file, if there is one; the set is incomplete either way. */
 static int keep_previous(struct loading *l, const char *path, bool is_managed)
 {
-    sp_rules_mark_incomplete(l->maker);
+    l->maker->is_incomplete = true;
     for (uint32_t i = 0; l->before != NULL && i < l->before->parts.count; i++) {
         struct sp_rules_part *p = l->before->parts.items[i];
 
@@ -142,7 +169,7 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
         return keep_previous(l, path, is_managed);
     }
     p->is_managed = is_managed;
-    if (!sp_rules_part_set_file(p, path) || !sp_rules_parts_add(&l->maker->parts, p))
+    if (!set_file(p, path) || !sp_rules_parts_add(&l->maker->parts, p))
         r = fail_read(path, ENOMEM, l->e);
     sp_rules_part_unref(p);
     return r;
@@ -159,7 +186,7 @@ static int refuse_read(struct loading *l, const char *path, bool is_managed, int
 static int load_open_file(struct loading *l, const char *path, int fd, bool is_managed)
 {
     auto_buf struct sp_buf text = {0};
-    const int sys = sp_rules_read_bytes(fd, &text);
+    const int sys = read_bytes(fd, &text);
 
     if (sys != 0)
         return refuse_read(l, path, is_managed, sys);
@@ -226,7 +253,7 @@ static int keep_folder(struct loading *l, const char *path)
     const size_t n = strlen(path);
     bool is_good = true;
 
-    sp_rules_mark_incomplete(l->maker);
+    l->maker->is_incomplete = true;
     for (uint32_t i = 0; is_good && i < l->before->parts.count; i++) {
         struct sp_rules_part *p = l->before->parts.items[i];
 
@@ -282,28 +309,6 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
     }
     free(names);
     return r;
-}
-
-static bool is_empty(const char *path)
-{
-    DIR *d = opendir(path);
-    const struct dirent *entry = NULL;
-
-    if (d == NULL)
-        return false;
-    do
-        entry = readdir(d);
-    while (entry != NULL && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
-    (void)closedir(d);
-    return entry == NULL;
-}
-
-bool sp_rules_is_nothing(const char *path)
-{
-    struct stat st;
-
-    return lstat(path, &st) < 0 ||
-           (S_ISDIR(st.st_mode) && (st.st_mode & ALLPERMS) == 0555 && is_empty(path));
 }
 
 /* Managed rules form a layer of their own. A file that another user could write is not the
@@ -387,4 +392,155 @@ int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
     }
     sp_rules_maker_free(l.maker);
     return r;
+}
+
+/* ---- amendments ---- */
+
+static int fail_system(struct sp_err *e, int sys, const char *doing, const char *user_dir)
+{
+    return sp_fail(e, SP_E_SYSTEM, sys, "failed to %s %s/rules/" FILE_NAME, doing, user_dir);
+}
+
+/* Opens USER_DIR/rules and creates both, but not the parents of USER_DIR. */
+static int open_folder(const char *user_dir, struct sp_err *e)
+{
+    (void)mkdir(user_dir, 0700); /* open reports what is wrong */
+    auto_close int home = open(user_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (home < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "failed to open policy directory %s", user_dir);
+    if (mkdirat(home, "rules", 0700) < 0 && errno != EEXIST)
+        return sp_fail(e, SP_E_SYSTEM, errno, "failed to create policy directory %s/rules",
+                       user_dir);
+    const int fd = openat(home, "rules", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "failed to open policy directory %s/rules", user_dir);
+    return sp_fd_lift(fd);
+}
+
+static bool has_line(struct sp_str text, struct sp_str line)
+{
+    while (text.n != 0) {
+        const char *end = memchr(text.p, '\n', text.n);
+        const size_t n = end == NULL ? text.n : (size_t)(end - text.p);
+        const size_t shown = n > 0 && text.p[n - 1] == '\r' ? n - 1 : n;
+
+        if (sp_str_eq((struct sp_str){text.p, shown}, line))
+            return true;
+        text = (struct sp_str){text.p + n + (end != NULL), text.n - n - (end != NULL)};
+    }
+    return false;
+}
+
+/* In one write: a reader sees the whole line or nothing of it. */
+static int append(int fd, struct sp_str before, struct sp_str line, const char *user_dir,
+                  struct sp_err *e)
+{
+    auto_buf struct sp_buf out = {0};
+    const bool lacks_newline = before.n != 0 && before.p[before.n - 1] != '\n';
+
+    if ((lacks_newline && !sp_buf_add(&out, "\n", 1)) || !sp_buf_add_str(&out, line) ||
+        !sp_buf_add(&out, "\n", 1))
+        return fail_system(e, ENOMEM, "write to policy file", user_dir);
+    if (before.n + out.len > SP_RULES_MAX_BYTES)
+        return fail_system(e, EFBIG, "write to policy file", user_dir);
+    const ssize_t n = write(fd, out.data, out.len);
+    if (n == (ssize_t)out.len)
+        return 0;
+    const int sys = n < 0 ? errno : ENOSPC;
+    if (n > 0 &&
+        ftruncate(fd, (off_t)before.n) < 0) /* half a line would make the whole file unparsable */
+        return fail_system(e, errno, "take half a line back from", user_dir);
+    return fail_system(e, sys, "write to policy file", user_dir);
+}
+
+static int append_line(const char *user_dir, struct sp_str line, struct sp_err *e)
+{
+    auto_close int folder = open_folder(user_dir, e);
+    auto_buf struct sp_buf text = {0};
+
+    if (folder < 0)
+        return folder;
+    auto_close int fd = sp_locked_open(folder, FILE_NAME);
+    if (fd < 0)
+        return fail_system(e, -fd, "open policy file", user_dir);
+    const int sys = read_bytes(fd, &text);
+    if (sys != 0)
+        return fail_system(e, sys, "read policy file", user_dir);
+    const struct sp_str before = sp_buf_str(&text);
+    return has_line(before, line) ? 0 : append(fd, before, line, user_dir, e);
+}
+
+int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
+{
+    auto_buf struct sp_buf line = {0};
+    bool is_good = sp_buf_add_str(&line, SP_STR("prefix_rule(pattern=["));
+
+    if (prefix.count == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "prefix rule requires at least one token");
+    for (uint32_t i = 0; i < prefix.count; i++)
+        if (!sp_utf8_is_valid(prefix.items[i]))
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "word %u of the prefix is not valid UTF-8: no rule can name it", i + 1);
+    for (uint32_t i = 0; is_good && i < prefix.count; i++)
+        is_good = (i == 0 || sp_buf_add(&line, ", ", 2)) && sp_json_add_str(&line, prefix.items[i]);
+    if (!is_good || !sp_buf_add_str(&line, SP_STR("], decision=\"allow\")")))
+        return fail_system(e, ENOMEM, "write to policy file", user_dir);
+    return append_line(user_dir, sp_buf_str(&line), e);
+}
+
+/* How the justification names the protocol; NULL: unknown. */
+static const char *label_of(struct sp_str protocol)
+{
+    static const char *const labels[][2] = {
+        {"http", "http"},
+        {"https", "https_connect"},
+        {"socks5_tcp", "socks5_tcp"},
+        {"socks5_udp", "socks5_udp"},
+    };
+
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
+        if (sp_str_eq(protocol, sp_str_of(labels[i][0])))
+            return labels[i][1];
+    return NULL;
+}
+
+int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
+                              bool allows, struct sp_err *e)
+{
+    auto_buf struct sp_buf room = {0};
+    auto_buf struct sp_buf why = {0};
+    const char *label = label_of(protocol);
+    char *normal_room = sp_buf_room(&room, host.n + 1);
+    struct sp_str normal;
+
+    if (label == NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "network_rule protocol must be one of http, https, socks5_tcp, socks5_udp "
+                       "(got " SP_STR_FMT ")",
+                       SP_STR_ARG(protocol));
+    if (normal_room == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+    const char *wrong = sp_utf8_is_valid(host) ? sp_hostname_normal(host, normal_room, &normal)
+                                               : "is not valid UTF-8";
+    if (wrong != NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "network_rule host %s", wrong);
+    const bool is_good =
+        sp_buf_printf(&why, "%s %s access to ", allows ? "Allow" : "Deny", label) &&
+        sp_buf_add_str(&why, normal) && sp_buf_add_str(line, SP_STR("network_rule(host=")) &&
+        sp_json_add_str(line, normal) && sp_buf_add_str(line, SP_STR(", protocol=")) &&
+        sp_json_add_str(line, protocol) && sp_buf_add_str(line, SP_STR(", decision=")) &&
+        sp_json_add_str(line, allows ? SP_STR("allow") : SP_STR("deny")) &&
+        sp_buf_add_str(line, SP_STR(", justification=")) &&
+        sp_json_add_str(line, sp_buf_str(&why)) && sp_buf_add(line, ")", 1);
+    return is_good ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+}
+
+int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
+                           bool allows, struct sp_err *e)
+{
+    auto_buf struct sp_buf line = {0};
+    const int r = sp_rules_add_network_line(&line, host, protocol, allows, e);
+
+    return r < 0 ? r : append_line(user_dir, sp_buf_str(&line), e);
 }
