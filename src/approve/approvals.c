@@ -8,19 +8,6 @@
 #include "approve/approvals_priv.h"
 #include "base/log.h"
 
-#define IN_A_ROW 3  /* refusals that interrupt the turn */
-#define OF_LAST  50 /* answers that are remembered, ... */
-#define IN_ALL   10 /* ... of which so many refusals do, too */
-
-#define TOO_LATE                                                                              \
-    "The automatic permission approval review did not finish before its deadline. Do not "    \
-    "assume the action is unsafe based on the timeout alone. You may retry once, or ask the " \
-    "user for guidance or explicit approval."
-#define REFUSED "This action was rejected due to unacceptable risk."
-#define INSTRUCTIONS                                                                            \
-    "Do not try to get the same done in another way around this. Go on with something that is " \
-    "safer, or stop and ask the user, who may approve it knowing the risk."
-
 /* ---- begin and end ---- */
 
 static bool copy_text(const char **text)
@@ -122,11 +109,6 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
     a->options.rules = rules;
     sp_rules_unref(before);
     return true;
-}
-
-void sp_approvals_set_policy(struct sp_approvals *a, const struct sp_approval_policy *p)
-{
-    a->options.policy = *p;
 }
 
 void sp_approvals_set_nobody_answers(struct sp_approvals *a, bool nobody_answers)
@@ -232,53 +214,6 @@ int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct
     }
     a->grants[a->grant_count++] = g;
     return 0;
-}
-
-/* ---- the reviewer's refusals ---- */
-
-static bool add_failure(struct sp_buf *out, const struct sp_decision *d, const char *who)
-{
-    const struct sp_str why = d->kind == SP_DECISION_FAILED && d->rejection.n != 0
-                                  ? d->rejection
-                                  : SP_STR("its answer is no decision");
-
-    return sp_buf_printf(
-               out, "the automatic review failed (%s): ", who != NULL ? who : "the reviewer") &&
-           sp_buf_add_str(out, why);
-}
-
-bool sp_review_add_refusal(struct sp_buf *out, const struct sp_decision *d, const char *who)
-{
-    const bool is_said = d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT;
-
-    if (d->kind == SP_DECISION_TIMED_OUT)
-        return sp_buf_add_str(out, SP_STR(TOO_LATE));
-    if (is_said && d->rejection.n == 0)
-        return sp_buf_add_str(out, SP_STR(SP_REVIEW_DENIED));
-    return sp_buf_add_str(out, SP_STR(REFUSED "\nReason: ")) &&
-           (is_said ? sp_buf_add_str(out, d->rejection) : add_failure(out, d, who)) &&
-           sp_buf_add_str(out, SP_STR("\n" INSTRUCTIONS));
-}
-
-bool sp_review_count_denial(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal)
-{
-    struct sp_review_tally *t = &a->tally;
-
-    if (t->turn_id == NULL || !sp_str_eq(sp_str_of(t->turn_id), turn_id)) {
-        char *copy = strndup(turn_id.n == 0 ? "" : turn_id.p, turn_id.n);
-
-        if (copy != NULL) { /* without memory the new turn inherits the old tally */
-            free(t->turn_id);
-            *t = (struct sp_review_tally){.turn_id = copy};
-        }
-    }
-    t->row = is_refusal ? t->row + 1 : 0;
-    t->last = (t->last << 1 | is_refusal) & ((UINT64_C(1) << OF_LAST) - 1);
-    if (!is_refusal || (t->row < IN_A_ROW && __builtin_popcountll(t->last) < IN_ALL))
-        return false;
-    sp_approvals_warn(a, "the automatic reviewer has refused too much in this turn: the turn is "
-                         "interrupted");
-    return true;
 }
 
 /* ---- the audit log ---- */

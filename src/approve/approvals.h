@@ -53,7 +53,6 @@ void sp_approvals_free(struct sp_approvals *a); /* after its plans; NULL is fine
 /* For requests from now on; those that have begun keep the previous ones. */
 bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
                             struct sp_str fingerprint); /* false: no memory, nothing changed */
-void sp_approvals_set_policy(struct sp_approvals *a, const struct sp_approval_policy *p);
 /* The approvers behind `approver` come and go, e.g. clients. */
 void sp_approvals_set_nobody_answers(struct sp_approvals *a, bool nobody_answers);
 

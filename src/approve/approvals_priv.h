@@ -49,13 +49,6 @@ bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id)
 /* Makes this turn strict or, with an empty turn_id, all turns. */
 int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_err *e);
 
-#define SP_REVIEW_DENIED "automatic approval review denied the action"
-/* Appends the text for the caller about a refusal, or about a reviewer (named `who`) that failed.
- * false: no memory. */
-bool sp_review_add_refusal(struct sp_buf *out, const struct sp_decision *d, const char *who);
-/* Counts one more answer in this turn. true: it is a refusal that ends the turn. */
-bool sp_review_count_denial(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal);
-
 /* Merges all grants for this environment and turn (NULL: every turn) into *ret, which is zero
  * before. */
 int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
@@ -63,24 +56,6 @@ int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment
 
 /* Adds an accepted amendment to the file and to the set. Failures are warnings. */
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix);
-
-/* Whether the next attempt, if it is allowed, has no sandbox. */
-bool sp_run_plan_would_be_unconfined(const struct sp_run_plan *p);
-static inline bool sp_run_plan_is_patch(const struct sp_run_plan *p)
-{
-    return p->ask.changes != NULL;
-}
-
-/* ---- run_plan_unconfined.c ---- */
-
-/* Checks which files the allowed commands would run, and judges again without the allow rules if
- * a command could have replaced them. */
-int sp_run_plan_judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struct sp_err *e);
-/* Whether an approval for the session still holds: one that lets programs run without a sandbox
- * does not if a confined command could have replaced them since. */
-bool sp_run_plan_does_approval_hold(const struct sp_run_plan *p);
-bool sp_run_plan_make_unconfined(struct sp_run_plan *p); /* fills p->free. false: no memory */
-void sp_run_plan_unconfined_done(struct sp_run_plan_unconfined *f);
 
 /* Appends to the audit log. false: the log is mandatory and cannot be written; e says why. */
 bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *entry,

@@ -70,7 +70,7 @@ static void finish_query(struct query *q)
     if (q->child.pidfd >= 0 || q->out >= 0)
         return;
     if (q->status == 0 && !q->is_too_long) {
-        sp_decision_read_opinion(sp_buf_str(&q->answer), &d);
+        sp_decision_read(sp_buf_str(&q->answer), true, &d);
     } else {
         if (q->is_too_long)
             (void)snprintf(why, sizeof why, "its answer is longer than %d bytes",

@@ -11,6 +11,20 @@
 #define BY_CONFIGURATION "rejected by configuration"
 #define NO_MEMORY        "no memory to ask"
 
+#define IN_A_ROW 3  /* refusals that interrupt the turn */
+#define OF_LAST  50 /* answers that are remembered, ... */
+#define IN_ALL   10 /* ... of which so many refusals do, too */
+
+#define REVIEW_TOO_LATE                                                                       \
+    "The automatic permission approval review did not finish before its deadline. Do not "    \
+    "assume the action is unsafe based on the timeout alone. You may retry once, or ask the " \
+    "user for guidance or explicit approval."
+#define REVIEW_REFUSED "This action was rejected due to unacceptable risk."
+#define REVIEW_ADVICE                                                                           \
+    "Do not try to get the same done in another way around this. Go on with something that is " \
+    "safer, or stop and ask the user, who may approve it knowing the risk."
+#define REVIEW_DENIED "automatic approval review denied the action"
+
 const char *sp_decider_name(enum sp_decider by)
 {
     static const char *const names[] = {
@@ -214,6 +228,47 @@ static bool replace_older(struct sp_asking *q)
 
 /* ---- the reviewer ---- */
 
+/* Appends the text for the caller about a refusal, or about a reviewer (named `who`) that failed.
+ * false: no memory. */
+static bool add_review_refusal(struct sp_buf *out, const struct sp_decision *d, const char *who)
+{
+    const bool is_said = d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT;
+
+    if (d->kind == SP_DECISION_TIMED_OUT)
+        return sp_buf_add_str(out, SP_STR(REVIEW_TOO_LATE));
+    if (is_said && d->rejection.n == 0)
+        return sp_buf_add_str(out, SP_STR(REVIEW_DENIED));
+    if (!sp_buf_add_str(out, SP_STR(REVIEW_REFUSED "\nReason: ")) ||
+        (!is_said && !sp_buf_printf(out, "the automatic review failed (%s): ",
+                                    who != NULL ? who : "the reviewer")))
+        return false;
+    const bool has_reason = is_said || (d->kind == SP_DECISION_FAILED && d->rejection.n != 0);
+    return sp_buf_add_str(out, has_reason ? d->rejection : SP_STR("its answer is no decision")) &&
+           sp_buf_add_str(out, SP_STR("\n" REVIEW_ADVICE));
+}
+
+/* Counts one more answer in this turn. true: it is a refusal that ends the turn. */
+static bool count_review(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal)
+{
+    struct sp_review_tally *t = &a->tally;
+
+    if (t->turn_id == NULL || !sp_str_eq(sp_str_of(t->turn_id), turn_id)) {
+        char *copy = strndup(turn_id.n == 0 ? "" : turn_id.p, turn_id.n);
+
+        if (copy != NULL) { /* without memory the new turn inherits the old tally */
+            free(t->turn_id);
+            *t = (struct sp_review_tally){.turn_id = copy};
+        }
+    }
+    t->row = is_refusal ? t->row + 1 : 0;
+    t->last = (t->last << 1 | is_refusal) & ((UINT64_C(1) << OF_LAST) - 1);
+    if (!is_refusal || (t->row < IN_A_ROW && __builtin_popcountll(t->last) < IN_ALL))
+        return false;
+    sp_approvals_warn(a, "the automatic reviewer has refused too much in this turn: the turn is "
+                         "interrupted");
+    return true;
+}
+
 static void review(struct sp_asking *q)
 {
     const struct sp_approvals_options *o = &q->approvals->options;
@@ -237,11 +292,11 @@ static void deny_by_review(struct sp_asking *q, const struct sp_decision *d)
     struct sp_approvals *a = q->approvals;
     struct sp_decision no = {.kind = d->kind};
 
-    if (!sp_review_add_refusal(&q->text, d, q->who->name))
+    if (!add_review_refusal(&q->text, d, q->who->name))
         q->text.len = 0; /* fall back to the short text */
-    no.rejection = q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(SP_REVIEW_DENIED);
+    no.rejection = q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(REVIEW_DENIED);
     if (d->kind != SP_DECISION_TIMED_OUT &&
-        (sp_review_count_denial(a, q->question.turn_id, true) || d->kind == SP_DECISION_ABORT))
+        (count_review(a, q->question.turn_id, true) || d->kind == SP_DECISION_ABORT))
         no.kind = SP_DECISION_ABORT;
     else if (d->kind != SP_DECISION_TIMED_OUT)
         no.kind = SP_DECISION_DENIED;
@@ -252,7 +307,7 @@ static void take_review(struct sp_asking *q, const struct sp_decision *d)
 {
     if (is_answer(q, d) &&
         (d->kind == SP_DECISION_APPROVED || d->kind == SP_DECISION_APPROVED_FOR_SESSION)) {
-        (void)sp_review_count_denial(q->approvals, q->question.turn_id, false);
+        (void)count_review(q->approvals, q->question.turn_id, false);
         allow_once(q, d, SP_DECIDER_REVIEWER);
     } else if (d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT ||
                q->attempt == SP_REVIEW_ATTEMPTS) {
@@ -310,12 +365,6 @@ static void deny_by_broken_hook(struct sp_asking *q, const struct sp_decision *d
     deny_asking(q, q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(NO_MEMORY), SP_DECIDER_HOOK);
 }
 
-static void next_hook(struct sp_asking *q)
-{
-    q->hook++;
-    ask_hook(q);
-}
-
 static void take_hook_answer(struct sp_asking *q, const struct sp_decision *d)
 {
     const struct sp_decision no = {.kind = d->kind,
@@ -323,16 +372,19 @@ static void take_hook_answer(struct sp_asking *q, const struct sp_decision *d)
                                                                     : SP_STR(BY_CONFIGURATION)};
 
     if (d->kind == SP_DECISION_NO_OPINION) {
-        next_hook(q);
+        q->hook++;
+        ask_hook(q);
         return;
     }
     switch (is_answer(q, d) ? d->kind : SP_DECISION_MAX) {
     case SP_DECISION_APPROVED:
     case SP_DECISION_APPROVED_FOR_SESSION:
-        if (sp_approvals_is_strict(q->approvals, q->question.turn_id))
-            next_hook(q); /* a strict turn: the reviewer decides */
-        else
+        if (!sp_approvals_is_strict(q->approvals, q->question.turn_id)) {
             allow_once(q, d, SP_DECIDER_HOOK);
+            return;
+        }
+        q->hook++; /* a strict turn: the reviewer decides */
+        ask_hook(q);
         return;
     case SP_DECISION_DENIED:
     case SP_DECISION_ABORT:

@@ -167,9 +167,7 @@ bool sp_approval_may_ask_by_guess(const struct sp_approval_policy *p)
 
 bool sp_judge_may_ask_after_denial(const struct sp_approval_policy *p, bool is_patch)
 {
-    if (p->kind == SP_APPROVAL_ON_REQUEST)
-        return is_patch;
-    return sp_approval_may_ask_by_guess(p);
+    return p->kind == SP_APPROVAL_ON_REQUEST ? is_patch : sp_approval_may_ask_by_guess(p);
 }
 
 /* Additional permissions need the policy on-request. */

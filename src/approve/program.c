@@ -358,7 +358,7 @@ bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str envir
 /* ---- a command ---- */
 
 /* A shell that is not given a script reads startup files of the user. (With a script,
- * run_plan_unconfined.c avoids them.) */
+ * run_plan.c avoids them.) */
 static bool reads_startup(const struct sp_program_ask *ask)
 {
     static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh"};

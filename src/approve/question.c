@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * question: questions as JSON, and texts that are safe to show to a person.
+ * question: questions as JSON, answers in all the spellings of Codex and its clients, and texts
+ * that are safe to show to a person.
  */
 #include "approve/question.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "base/json.h"
 #include "base/utf8.h"
@@ -198,6 +200,187 @@ bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question 
     if (!ok)
         out->len = mark;
     return ok;
+}
+
+/* ---- answers ---- */
+
+static const struct {
+    const char *name;
+    enum sp_decision_kind kind;
+} words[] = {
+    {"approved", SP_DECISION_APPROVED},
+    {"approved_for_session", SP_DECISION_APPROVED_FOR_SESSION},
+    {"denied", SP_DECISION_DENIED},
+    {"timed_out", SP_DECISION_TIMED_OUT},
+    {"abort", SP_DECISION_ABORT},
+    {"accept", SP_DECISION_APPROVED},
+    {"acceptForSession", SP_DECISION_APPROVED_FOR_SESSION},
+    {"decline", SP_DECISION_DENIED},
+    {"cancel", SP_DECISION_ABORT},
+};
+
+/* Decisions that are an object with one member. */
+static const struct {
+    const char *name, *member;
+    enum sp_decision_kind kind;
+} objects[] = {
+    {"approved_execpolicy_amendment", "proposed_execpolicy_amendment", SP_DECISION_AMENDMENT},
+    {"acceptWithExecpolicyAmendment", "execpolicy_amendment", SP_DECISION_AMENDMENT},
+    {"acceptWithExecpolicyAmendment", "execpolicyAmendment", SP_DECISION_AMENDMENT},
+    {"network_policy_amendment", "network_policy_amendment", SP_DECISION_NETWORK_AMENDMENT},
+    {"applyNetworkPolicyAmendment", "network_policy_amendment", SP_DECISION_NETWORK_AMENDMENT},
+    {"applyNetworkPolicyAmendment", "networkPolicyAmendment", SP_DECISION_NETWORK_AMENDMENT},
+    {"denied", "rejection", SP_DECISION_DENIED},
+};
+
+const char *sp_decision_name(enum sp_decision_kind k)
+{
+    static const char *const names[SP_DECISION_MAX] = {
+        [SP_DECISION_DENIED] = "denied",
+        [SP_DECISION_APPROVED] = "approved",
+        [SP_DECISION_APPROVED_FOR_SESSION] = "approved_for_session",
+        [SP_DECISION_AMENDMENT] = "approved_with_amendment",
+        [SP_DECISION_NETWORK_AMENDMENT] = "network_policy_amendment",
+        [SP_DECISION_TIMED_OUT] = "timed_out",
+        [SP_DECISION_ABORT] = "abort",
+        [SP_DECISION_NO_OPINION] = "denied",
+        [SP_DECISION_FAILED] = "denied",
+    };
+
+    return (unsigned)k < SP_DECISION_MAX ? names[k] : names[SP_DECISION_DENIED];
+}
+
+void sp_decision_text_done(struct sp_decision_text *d)
+{
+    sp_buf_done(&d->text);
+    sp_grant_done(&d->grant);
+    free(d->impl);
+    *d = (struct sp_decision_text){0};
+}
+
+/* The result of parsing an answer. */
+enum reading { NOTHING, NONSENSE, UNDERSTOOD };
+
+static bool read_amendment(struct sp_json *j, uint32_t token, struct sp_decision_text *ret)
+{
+    struct sp_str *list;
+    uint32_t n = 0;
+
+    if (sp_json_type(j, token) != SP_JSON_ARRAY || j->tokens[token].children == 0)
+        return false;
+    list = calloc(j->tokens[token].children, sizeof *list);
+    if (list == NULL)
+        return false;
+    ret->impl = list;
+    for (uint32_t i = sp_json_first(j, token); i != SP_JSON_NONE; i = sp_json_next(j, token, i)) {
+        if (sp_json_type(j, i) != SP_JSON_STRING)
+            return false;
+        list[n++] = sp_json_str(j, i);
+    }
+    ret->decision.amendment = (struct sp_words){list, n};
+    return true;
+}
+
+static bool read_host(struct sp_json *j, uint32_t token, struct sp_decision *ret)
+{
+    struct sp_str action = {0};
+
+    if (sp_json_type(j, token) != SP_JSON_OBJECT ||
+        sp_json_need_str(j, token, "host", &ret->host, NULL) < 0 ||
+        sp_json_need_str(j, token, "action", &action, NULL) < 0)
+        return false;
+    ret->allows_host = sp_str_eq(action, SP_STR("allow"));
+    return ret->allows_host || sp_str_eq(action, SP_STR("deny"));
+}
+
+/* {"permissions":{...},"scope":"turn"|"session","strict_auto_review":false}: what is granted. */
+static enum reading read_permissions(struct sp_json *j, uint32_t token,
+                                     struct sp_decision_text *ret)
+{
+    const uint32_t list = sp_json_get(j, token, "permissions");
+    struct sp_str scope = SP_STR("turn");
+    bool is_strict = false;
+    struct sp_err e = {0};
+
+    if (sp_json_type(j, list) != SP_JSON_OBJECT ||
+        sp_json_opt_str(j, token, "scope", &scope, &e) < 0 ||
+        sp_json_def_bool(j, token, "strict_auto_review", &is_strict, &e) < 0 ||
+        sp_grant_read(j, list, &ret->grant, &e) < 0 || sp_grant_normalise(&ret->grant, &e) < 0)
+        return NONSENSE;
+    if (!sp_str_eq(scope, SP_STR("turn")) && !sp_str_eq(scope, SP_STR("session")))
+        return NONSENSE;
+    ret->decision.kind = sp_str_eq(scope, SP_STR("session")) ? SP_DECISION_APPROVED_FOR_SESSION
+                                                             : SP_DECISION_APPROVED;
+    ret->decision.permissions = &ret->grant;
+    ret->decision.wants_strict_review = is_strict;
+    return UNDERSTOOD;
+}
+
+/* A word, an object with one member, or a grant of permissions. */
+static enum reading read_value(struct sp_json *j, uint32_t token, struct sp_decision_text *ret)
+{
+    const enum sp_json_type type = sp_json_type(j, token);
+    struct sp_decision *d = &ret->decision;
+
+    if (type == SP_JSON_NULL)
+        return NOTHING;
+    for (size_t i = 0; type == SP_JSON_STRING && i < sizeof words / sizeof words[0]; i++)
+        if (sp_str_eq(sp_json_str(j, token), sp_str_of(words[i].name))) {
+            d->kind = words[i].kind;
+            return UNDERSTOOD;
+        }
+    for (size_t i = 0; type == SP_JSON_OBJECT && i < sizeof objects / sizeof objects[0]; i++) {
+        const uint32_t body = sp_json_get(j, token, objects[i].name);
+        const uint32_t value = body != SP_JSON_NONE && sp_json_type(j, body) == SP_JSON_OBJECT
+                                   ? sp_json_get(j, body, objects[i].member)
+                                   : SP_JSON_NONE;
+        bool ok = true;
+
+        if (value == SP_JSON_NONE)
+            continue;
+        if (objects[i].kind == SP_DECISION_AMENDMENT)
+            ok = read_amendment(j, value, ret);
+        else if (objects[i].kind == SP_DECISION_NETWORK_AMENDMENT)
+            ok = read_host(j, value, d);
+        else if (sp_json_type(j, value) == SP_JSON_STRING)
+            d->rejection = sp_json_str(j, value);
+        if (ok)
+            d->kind = objects[i].kind;
+        return ok ? UNDERSTOOD : NONSENSE;
+    }
+    return type == SP_JSON_OBJECT && sp_json_get(j, token, "permissions") != SP_JSON_NONE
+               ? read_permissions(j, token, ret)
+               : NONSENSE;
+}
+
+void sp_decision_read(struct sp_str json, bool may_decline, struct sp_decision_text *ret)
+{
+    struct sp_json j = {0};
+    enum reading how = NONSENSE;
+
+    *ret = (struct sp_decision_text){0}; /* a denial */
+    while (json.n != 0 && json.p[0] != 0 && strchr(" \t\r\n", json.p[0]) != NULL)
+        json = (struct sp_str){json.p + 1, json.n - 1};
+    if (json.n == 0) {
+        how = NOTHING;
+    } else if (sp_buf_add_str(&ret->text, json) &&
+               sp_json_parse(&j, ret->text.data, ret->text.len, NULL) == 0 &&
+               sp_json_type(&j, 0) == SP_JSON_OBJECT) {
+        const uint32_t token = sp_json_get(&j, 0, "decision");
+
+        if (j.tokens[0].children == 0)
+            how = NOTHING;
+        else if (token != SP_JSON_NONE)
+            how = read_value(&j, token, ret);
+        else if (sp_json_get(&j, 0, "permissions") != SP_JSON_NONE)
+            how = read_permissions(&j, 0, ret);
+    }
+    sp_json_done(&j);
+    if (may_decline && how == NOTHING)
+        ret->decision.kind = SP_DECISION_NO_OPINION;
+    if (may_decline && how == NONSENSE)
+        ret->decision = (struct sp_decision){.kind = SP_DECISION_FAILED,
+                                             .rejection = SP_STR("its answer is no decision")};
 }
 
 /* ---- texts for a person ---- */

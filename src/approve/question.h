@@ -101,14 +101,10 @@ struct sp_decision_text {
     void *impl;
 };
 void sp_decision_text_done(struct sp_decision_text *d);
-/* Reads a decision in any spelling of Codex and its clients, or a grant of permissions. Anything
- * else is a denial; so is running out of memory. */
-void sp_decision_read(struct sp_str json, struct sp_decision_text *ret);
-/* The same from the member `decision` of an object: {"decision":...}. */
-void sp_decision_read_answer(struct sp_str json, struct sp_decision_text *ret);
-/* The same for a program, which may decline ({}, {"decision":null}, or no output): NO_OPINION. What
- * is no decision is FAILED. */
-void sp_decision_read_opinion(struct sp_str json, struct sp_decision_text *ret);
+/* Reads {"decision":...} in any spelling of Codex and its clients, or a grant of permissions.
+ * Anything else is a denial; so is running out of memory. may_decline, for programs: {},
+ * {"decision":null} or no output is NO_OPINION, and what is no decision is FAILED. */
+void sp_decision_read(struct sp_str json, bool may_decline, struct sp_decision_text *ret);
 
 /* A grant in canonical form, for keys. false: no memory, or the grant has none. */
 bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g);

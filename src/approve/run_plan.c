@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_plan: judging, asking and logging one request, and how a command without its sandbox runs.
+ *
+ * Nothing that a confined command could write may decide what runs without a sandbox. A rule allows
+ * a name, so the file is found first (approve/program.h) and started as it was found, with the PATH
+ * that it was found by: a run that a rule sets free is therefore never a login shell, whose profile
+ * may set another PATH. What a person allows is found as usual; but it is a login shell, or uses
+ * the snapshot of one, only where no command could have written the files that the shell reads.
+ */
 #include "approve/run_plan.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "approve/approvals_priv.h"
@@ -16,6 +26,11 @@
 #define BY_USER_LONG   "exec command rejected by user"
 #define BY_USER_PATCH  "patch rejected by user"
 #define TOO_LATE       "approval request timed out"
+
+static bool is_patch(const struct sp_run_plan *p)
+{
+    return p->ask.changes != NULL;
+}
 
 /* ---- the audit log ---- */
 
@@ -133,7 +148,7 @@ static bool use_patch_keys(const struct sp_run_plan *p, bool stores)
     return true;
 }
 
-/* ---- how a plan ends ---- */
+/* ---- failure and refusal ---- */
 
 static void fail_plan(struct sp_run_plan *p, const struct sp_err *why)
 {
@@ -165,7 +180,7 @@ static enum sp_decider by_itself(const struct sp_run_plan *p)
     return p->requirement.matches.count != 0 ? SP_DECIDER_RULE : SP_DECIDER_CONFIG;
 }
 
-bool sp_run_plan_would_be_unconfined(const struct sp_run_plan *p)
+static bool would_be_unconfined(const struct sp_run_plan *p)
 {
     const bool may_be_free =
         !p->has_policy || (!p->ask.keeps_policy && sp_judge_may_run_free(&p->policy));
@@ -175,17 +190,96 @@ bool sp_run_plan_would_be_unconfined(const struct sp_run_plan *p)
                            (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free));
 }
 
+/* ---- a run without its sandbox ---- */
+
+static void add_mark(struct sp_run_plan_unconfined *f, const char *name, const char *value)
+{
+    f->marks[f->mark_count++] = (struct sp_env_var){sp_str_of(name), sp_str_of(value)};
+}
+
+/* Git takes a directory that looks like a bare repository for one, with settings that run programs,
+ * and any command can make one in a workspace. So make Git accept only a `.git`, unless --git-dir
+ * or GIT_DIR says otherwise. Settings in the environment stay in force. */
+static void add_git_marks(struct sp_run_plan *p)
+{
+    struct sp_run_plan_unconfined *f = &p->free;
+    const struct sp_str set = sp_env_value(p->ask.environ, "GIT_CONFIG_COUNT");
+    uint64_t count = 0;
+
+    if (p->ask.environ.p == NULL ||
+        (set.p != NULL && set.n != 0 && !sp_str_to_u64(set, 10000, &count)))
+        return; /* it runs elsewhere, or Git rejects the number */
+    (void)snprintf(f->git_count, sizeof f->git_count, "%u", (unsigned)count + 1);
+    (void)snprintf(f->git_key, sizeof f->git_key, "GIT_CONFIG_KEY_%u", (unsigned)count);
+    (void)snprintf(f->git_value, sizeof f->git_value, "GIT_CONFIG_VALUE_%u", (unsigned)count);
+    add_mark(f, "GIT_CONFIG_COUNT", f->git_count);
+    add_mark(f, f->git_key, "safe.bareRepository");
+    add_mark(f, f->git_value, "explicit");
+}
+
+/* [SHELL, -lc, SCRIPT] becomes [SHELL, -c, SCRIPT]; -f because zsh reads .zshenv even without
+ * -l. */
+static bool drop_login(struct sp_run_plan_unconfined *f, struct sp_words argv, struct sp_str script)
+{
+    f->argv = calloc(4, sizeof *f->argv);
+    if (f->argv == NULL)
+        return false;
+    f->argv[f->argc++] = argv.items[0];
+    const struct sp_str shell = argv.items[0];
+    if (shell.n >= 3 && memcmp(shell.p + shell.n - 3, "zsh", 3) == 0)
+        f->argv[f->argc++] = SP_STR("-f");
+    f->argv[f->argc++] = SP_STR("-c");
+    f->argv[f->argc++] = script;
+    f->drops_login = true;
+    return true;
+}
+
+static bool make_unconfined(struct sp_run_plan *p)
+{
+    struct sp_run_plan_unconfined *f = &p->free;
+    const bool is_by_rule = p->requirement.kind == SP_REQUIRE_NOTHING && f->program.path != NULL;
+    struct sp_str script;
+
+    if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) || is_patch(p) ||
+        f->argv != NULL)
+        return true;
+    if (!is_by_rule)
+        sp_program_done(&f->program);
+    f->mark_count = 0;
+    add_git_marks(p);
+    if (f->program.search_path != NULL)
+        add_mark(f, "PATH", f->program.search_path);
+    if (!sp_script_is_wrapper(p->ask.argv, &script))
+        return true;
+    if (is_by_rule)
+        return drop_login(f, p->ask.argv, script);
+    if (!sp_startup_is_writable(&p->reach, p->ask.environ))
+        return true;
+    add_mark(f, "BASH_ENV", "");
+    add_mark(f, "ENV", "");
+    return drop_login(f, p->ask.argv, script);
+}
+
+static void unconfined_done(struct sp_run_plan_unconfined *f)
+{
+    sp_program_done(&f->program);
+    free(f->argv);
+    *f = (struct sp_run_plan_unconfined){0};
+}
+
+/* ---- how a plan ends ---- */
+
 /* The attempt may start, if the decision can be logged. */
 static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider by)
 {
     struct sp_err e = {0};
 
-    if (sp_run_plan_is_patch(p) && !p->is_retry && open_parents(p, &e) < 0) {
+    if (is_patch(p) && !p->is_retry && open_parents(p, &e) < 0) {
         fail_plan(p, &e);
         return;
     }
-    p->is_free = sp_run_plan_would_be_unconfined(p);
-    if (p->is_free && !sp_run_plan_make_unconfined(p)) {
+    p->is_free = would_be_unconfined(p);
+    if (p->is_free && !make_unconfined(p)) {
         fail_without_memory(p);
         return;
     }
@@ -207,9 +301,8 @@ static void accept_plan(struct sp_run_plan *p, enum sp_decision_kind kind)
     if (p->state != SP_RUN_PLAN_GO)
         return; /* what could not be logged does not count later either */
     if (kind == SP_DECISION_APPROVED_FOR_SESSION &&
-        !(sp_run_plan_is_patch(p)
-              ? use_patch_keys(p, true)
-              : sp_cache_store(p->approvals->cache, sp_buf_str(&p->key), p->is_retry)))
+        !(is_patch(p) ? use_patch_keys(p, true)
+                      : sp_cache_store(p->approvals->cache, sp_buf_str(&p->key), p->is_retry)))
         sp_approvals_warn(p->approvals, "an approval could not be remembered: no memory");
     if (kind == SP_DECISION_AMENDMENT)
         sp_approvals_amend(p->approvals, p->asking.question.amendment);
@@ -221,7 +314,7 @@ static struct sp_str refusal_text(const struct sp_run_plan *p, const struct sp_d
         return d->rejection;
     if (d->kind == SP_DECISION_TIMED_OUT)
         return SP_STR(TOO_LATE);
-    return sp_run_plan_is_patch(p) ? SP_STR(BY_USER_PATCH) : SP_STR(BY_USER_LONG);
+    return is_patch(p) ? SP_STR(BY_USER_PATCH) : SP_STR(BY_USER_LONG);
 }
 
 static void reject_plan(struct sp_run_plan *p, const struct sp_decision *d)
@@ -247,20 +340,40 @@ static void on_decision(struct sp_asking *q, const struct sp_decision *d)
 
 /* ---- the question ---- */
 
+/* Whether an approval for the session still holds: one that lets programs run without a sandbox
+ * does not if a confined command could have replaced them since. */
+static bool does_approval_hold(const struct sp_run_plan *p)
+{
+    const struct sp_program_ask files = {.argv = p->ask.argv,
+                                         .judged = &p->requirement,
+                                         .profile = &p->reach,
+                                         .environ = p->ask.environ};
+    struct sp_program program = {0};
+
+    if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
+        !would_be_unconfined(p) || p->ask.environ.p == NULL)
+        return true;
+    /* The programs of an opaque script are unknown, so no entry of its PATH may be writable. */
+    const bool holds = sp_program_find(&files, &program) &&
+                       (program.search_path == NULL || !p->requirement.segments.is_opaque);
+    sp_program_done(&program);
+    return holds;
+}
+
 /* A retry of a patch is always asked about, even if the files are approved for the session. */
 static bool is_cached(struct sp_asking *q)
 {
     const struct sp_run_plan *p = SP_CONTAINER(q, struct sp_run_plan, asking);
 
-    if (sp_run_plan_is_patch(p))
+    if (is_patch(p))
         return !p->is_retry && use_patch_keys(p, false);
     return sp_cache_has(p->approvals->cache, sp_buf_str(&p->key), p->is_retry) &&
-           sp_run_plan_does_approval_hold(p);
+           does_approval_hold(p);
 }
 
 static enum sp_question_kind kind_of(const struct sp_run_plan *p)
 {
-    if (sp_run_plan_is_patch(p))
+    if (is_patch(p))
         return SP_QUESTION_PATCH;
     if (p->is_retry)
         return SP_QUESTION_RETRY;
@@ -309,7 +422,7 @@ static bool fill_question(struct sp_run_plan *p)
         .amendment = p->requirement.amendment,
         .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
         .is_free = !p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
-                   sp_run_plan_would_be_unconfined(p),
+                   would_be_unconfined(p),
         .is_guess = p->is_guess,
         .profile = p->has_policy ? &p->policy : NULL,
         .profile_name = ask->policy_name,
@@ -415,6 +528,45 @@ static bool can_ask(const struct sp_run_plan *p)
     return sp_approvals_can_ask(p->approvals);
 }
 
+/* Whether the command, if no rule sets it free, runs in the sandbox without a question. */
+static bool is_confined_otherwise(const struct sp_run_plan *p)
+{
+    switch (p->ask.permissions) {
+    case SP_PERMISSIONS_DEFAULT:
+        return true;
+    case SP_PERMISSIONS_ADDITIONAL:
+        return p->is_preapproved;
+    case SP_PERMISSIONS_ESCALATED:
+        break;
+    }
+    return !sp_judge_may_run_free(&p->policy);
+}
+
+/* Checks which files the allowed commands would run, and judges again without the allow rules if
+ * a command could have replaced them. */
+static int judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struct sp_err *e)
+{
+    struct sp_requirement *q = &p->requirement;
+    const struct sp_policy *profile =
+        p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->reach : NULL;
+    const struct sp_program_ask files = {
+        .argv = p->ask.argv, .judged = q, .profile = profile, .environ = p->ask.environ};
+
+    if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
+        (profile != NULL && p->ask.keeps_policy))
+        return 0;
+    if (profile == NULL ? sp_program_is_named(&files)
+                        : q->is_free && sp_program_find(&files, &p->free.program))
+        return 0;
+    q->is_free = false;
+    if (profile != NULL && is_confined_otherwise(p))
+        return 0;
+    /* It would run free or get more permissions: judge it as if no rule allowed it. */
+    sp_requirement_done(q);
+    ask->ignores_allow = true;
+    return sp_judge(ask, q, e);
+}
+
 static int judge(struct sp_run_plan *p, struct sp_err *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
@@ -436,7 +588,7 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
     if (sp_path_is_relative(sp_env_value(p->ask.environ, "PATH")))
         ask.known_safe = SP_KNOWN_SAFE_OFF;
     const int r = sp_judge(&ask, &p->requirement, e);
-    return r < 0 ? r : sp_run_plan_judge_programs(p, &ask, e);
+    return r < 0 ? r : judge_programs(p, &ask, e);
 }
 
 static void decide(struct sp_run_plan *p)
@@ -457,7 +609,7 @@ static void decide(struct sp_run_plan *p)
         break;
     }
     if (audit_plan(p, "forbidden", "denied", by_itself(p), false))
-        refuse_plan(p, !sp_run_plan_is_patch(p)     ? sp_buf_str(&p->requirement.reason)
+        refuse_plan(p, !is_patch(p)                 ? sp_buf_str(&p->requirement.reason)
                        : p->assessment.text != NULL ? sp_str_of(p->assessment.text)
                                                     : SP_STR(SP_NOBODY_ANSWERS));
 }
@@ -473,13 +625,13 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
                         sp_run_plan_is_granted(a, asked->environment, asked->turn_id,
                                                asked->additional, asked->policy);
     if (r == 0)
-        r = sp_run_plan_is_patch(p) ? assess_patch(p, &e) : judge(p, &e);
+        r = is_patch(p) ? assess_patch(p, &e) : judge(p, &e);
     if (r < 0) {
         fail_plan(p, &e);
         return;
     }
-    p->has_requirement = !sp_run_plan_is_patch(p);
-    if (sp_run_plan_is_patch(p) || make_key(p))
+    p->has_requirement = !is_patch(p);
+    if (is_patch(p) || make_key(p))
         decide(p);
     else
         fail_without_memory(p);
@@ -509,12 +661,10 @@ bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
 
 bool sp_run_plan_can_retry(const struct sp_run_plan *p, bool is_guess)
 {
-    const struct sp_approvals_options *o = &p->approvals->options;
-
-    return !(p->state != SP_RUN_PLAN_GO || p->is_retry || !sp_run_plan_is_confined(p) ||
-             (is_guess && o->ignores_heuristic) ||
-             !sp_judge_may_ask_after_denial(&p->approval, sp_run_plan_is_patch(p)) ||
-             !sp_judge_may_run_free(&p->policy) || !can_ask(p));
+    return p->state == SP_RUN_PLAN_GO && !p->is_retry && sp_run_plan_is_confined(p) &&
+           !(is_guess && p->approvals->options.ignores_heuristic) &&
+           sp_judge_may_ask_after_denial(&p->approval, is_patch(p)) &&
+           sp_judge_may_run_free(&p->policy) && can_ask(p);
 }
 
 bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess)
@@ -547,14 +697,14 @@ void sp_run_plan_done(struct sp_run_plan *p)
                          sp_decision_name(SP_DECISION_ABORT), p->asking.decided_by, false);
     if (p->has_requirement)
         sp_requirement_done(&p->requirement);
-    if (sp_run_plan_is_patch(p))
+    if (is_patch(p))
         sp_patch_assessment_done(&p->assessment);
     sp_rules_unref(p->rules);
     if (p->has_policy) {
         sp_policy_done(&p->policy);
         sp_policy_done(&p->reach);
     }
-    sp_run_plan_unconfined_done(&p->free);
+    unconfined_done(&p->free);
     sp_buf_done(&p->reason);
     sp_buf_done(&p->key);
     sp_buf_done(&p->command);

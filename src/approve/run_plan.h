@@ -50,7 +50,7 @@ struct sp_run_plan_ask {
     const struct sp_patch_changes *changes; /* a patch: its changes; else NULL */
 };
 
-/* How a command without its sandbox runs (run_plan_unconfined.c). */
+/* How a command without its sandbox runs. */
 #define SP_RUN_PLAN_MARKS 6
 struct sp_run_plan_unconfined {
     struct sp_program program; /* set free by a rule: the file; path NULL: found as usual */

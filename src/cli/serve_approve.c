@@ -89,7 +89,7 @@ static void on_query_answered(struct sp_ask *a, struct sp_str result)
         d.decision = (struct sp_decision){.kind = SP_DECISION_FAILED,
                                           .rejection = SP_STR(SP_NOBODY_ANSWERS)};
     else if (result.n <= SP_APPROVER_CLIENT_ANSWER_MAX)
-        sp_decision_read_answer(result, &d);
+        sp_decision_read(result, false, &d);
     q->done(q->user, q->question, &d.decision);
     sp_decision_text_done(&d);
     free_query(q);

@@ -212,10 +212,9 @@ static void op_watch(struct agent *a)
 /* A word, or a whole decision. */
 static void op_decide(struct agent *a)
 {
-    const uint32_t token = sp_json_get(&a->json, 0, "decision");
     struct sp_decision_text d;
 
-    sp_decision_read(token == SP_JSON_NONE ? SP_STR("") : sp_json_raw(&a->json, token), &d);
+    sp_decision_read(sp_json_raw(&a->json, 0), false, &d);
     sp_manager_decide(a->manager, (uint64_t)num(a, "question", 0), &d.decision);
     sp_decision_text_done(&d);
 }

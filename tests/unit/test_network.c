@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a command may reach a host: who is asked what, and what becomes of the answer. */
+#include "approve/approvals_priv.h"
 #include "network_fixture.h"
 
 #define DENIED(host)                                                                         \
@@ -246,9 +247,9 @@ static void test_an_answer_in_json_is_understood(void **state)
 
     (void)state;
     begin(&r, "x.com");
-    sp_decision_read_answer(SP_STR("{\"decision\":{\"network_policy_amendment\":{\"network_policy_"
-                                   "amendment\":{\"host\":\"x.com\",\"action\":\"allow\"}}}}"),
-                            &d);
+    sp_decision_read(SP_STR("{\"decision\":{\"network_policy_amendment\":{\"network_policy_"
+                            "amendment\":{\"host\":\"x.com\",\"action\":\"allow\"}}}}"),
+                     false, &d);
     answer_with(0, &d.decision);
     sp_decision_text_done(&d);
     assert_int_equal(r.r.state, SP_NETWORK_ALLOWED);
@@ -541,7 +542,7 @@ static void test_a_request_keeps_the_policy_of_its_command(void **state)
 
     (void)state;
     begin(&r, "x.com");
-    sp_approvals_set_policy(approvals, &never);
+    approvals->options.policy = never;
     answer(0, SP_DECISION_APPROVED);
     assert_int_equal(r.r.state, SP_NETWORK_ALLOWED_ONCE);
     end(&r);

@@ -55,7 +55,10 @@ static void answer_json(const char *json)
 {
     struct sp_decision_text d;
 
-    sp_decision_read(sp_str_of(json), &d);
+    auto_buf struct sp_buf text = {0};
+
+    assert_true(sp_buf_printf(&text, "{\"decision\":%s}", json));
+    sp_decision_read(sp_buf_str(&text), false, &d);
     sp_manager_decide(manager, last_question.id, &d.decision);
     sp_decision_text_done(&d);
 }
@@ -425,11 +428,11 @@ static void test_opinions(void **state)
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         struct sp_decision_text d;
 
-        sp_decision_read_opinion(sp_str_of(known[i].text), &d);
+        sp_decision_read(sp_str_of(known[i].text), true, &d);
         if (d.decision.kind != known[i].kind)
             fail_msg("%s is %d", known[i].text, (int)d.decision.kind);
         sp_decision_text_done(&d);
-        sp_decision_read_answer(sp_str_of(known[i].text), &d);
+        sp_decision_read(sp_str_of(known[i].text), false, &d);
         const bool is_none =
             known[i].kind == SP_DECISION_NO_OPINION || known[i].kind == SP_DECISION_FAILED;
         assert_int_equal(d.decision.kind, is_none ? SP_DECISION_DENIED : known[i].kind);
