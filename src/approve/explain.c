@@ -16,7 +16,8 @@
 
 #define FULL_LANDLOCK 9
 
-struct sp_explainer {
+/* A policy applied to the disk as it is now. */
+struct explainer {
     const struct sp_policy *policy;
     struct sp_resolved resolved;
     struct sp_survey survey;
@@ -59,7 +60,7 @@ static int find_real(const char *path, char **ret, struct sp_err *e)
 }
 
 /* The entry of the survey that decides about the path: the longest that contains it. */
-static const struct sp_spot *find_spot(const struct sp_explainer *q, const char *path)
+static const struct sp_spot *find_spot(const struct explainer *q, const char *path)
 {
     const struct sp_spot *best = NULL;
 
@@ -108,7 +109,7 @@ static bool go_on(struct walk *w, const char *name, const char *rest, int *links
 
 /* Whether a path leads through a directory that commands cannot read: its contents, and the targets
  * of its links, must not be revealed. w then ends there. */
-static bool is_hidden(const struct sp_explainer *q, const char *path, struct walk *w)
+static bool is_hidden(const struct explainer *q, const char *path, struct walk *w)
 {
     char name[NAME_MAX + 1];
     int links = 0;
@@ -137,17 +138,8 @@ static bool is_hidden(const struct sp_explainer *q, const char *path, struct wal
     return false;
 }
 
-/* The path up to the denied directory, and the rest as written. */
-static int keep_hidden(const struct walk *w, char **ret, struct sp_err *e)
-{
-    if (asprintf(ret, "%s/%s", w->at, w->rest + strspn(w->rest, "/")) >= 0)
-        return 0;
-    *ret = NULL;
-    return no_memory(e);
-}
-
 /* A directory that every sandbox keeps empty although no entry says so; NULL: none. */
-static const char *find_kept_empty(const struct sp_explainer *q, const char *path)
+static const char *find_kept_empty(const struct explainer *q, const char *path)
 {
     const struct sp_plan *p = (const void *)q->plan.data;
     const char *best = "";
@@ -165,7 +157,7 @@ static const char *find_kept_empty(const struct sp_explainer *q, const char *pat
     return is_empty ? best : NULL;
 }
 
-static const char *find_pattern(const struct sp_explainer *q, const char *path)
+static const char *find_pattern(const struct explainer *q, const char *path)
 {
     for (size_t i = 0; i < q->resolved.glob_count; i++)
         if (sp_glob_covers(q->resolved.globs[i], path))
@@ -175,7 +167,7 @@ static const char *find_pattern(const struct sp_explainer *q, const char *path)
 
 /* ---- texts ---- */
 
-static bool say_entry(const struct sp_explainer *q, size_t index, struct sp_buf *out)
+static bool say_entry(const struct explainer *q, size_t index, struct sp_buf *out)
 {
     if (index >= q->policy->profile.count)
         return sp_buf_printf(out, "the policy");
@@ -203,7 +195,7 @@ static bool say_entry(const struct sp_explainer *q, size_t index, struct sp_buf 
     return ok && sp_buf_printf(out, ": %s)", access);
 }
 
-static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
+static bool say_spot(const struct explainer *q, const struct sp_spot *s, const char *path,
                      struct sp_buf *out)
 {
     const char *pattern = find_pattern(q, path);
@@ -229,45 +221,36 @@ static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, cons
     return false;
 }
 
-static bool say_reason(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
-                       struct sp_buf *out)
-{
-    if (s != NULL)
-        return say_spot(q, s, path, out);
-    return sp_buf_printf(out, "%s",
-                         q->survey.is_open ? "the policy restricts no files" : "no entry names it");
-}
-
-/* A pattern denies only what exists when the sandbox is made. */
-static bool say_future_match(const struct sp_explainer *q, const struct sp_spot *s,
-                             const char *path, struct sp_buf *notes)
+static bool answer_spot(const struct explainer *q, const struct sp_spot *s, const char *path,
+                        struct sp_explained *ret)
 {
     const char *pattern = find_pattern(q, path);
 
-    if (pattern == NULL || (s != NULL && s->why == SP_WHY_GLOB))
-        return true;
-    return sp_buf_printf(notes,
-                         "  note: pattern %s matches it, but nothing is there: what appears while "
-                         "a command runs is not denied to it\n",
-                         pattern);
+    if (s == NULL) {
+        ret->can_read = ret->can_write = q->survey.is_open;
+        return sp_buf_printf(&ret->reason, "%s",
+                             q->survey.is_open ? "the policy restricts no files"
+                                               : "no entry names it");
+    }
+    const bool is_stand_in = s->kind == SP_SPOT_MISSING && s->access != SP_ACCESS_DENY;
+    ret->can_read = s->access != SP_ACCESS_DENY;
+    ret->can_write = !is_stand_in && s->access == SP_ACCESS_WRITE;
+    if (!say_spot(q, s, path, &ret->reason))
+        return false;
+    /* A pattern denies only what exists when the sandbox is made. */
+    if (pattern != NULL && s->why != SP_WHY_GLOB &&
+        !sp_buf_printf(&ret->notes,
+                       "  note: pattern %s matches it, but nothing is there: what appears while "
+                       "a command runs is not denied to it\n",
+                       pattern))
+        return false;
+    return !is_stand_in || sp_buf_printf(&ret->notes,
+                                         "  note: nothing is there: an empty directory stands at "
+                                         "%s while commands run\n",
+                                         s->path);
 }
 
-static bool answer_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
-                        struct sp_explained *ret)
-{
-    const bool is_stand_in = s != NULL && s->kind == SP_SPOT_MISSING && s->access != SP_ACCESS_DENY;
-
-    ret->can_read = s == NULL ? q->survey.is_open : s->access != SP_ACCESS_DENY;
-    ret->can_write = s == NULL ? q->survey.is_open : !is_stand_in && s->access == SP_ACCESS_WRITE;
-    return say_reason(q, s, path, &ret->reason) &&
-           (s == NULL || say_future_match(q, s, path, &ret->notes)) &&
-           (!is_stand_in || sp_buf_printf(&ret->notes,
-                                          "  note: nothing is there: an empty directory stands at "
-                                          "%s while commands run\n",
-                                          s->path));
-}
-
-static bool answer_path(const struct sp_explainer *q, struct sp_explained *ret)
+static bool answer_path(const struct explainer *q, struct sp_explained *ret)
 {
     static const char *const own[] = {"/dev", "/proc"};
     const char *empty = find_kept_empty(q, ret->real);
@@ -283,7 +266,7 @@ static bool answer_path(const struct sp_explainer *q, struct sp_explained *ret)
     return answer_spot(q, find_spot(q, ret->real), ret->real, ret);
 }
 
-/* ---- the answer_path ---- */
+/* ---- answers ---- */
 
 void sp_explained_done(struct sp_explained *x)
 {
@@ -294,49 +277,44 @@ void sp_explained_done(struct sp_explained *x)
     *x = (struct sp_explained){0};
 }
 
-/* Terminates both texts with a NUL that their length does not count. */
-static bool end_texts(struct sp_explained *x)
-{
-    if (!sp_buf_add(&x->reason, "", 1) || !sp_buf_add(&x->notes, "", 1))
-        return false;
-    x->reason.len--;
-    x->notes.len--;
-    return true;
-}
-
-int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
-                    struct sp_explained *ret, struct sp_err *e)
+static int explain_path(const struct explainer *q, const char *cwd, const char *path,
+                        struct sp_explained *ret, struct sp_err *e)
 {
     struct sp_explained x
         __attribute__((cleanup(sp_explained_done))) = {.path = sp_path_normalise(path, cwd)};
+    struct walk w;
 
     if (x.path == NULL)
         return errno == EINVAL ? sp_fail(e, SP_E_INVALID, 0, "%s: no such path", path)
                                : no_memory(e);
-    struct walk w;
-    const int r =
-        is_hidden(q, x.path, &w) ? keep_hidden(&w, &x.real, e) : find_real(x.path, &x.real, e);
-    if (r < 0)
-        return r;
-    if (x.real == NULL || !answer_path(q, &x) || !end_texts(&x))
+    if (!is_hidden(q, x.path, &w)) {
+        const int r = find_real(x.path, &x.real, e);
+
+        if (r < 0)
+            return r;
+    } else if (asprintf(&x.real, "%s/%s", w.at, w.rest + strspn(w.rest, "/")) < 0) {
+        x.real = NULL; /* the path up to the denied directory, and the rest as written */
+    }
+    if (x.real == NULL || !answer_path(q, &x) || !sp_buf_add(&x.reason, "", 1) ||
+        !sp_buf_add(&x.notes, "", 1))
         return no_memory(e);
+    x.reason.len--; /* the NUL behind a text does not count */
+    x.notes.len--;
     *ret = x;
     x = (struct sp_explained){0};
     return 0;
 }
 
-void sp_explainer_free(struct sp_explainer *q)
+static void explainer_done(struct explainer *q)
 {
-    if (q == NULL)
-        return;
     sp_buf_done(&q->plan);
     sp_survey_done(&q->survey);
     sp_resolved_done(&q->resolved);
-    free(q);
 }
 
-static int survey_policy(struct sp_explainer *q, const struct sp_fixed_places *fixed,
-                         struct sp_err *e)
+/* *q is zero before, and needs explainer_done even after a failure. */
+static int explainer_init(struct explainer *q, const struct sp_policy *p,
+                          const struct sp_fixed_places *fixed, struct sp_err *e)
 {
     static const struct sp_host_features all = {.has_full_tier = true,
                                                 .has_own_network = true,
@@ -344,42 +322,36 @@ static int survey_policy(struct sp_explainer *q, const struct sp_fixed_places *f
                                                 .has_notices = true,
                                                 .landlock = FULL_LANDLOCK};
     /* Without a sandbox no place is hidden. */
-    const bool is_disabled = q->policy->profile.kind == SP_PROFILE_DISABLED;
-    int r = sp_resolve(q->policy, &q->resolved, e);
+    const bool is_disabled = p->profile.kind == SP_PROFILE_DISABLED;
 
+    q->policy = p;
+    int r = sp_resolve(p, &q->resolved, e);
     if (r == 0)
-        r = sp_survey_make(q->policy, &q->resolved, is_disabled ? NULL : fixed, &q->survey, e);
+        r = sp_survey_make(p, &q->resolved, is_disabled ? NULL : fixed, &q->survey, e);
     if (r == 0)
-        r = sp_plan_compile(&q->survey, q->policy->profile.has_network, &all, &q->plan, e);
+        r = sp_plan_compile(&q->survey, p->profile.has_network, &all, &q->plan, e);
     return r;
 }
 
-int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                     struct sp_explainer **ret, struct sp_err *e)
+int sp_explain_path(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
+                    const char *path, struct sp_explained *ret, struct sp_err *e)
 {
-    struct sp_explainer *q = calloc(1, sizeof *q);
+    struct explainer q __attribute__((cleanup(explainer_done))) = {0};
+    const int r = explainer_init(&q, p, fixed, e);
 
-    if (q == NULL)
-        return no_memory(e);
-    q->policy = p;
-    const int r = survey_policy(q, fixed, e);
-    if (r < 0)
-        sp_explainer_free(q);
-    else
-        *ret = q;
-    return r;
+    return r < 0 ? r : explain_path(&q, cwd, path, ret, e);
 }
 
 int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
                char *const *paths, struct sp_buf *out, struct sp_err *e)
 {
-    struct sp_explainer *q = NULL;
-    int r = sp_explainer_new(p, fixed, &q, e);
+    struct explainer q __attribute__((cleanup(explainer_done))) = {0};
+    int r = explainer_init(&q, p, fixed, e);
 
-    for (; r == 0 && q != NULL && *paths != NULL; paths++) {
+    for (; r == 0 && *paths != NULL; paths++) {
         struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
 
-        r = sp_explain_path(q, cwd, *paths, &x, e);
+        r = explain_path(&q, cwd, *paths, &x, e);
         if (r == 0 &&
             !(x.path != NULL && sp_buf_printf(out, "%s\n", x.path) &&
               (strcmp(x.path, x.real) == 0 || sp_buf_printf(out, "  leads to %s\n", x.real)) &&
@@ -388,6 +360,5 @@ int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, c
               sp_buf_add(out, x.notes.data, x.notes.len)))
             r = no_memory(e);
     }
-    sp_explainer_free(q);
     return r;
 }

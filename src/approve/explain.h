@@ -10,13 +10,6 @@
 
 #include "sandbox/survey.h"
 
-/* A policy applied to the disk as it is now. */
-struct sp_explainer;
-/* The policy is borrowed. fixed: as for sp_survey_make. */
-int sp_explainer_new(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                     struct sp_explainer **ret, struct sp_err *e);
-void sp_explainer_free(struct sp_explainer *q); /* NULL is fine */
-
 struct sp_explained {
     char *path, *real; /* as written, made absolute; and where it leads */
     bool can_read, can_write;
@@ -24,9 +17,9 @@ struct sp_explained {
     struct sp_buf notes;  /* lines; NUL-terminated, often empty */
 };
 void sp_explained_done(struct sp_explained *x);
-/* A relative path is relative to `cwd`; NULL: refused. */
-int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
-                    struct sp_explained *ret, struct sp_err *e);
+/* fixed: as for sp_survey_make. A relative path is relative to `cwd`; NULL: refused. */
+int sp_explain_path(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
+                    const char *path, struct sp_explained *ret, struct sp_err *e);
 
 /* The answers for all paths (NULL at the end), as text. */
 int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,

@@ -149,18 +149,6 @@ static bool add_path(struct finder *f, const char *access, const struct sp_expla
            add_denial(f, denial, sp_buf_str(&amendment));
 }
 
-static int look_up_path(const struct finder *f, const char *cwd, const char *path,
-                        struct sp_explained *ret, struct sp_err *e)
-{
-    struct sp_explainer *q = NULL;
-    int r = sp_explainer_new(f->policy, f->fixed, &q, e);
-
-    if (r == 0)
-        r = sp_explain_path(q, cwd, path, ret, e);
-    sp_explainer_free(q);
-    return r;
-}
-
 /* A denial that is only known from the words of the output, or that an executor reported. */
 static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
                       const struct sp_denial_facts *facts)
@@ -173,7 +161,8 @@ static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
     auto_buf struct sp_buf rule = {0};
     struct sp_err e = {0};
 
-    if (facts->path[0] != 0 && !f->is_remote && look_up_path(f, cwd, facts->path, &x, &e) == 0)
+    if (facts->path[0] != 0 && !f->is_remote &&
+        sp_explain_path(f->policy, f->fixed, cwd, facts->path, &x, &e) == 0)
         /* A path that the policy allows was not refused by the sandbox. */
         return (x.can_read && x.can_write) ||
                add_path(f, x.can_read ? "write" : "read", &x, "words");
@@ -373,7 +362,8 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
     if (f.is_remote)
         return fail_explaining(x, "the files are on another host, and only its sandbox knows; ask "
                                   "by session_id about a command that was denied something");
-    if (look_up_path(&f, cwd_of(sp_mcp_run_options(r), where), text, &found, &e) < 0)
+    if (sp_explain_path(f.policy, f.fixed, cwd_of(sp_mcp_run_options(r), where), text, &found, &e) <
+        0)
         return !(e.code == SP_E_SYSTEM && e.sys == ENOMEM) &&
                fail_explaining(x, sp_error_text(&e, why, sizeof why));
     return (found.can_read || add_path(&f, "read", &found, "policy")) &&
