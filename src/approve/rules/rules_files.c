@@ -116,41 +116,56 @@ static void warn(struct loading *l, const char *text)
         l->warn(l->user, text);
 }
 
-/* Keeps the last good version of a file, if there is one; the set is incomplete either way. */
-static int keep_previous(struct loading *l, const char *path, bool is_managed)
+/* Keeps the last good version of a file, or of all files of a directory, if there is one; the set
+ * is incomplete either way. */
+static int keep_previous(struct loading *l, const char *path, bool is_folder, bool is_managed)
 {
+    const size_t n = strlen(path);
+
     l->maker->is_incomplete = true;
     for (uint32_t i = 0; l->before != NULL && i < l->before->parts.count; i++) {
         struct sp_rules_part *p = l->before->parts.items[i];
+        const bool is_here = is_folder ? strncmp(p->name, path, n) == 0 && p->name[n] == '/' &&
+                                             strchr(p->name + n + 1, '/') == NULL
+                                       : strcmp(p->name, path) == 0;
 
-        if (p->is_amendment || strcmp(p->name, path) != 0)
-            continue;
-        if (p->is_managed == is_managed && !sp_rules_parts_add(&l->maker->parts, p))
+        if (is_here && !p->is_amendment && p->is_managed == is_managed &&
+            !sp_rules_parts_add(&l->maker->parts, p))
             return fail_read(path, ENOMEM, l->e);
-        break;
     }
     return 0;
 }
 
-/* Whether a read error is the file's own and not a first load: then the last good version stays.
- * Running out of memory or descriptors passes, and is reported to the caller. */
-static bool is_lasting(const struct loading *l, const struct sp_err *why)
-{
-    return l->before != NULL && why->sys != ENOMEM && why->sys != EMFILE && why->sys != ENFILE;
-}
-
-static int refuse_file(struct loading *l, const char *path, bool is_managed, int r,
-                       const struct sp_err *why)
+/* At the first load, an error ends it. Later the last good version stays, with a warning; but
+ * running out of memory or descriptors passes, and is reported to the caller. */
+static int refuse(struct loading *l, const char *path, bool is_folder, bool is_managed,
+                  const struct sp_err *why)
 {
     char text[sizeof why->msg + 128];
 
-    if (!is_lasting(l, why)) {
+    if (l->before == NULL || why->sys == ENOMEM || why->sys == EMFILE || why->sys == ENFILE) {
         if (l->e != NULL)
             *l->e = *why;
-        return r;
+        return -(int)why->code;
     }
     warn(l, sp_error_text(why, text, sizeof text));
-    return keep_previous(l, path, is_managed);
+    return keep_previous(l, path, is_folder, is_managed);
+}
+
+static int refuse_read(struct loading *l, const char *path, bool is_managed, int sys)
+{
+    struct sp_err why = {0};
+
+    (void)fail_read(path, sys, &why);
+    return refuse(l, path, false, is_managed, &why);
+}
+
+static int refuse_folder(struct loading *l, const char *path, int sys)
+{
+    struct sp_err why = {0};
+
+    (void)sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+    return refuse(l, path, true, false, &why);
 }
 
 static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed)
@@ -166,7 +181,7 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
     }
     if (r < 0) {
         warn(l, fault.msg);
-        return keep_previous(l, path, is_managed);
+        return keep_previous(l, path, false, is_managed);
     }
     p->is_managed = is_managed;
     if (!set_file(p, path) || !sp_rules_parts_add(&l->maker->parts, p))
@@ -175,22 +190,26 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
     return r;
 }
 
-static int refuse_read(struct loading *l, const char *path, bool is_managed, int sys)
+bool sp_rules_is_file_name(const char *name)
 {
-    struct sp_err why = {0};
-    const int r = fail_read(path, sys, &why);
+    const size_t n = strlen(name);
 
-    return refuse_file(l, path, is_managed, r, &why);
+    return n > strlen(".rules") && strcmp(name + n - strlen(".rules"), ".rules") == 0;
 }
 
-static int load_open_file(struct loading *l, const char *path, int fd, bool is_managed)
+static int is_rules_entry(const struct dirent *d)
 {
-    auto_buf struct sp_buf text = {0};
-    const int sys = read_bytes(fd, &text);
+    return sp_rules_is_file_name(d->d_name);
+}
 
-    if (sys != 0)
-        return refuse_read(l, path, is_managed, sys);
-    return load_text(l, path, (struct sp_str){text.data, text.len}, is_managed);
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int fail_folder(struct loading *l, const char *path, int sys)
+{
+    return sp_fail(l->e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
 }
 
 /* One entry of a directory. Links are skipped with a warning, anything else that is not a regular
@@ -211,69 +230,11 @@ static int load_entry(struct loading *l, int dir, const char *path, const char *
         return 0; /* deleted meanwhile; a socket */
     if (fd < 0 || fstat(fd, &st) < 0)
         return refuse_read(l, path, false, errno);
-    return S_ISREG(st.st_mode) ? load_open_file(l, path, fd, false) : 0;
-}
-
-bool sp_rules_is_file_name(const char *name)
-{
-    const size_t n = strlen(name);
-
-    return n > strlen(".rules") && strcmp(name + n - strlen(".rules"), ".rules") == 0;
-}
-
-static int is_rules_entry(const struct dirent *d)
-{
-    return sp_rules_is_file_name(d->d_name);
-}
-
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-/* Whether the directory was read before, e.g. as the place of another project. */
-static bool was_seen(struct loading *l, const struct stat *st)
-{
-    for (size_t i = 0; i < l->seen_count; i++)
-        if (l->seen[i].dev == st->st_dev && l->seen[i].ino == st->st_ino)
-            return true;
-    if (l->seen_count < sizeof l->seen / sizeof *l->seen)
-        l->seen[l->seen_count++] = (struct identity){st->st_dev, st->st_ino};
-    return false;
-}
-
-static int fail_folder(struct loading *l, const char *path, int sys)
-{
-    return sp_fail(l->e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
-}
-
-/* Keeps all parts of the directory. */
-static int keep_folder(struct loading *l, const char *path)
-{
-    const size_t n = strlen(path);
-    bool is_good = true;
-
-    l->maker->is_incomplete = true;
-    for (uint32_t i = 0; is_good && i < l->before->parts.count; i++) {
-        struct sp_rules_part *p = l->before->parts.items[i];
-
-        if (!p->is_managed && !p->is_amendment && strncmp(p->name, path, n) == 0 &&
-            p->name[n] == '/' && strchr(p->name + n + 1, '/') == NULL)
-            is_good = sp_rules_parts_add(&l->maker->parts, p);
-    }
-    return is_good ? 0 : fail_folder(l, path, ENOMEM);
-}
-
-static int refuse_folder(struct loading *l, const char *path, int sys)
-{
-    struct sp_err why = {0};
-    char text[sizeof why.msg + 128];
-
-    (void)sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
-    if (!is_lasting(l, &why))
-        return fail_folder(l, path, sys);
-    warn(l, sp_error_text(&why, text, sizeof text));
-    return keep_folder(l, path);
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    const int sys = read_bytes(fd, &text);
+    return sys != 0 ? refuse_read(l, path, false, sys)
+                    : load_text(l, path, (struct sp_str){text.data, text.len}, false);
 }
 
 /* PLACE/rules; a missing directory is no error. */
@@ -291,8 +252,11 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
         return 0;
     if (dir < 0 || fstat(dir, &st) < 0)
         return refuse_folder(l, path.data, errno);
-    if (was_seen(l, &st))
-        return 0;
+    for (size_t i = 0; i < l->seen_count; i++)
+        if (l->seen[i].dev == st.st_dev && l->seen[i].ino == st.st_ino)
+            return 0; /* read before, e.g. as the place of another project */
+    if (l->seen_count < sizeof l->seen / sizeof *l->seen)
+        l->seen[l->seen_count++] = (struct identity){st.st_dev, st.st_ino};
     const int count = scandirat(dir, ".", &names, is_rules_entry, by_bytes);
     if (count < 0)
         return refuse_folder(l, path.data, errno);
@@ -326,33 +290,20 @@ static int load_managed(struct loading *l, const char *system_dir)
         return 0;
     if (fd < 0 || fstat(fd, &st) < 0)
         return refuse_read(l, path.data, true, errno);
-    if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return refuse_file(
-            l, path.data, true,
-            sp_fail(&why, SP_E_INVALID, 0,
-                    "failed to read rules file %s: it must be a file that belongs to root and "
-                    "that nobody else may write",
-                    path.data),
-            &why);
-    return load_open_file(l, path.data, fd, true);
+    if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        (void)sp_fail(&why, SP_E_INVALID, 0,
+                      "failed to read rules file %s: it must be a file that belongs to root and "
+                      "that nobody else may write",
+                      path.data);
+        return refuse(l, path.data, false, true, &why);
+    }
+    auto_buf struct sp_buf text = {0};
+    const int sys = read_bytes(fd, &text);
+    return sys != 0 ? refuse_read(l, path.data, true, sys)
+                    : load_text(l, path.data, (struct sp_str){text.data, text.len}, true);
 }
 
 /* ---- all places ---- */
-
-static int load_named_files(struct loading *l, const char *const *files)
-{
-    int r = 0;
-
-    for (; r == 0 && files != NULL && *files != NULL; files++) {
-        auto_buf struct sp_buf text = {0};
-        struct sp_err why = {0};
-
-        r = read_file(*files, &text, &why);
-        r = r < 0 ? refuse_file(l, *files, false, r, &why)
-                  : load_text(l, *files, (struct sp_str){text.data, text.len}, false);
-    }
-    return r;
-}
 
 /* From the least to the most important: the last rule of a host wins, managed rules are a layer. */
 static int load_all(struct loading *l, const struct sp_rules_places *places)
@@ -361,8 +312,14 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
 
     if (r == 0 && places->user_dir != NULL && !places->ignores_user_and_project)
         r = load_folder(l, places->user_dir, "");
-    if (r == 0)
-        r = load_named_files(l, places->files);
+    for (const char *const *i = places->files; r == 0 && i != NULL && *i != NULL; i++) {
+        auto_buf struct sp_buf text = {0};
+        struct sp_err why = {0};
+
+        r = read_file(*i, &text, &why) < 0
+                ? refuse(l, *i, false, false, &why)
+                : load_text(l, *i, (struct sp_str){text.data, text.len}, false);
+    }
     for (const char *const *i = places->projects;
          r == 0 && !places->ignores_user_and_project && i != NULL && *i != NULL; i++) {
         r = load_folder(l, *i, "/.sallyport");

@@ -242,25 +242,10 @@ static void add_folder(struct taking *t, const char *place, unsigned links)
                         SP_NOTIFY_NAMES | SP_NOTIFY_CONTENTS | SP_NOTIFY_FOLDER | links, true);
 }
 
-static void add_project(struct taking *t, const char *root)
-{
-    static const char *const names[] = {".sallyport", ".codex"};
-    const char *dir = strcmp(root, "/") == 0 ? "" : root;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        auto_buf struct sp_buf place = {0};
-
-        if (!sp_buf_printf(&place, "%s/%s", dir, names[i]) || !sp_buf_add(&place, "", 1)) {
-            t->error = -ENOMEM;
-            return;
-        }
-        (void)add_point(t, root, names[i], SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER, false);
-        add_folder(t, place.data, SP_NOTIFY_OWN_LINKS);
-    }
-}
-
 static void add_all(struct taking *t, const struct sp_rules_places *places)
 {
+    static const char *const names[] = {".sallyport", ".codex"}; /* in a project */
+
     if (places->system_dir != NULL) {
         add_ancestors(t, places->system_dir, false);
         (void)add_point(t, places->system_dir, "managed.rules",
@@ -277,15 +262,17 @@ static void add_all(struct taking *t, const struct sp_rules_places *places)
     }
     for (const char *const *i = places->projects;
          !places->ignores_user_and_project && i != NULL && *i != NULL; i++)
-        add_project(t, *i);
-}
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+            auto_buf struct sp_buf place = {0};
 
-static bool has_id(const struct points *p, int id)
-{
-    for (uint32_t i = 0; i < p->count; i++)
-        if (p->items[i].id == id)
-            return true;
-    return false;
+            if (!sp_buf_printf(&place, "%s/%s", strcmp(*i, "/") == 0 ? "" : *i, names[k]) ||
+                !sp_buf_add(&place, "", 1)) {
+                t->error = -ENOMEM;
+                return;
+            }
+            (void)add_point(t, *i, names[k], SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER, false);
+            add_folder(t, place.data, SP_NOTIFY_OWN_LINKS);
+        }
 }
 
 /* Sets all watches again and removes those that are no longer needed. Missing paths are no error.
@@ -297,9 +284,14 @@ static int renew_watches(struct points *p, int fd, const struct sp_rules_places 
 
     *p = (struct points){0};
     add_all(&t, places);
-    for (uint32_t i = 0; i < before.count; i++)
-        if (!has_id(p, before.items[i].id))
+    for (uint32_t i = 0; i < before.count; i++) {
+        uint32_t k = 0;
+
+        while (k < p->count && p->items[k].id != before.items[i].id)
+            k++;
+        if (k == p->count)
             sp_notify_remove(fd, before.items[i].id);
+    }
     points_done(&before);
     return t.error;
 }
@@ -356,19 +348,6 @@ static bool texts_has(const struct texts *l, const char *text)
     return false;
 }
 
-/* FOLDER/NAME has changed, or, without a name, the file. */
-static void touch_file(struct warnings *t, const char *path, const char *name)
-{
-    char *text = NULL;
-
-    if (asprintf(&text, name == NULL ? "%s" : "%s/%s", path, name) < 0)
-        text = NULL;
-    if (text != NULL && texts_has(&t->touched, text))
-        free(text);
-    else
-        texts_add(&t->touched, text);
-}
-
 /* For sp_rules_load: a warning of the current load. */
 static void add_warning(void *told, const char *text)
 {
@@ -416,13 +395,6 @@ static void report_warnings(struct warnings *t)
 
 /* ---- a copy of the places ---- */
 
-static void drop_list(const char *const *list)
-{
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free((char *)(uintptr_t)list[i]);
-    free((void *)(uintptr_t)list);
-}
-
 static bool copy_list(const char *const **list)
 {
     const char *const *from = *list;
@@ -440,7 +412,8 @@ static bool copy_list(const char *const **list)
     return to != NULL;
 }
 
-/* Copies every member even after a failure, so that drop_places never frees the caller's strings.
+/* Copies every member even after a failure, so that sp_rules_watch_free never frees the caller's
+ * strings.
  */
 static bool copy_places(struct sp_rules_places *p)
 {
@@ -453,14 +426,6 @@ static bool copy_places(struct sp_rules_places *p)
     p->user_dir = user_dir;
     ok = copy_list(&p->projects) && ok;
     return copy_list(&p->files) && ok;
-}
-
-static void drop_places(struct sp_rules_places *p)
-{
-    free((char *)(uintptr_t)p->system_dir);
-    free((char *)(uintptr_t)p->user_dir);
-    drop_list(p->projects);
-    drop_list(p->files);
 }
 
 /* ---- inotify ---- */
@@ -547,29 +512,6 @@ static void arm(struct sp_rules_watch *w, uint64_t in_ms)
         (void)sp_loop_timer(w->loop, &w->timer, due, w->timer.fn);
 }
 
-/* The load failed: there may be rules that we could not read, so the present set counts as
- * incomplete. */
-static void doubt(struct sp_rules_watch *w, const struct sp_err *why)
-{
-    char text[sizeof why->msg + 128];
-    struct sp_rules *doubted = sp_rules_in_doubt(w->rules, NULL);
-
-    add_warning(&w->warnings, sp_error_text(why, text, sizeof text));
-    if (doubted == NULL)
-        return; /* the retry is soon */
-    sp_rules_unref(w->rules);
-    w->rules = doubted;
-}
-
-/* Doubles the pause up to RETRY_MAX_MS. */
-static void try_later(struct sp_rules_watch *w)
-{
-    w->retry_ms = w->retry_ms == 0 ? RETRY_MS : w->retry_ms * 2;
-    if (w->retry_ms > RETRY_MAX_MS)
-        w->retry_ms = RETRY_MAX_MS;
-    arm(w, w->retry_ms);
-}
-
 static void read_again(struct sp_timer *t)
 {
     struct sp_rules_watch *w = SP_CONTAINER(t, struct sp_rules_watch, timer);
@@ -578,17 +520,31 @@ static void read_again(struct sp_timer *t)
 
     (void)sp_loop_timer(w->loop, t, NEVER, read_again); /* cannot fail: the timer just fired */
     const bool is_read = load(w, &e) == 0;
-    if (!is_read)
-        doubt(w, &e);
+    if (!is_read) {
+        /* There may be rules that we could not read, so the present set counts as incomplete.
+         * Without memory for that, the retry is soon. */
+        struct sp_rules *doubted = sp_rules_in_doubt(w->rules, NULL);
+        char text[sizeof e.msg + 128];
+
+        add_warning(&w->warnings, sp_error_text(&e, text, sizeof text));
+        if (doubted != NULL) {
+            sp_rules_unref(w->rules);
+            w->rules = doubted;
+        }
+    }
     const uint64_t ended = sp_clock_ms();
     const uint64_t rest = (ended - began) * REST_FACTOR;
     w->rested_at = ended + (rest < RETRY_MAX_MS ? rest : RETRY_MAX_MS);
     const bool is_taken = w->changed(w->user, w->rules, sp_rules_watch_fingerprint(w));
     report_warnings(&w->warnings);
-    if (is_read && is_taken)
+    if (is_read && is_taken) {
         w->retry_ms = 0;
-    else
-        try_later(w);
+        return;
+    }
+    w->retry_ms = w->retry_ms == 0 ? RETRY_MS : w->retry_ms * 2;
+    if (w->retry_ms > RETRY_MAX_MS)
+        w->retry_ms = RETRY_MAX_MS;
+    arm(w, w->retry_ms);
 }
 
 /* ---- notices ---- */
@@ -621,8 +577,16 @@ static void on_notice(void *user, const struct sp_file_notice *n)
         const struct point *point = &w->points.items[i];
         const uint64_t when = when_to_read(point, n);
 
-        if (point->is_for_file)
-            touch_file(&w->warnings, point->path, n->name);
+        if (point->is_for_file) {
+            char *file = NULL;
+
+            if (asprintf(&file, n->name == NULL ? "%s" : "%s/%s", point->path, n->name) < 0)
+                file = NULL;
+            if (file != NULL && texts_has(&w->warnings.touched, file))
+                free(file);
+            else
+                texts_add(&w->warnings.touched, file);
+        }
         if (when < in_ms)
             in_ms = when;
     }
@@ -644,23 +608,6 @@ static void on_readable(struct sp_watch *in, uint32_t events)
 
 /* ---- begin and end ---- */
 
-static void watch(struct sp_rules_watch *w)
-{
-    struct sp_err e = {0};
-
-    w->fd = sp_notify_open();
-    if (w->fd < 0) {
-        complain(w, -w->fd);
-        w->fd = -1;
-        return;
-    }
-    if (sp_loop_watch(w->loop, &w->in, w->fd, EPOLLIN, on_readable, &e) < 0) {
-        (void)close(w->fd);
-        w->fd = -1;
-        complain(w, e.sys);
-    }
-}
-
 int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_watch **ret,
                        struct sp_err *e)
 {
@@ -678,7 +625,17 @@ int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_w
     if (!copy_places(&w->places) || !sp_loop_timer(o->loop, &w->timer, NEVER, read_again))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "watch rules");
     if (r == 0) {
-        watch(w);
+        struct sp_err why = {0};
+        const int fd = sp_notify_open();
+
+        if (fd < 0)
+            complain(w, -fd);
+        else if (sp_loop_watch(w->loop, &w->in, fd, EPOLLIN, on_readable, &why) == 0)
+            w->fd = fd;
+        else {
+            (void)close(fd);
+            complain(w, why.sys);
+        }
         r = load(w, e);
     }
     if (r < 0) {
@@ -701,7 +658,14 @@ void sp_rules_watch_free(struct sp_rules_watch *w)
     texts_clear(&w->warnings.before);
     texts_clear(&w->warnings.now);
     texts_clear(&w->warnings.touched);
-    drop_places(&w->places);
+    const char *const *const lists[] = {w->places.projects, w->places.files};
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
+        for (size_t i = 0; lists[k] != NULL && lists[k][i] != NULL; i++)
+            free((char *)(uintptr_t)lists[k][i]);
+        free((void *)(uintptr_t)lists[k]);
+    }
+    free((char *)(uintptr_t)w->places.system_dir);
+    free((char *)(uintptr_t)w->places.user_dir);
     free(w);
 }
 
