@@ -41,15 +41,6 @@ static void hash_line(struct sp_str line, char ret[HASH + 1])
 
 /* ---- writing a line ---- */
 
-static bool add_words(struct sp_buf *out, struct sp_words words)
-{
-    bool is_good = sp_buf_add(out, "[", 1);
-
-    for (uint32_t i = 0; is_good && i < words.count; i++)
-        is_good = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, words.items[i]);
-    return is_good && sp_buf_add(out, "]", 1);
-}
-
 /* Replaces what was added behind `from` by its hash if it is long. */
 static bool shorten(struct sp_buf *out, size_t from)
 {
@@ -75,11 +66,6 @@ static bool add_time(struct sp_buf *out)
     return sp_buf_printf(out, "\"%s.%03uZ\"", text, (unsigned)(ms % 1000));
 }
 
-static const char *bool_text(bool b)
-{
-    return b ? "true" : "false";
-}
-
 static bool add_policy(struct sp_buf *out, const struct sp_approval_policy *p)
 {
     static const char *const names[] = {
@@ -87,6 +73,7 @@ static bool add_policy(struct sp_buf *out, const struct sp_approval_policy *p)
         SP_APPROVALS(X)
 #undef X
     };
+    static const char *const text[] = {"false", "true"};
 
     if (p == NULL)
         return sp_buf_add(out, "\"\"", 2);
@@ -96,9 +83,8 @@ static bool add_policy(struct sp_buf *out, const struct sp_approval_policy *p)
                          "{\"granular\":{\"sandbox_approval\":%s,\"rules\":%s,"
                          "\"skill_approval\":%s,\"request_permissions\":%s,"
                          "\"mcp_elicitations\":%s}}",
-                         bool_text(p->sandbox_approval), bool_text(p->rules),
-                         bool_text(p->skill_approval), bool_text(p->request_permissions),
-                         bool_text(p->mcp_elicitations));
+                         text[p->sandbox_approval], text[p->rules], text[p->skill_approval],
+                         text[p->request_permissions], text[p->mcp_elicitations]);
 }
 
 static bool add_key(struct sp_buf *out, const char *key)
@@ -123,11 +109,12 @@ static bool add_entry(struct sp_buf *out, const struct sp_audit_entry *entry, ui
               add_text(out, "cwd", entry->cwd) && add_key(out, "command");
 
     from = out->len;
-    ok = ok && add_words(out, entry->command) && shorten(out, from) && add_key(out, "segments");
+    ok = ok && sp_words_add_json(out, entry->command) && shorten(out, from) &&
+         add_key(out, "segments");
     from = out->len;
     ok = ok && sp_buf_add(out, "[", 1);
     for (uint32_t i = 0; ok && s != NULL && i < s->count; i++)
-        ok = (i == 0 || sp_buf_add(out, ",", 1)) && add_words(out, s->items[i]);
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_words_add_json(out, s->items[i]);
     ok = ok && sp_buf_add(out, "]", 1) && shorten(out, from) && add_key(out, "matches");
     from = out->len;
     ok = ok &&

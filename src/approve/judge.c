@@ -43,84 +43,63 @@ static const struct {
 
 /* ---- approval policies ---- */
 
-static int read_name(struct sp_str name, struct sp_approval_policy *ret, struct sp_err *e)
-{
-    for (size_t i = 0; i < SP_APPROVAL_MAX; i++)
-        if (i != SP_APPROVAL_GRANULAR && sp_str_eq(name, sp_str_of(kinds[i].wire))) {
-            *ret = (struct sp_approval_policy){.kind = (enum sp_approval_kind)i};
-            return 0;
-        }
-    return sp_fail(e, SP_E_INVALID, 0,
-                   "unknown approval policy `" SP_STR_FMT
-                   "`, expected untrusted, on-failure, on-request, never, or an object "
-                   "{\"granular\":{...}}",
-                   (int)(name.n > 100 ? 100 : name.n), name.p);
-}
-
 /* Unknown members are errors, so that a misspelt switch is noticed. */
 static int refuse_others(struct sp_json *j, uint32_t object, const char *const *known,
                          struct sp_err *e)
 {
     for (uint32_t k = sp_json_first(j, object); k != SP_JSON_NONE; k = sp_json_next(j, object, k)) {
         const struct sp_str key = sp_json_str(j, k);
-        size_t i = 0;
 
-        while (known[i] != NULL && !sp_str_eq(key, sp_str_of(known[i])))
-            i++;
-        if (known[i] == NULL)
+        if (!sp_str_is_any_of(key, known))
             return sp_fail(e, SP_E_INVALID, 0, "unknown field `" SP_STR_FMT "`",
                            (int)(key.n > 100 ? 100 : key.n), key.p);
     }
     return 0;
 }
 
-static int read_object(struct sp_json *j, struct sp_approval_policy *ret, struct sp_err *e)
+int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e)
 {
     static const char *const outer[] = {"granular", NULL};
     static const char *const inner[] = {"sandbox_approval", "rules",
                                         "skill_approval",   "request_permissions",
                                         "mcp_elicitations", NULL};
     struct sp_approval_policy p = {.kind = SP_APPROVAL_GRANULAR};
+    struct sp_json j = {0};
+    struct sp_err why = {0};
     uint32_t o;
     int r;
 
-    if (sp_json_type(j, 0) != SP_JSON_OBJECT)
-        return sp_json_wrong_type(j, 0, "a map", e);
-    if ((r = refuse_others(j, 0, outer, e)) < 0 ||
-        (r = sp_json_need_object(j, 0, "granular", &o, e)) < 0 ||
-        (r = refuse_others(j, o, inner, e)) < 0 ||
-        (r = sp_json_need_bool(j, o, "sandbox_approval", &p.sandbox_approval, e)) < 0 ||
-        (r = sp_json_need_bool(j, o, "rules", &p.rules, e)) < 0 ||
-        (r = sp_json_def_bool(j, o, "skill_approval", &p.skill_approval, e)) < 0 ||
-        (r = sp_json_def_bool(j, o, "request_permissions", &p.request_permissions, e)) < 0 ||
-        (r = sp_json_need_bool(j, o, "mcp_elicitations", &p.mcp_elicitations, e)) < 0)
-        return r;
-    *ret = p;
-    return 0;
-}
-
-static int read_json(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e)
-{
+    if (text.n == 0 || text.p[0] != '{') {
+        for (size_t i = 0; i < SP_APPROVAL_MAX; i++)
+            if (i != SP_APPROVAL_GRANULAR && sp_str_eq(text, sp_str_of(kinds[i].wire))) {
+                *ret = (struct sp_approval_policy){.kind = (enum sp_approval_kind)i};
+                return 0;
+            }
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "unknown approval policy `" SP_STR_FMT
+                       "`, expected untrusted, on-failure, on-request, never, or an object "
+                       "{\"granular\":{...}}",
+                       (int)(text.n > 100 ? 100 : text.n), text.p);
+    }
     auto_free char *copy = malloc(text.n);
-    struct sp_json j = {0};
-    struct sp_err why = {0};
-
     if (copy == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for an approval policy");
     memcpy(copy, text.p, text.n);
-    int r = sp_json_parse(&j, copy, text.n, &why);
-    if (r == 0)
-        r = read_object(&j, ret, &why);
+    if ((r = sp_json_parse(&j, copy, text.n, &why)) < 0 ||
+        (r = refuse_others(&j, 0, outer, &why)) < 0 ||
+        (r = sp_json_need_object(&j, 0, "granular", &o, &why)) < 0 ||
+        (r = refuse_others(&j, o, inner, &why)) < 0 ||
+        (r = sp_json_need_bool(&j, o, "sandbox_approval", &p.sandbox_approval, &why)) < 0 ||
+        (r = sp_json_need_bool(&j, o, "rules", &p.rules, &why)) < 0 ||
+        (r = sp_json_def_bool(&j, o, "skill_approval", &p.skill_approval, &why)) < 0 ||
+        (r = sp_json_def_bool(&j, o, "request_permissions", &p.request_permissions, &why)) < 0 ||
+        (r = sp_json_need_bool(&j, o, "mcp_elicitations", &p.mcp_elicitations, &why)) < 0)
+        r = sp_fail(e, why.code == SP_E_SYSTEM ? SP_E_SYSTEM : SP_E_INVALID, why.sys,
+                    "approval policy: %s", why.msg);
+    else
+        *ret = p;
     sp_json_done(&j);
-    if (r == 0)
-        return 0;
-    return sp_fail(e, why.code == SP_E_SYSTEM ? SP_E_SYSTEM : SP_E_INVALID, why.sys,
-                   "approval policy: %s", why.msg);
-}
-
-int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct sp_err *e)
-{
-    return text.n != 0 && text.p[0] == '{' ? read_json(text, ret, e) : read_name(text, ret, e);
+    return r;
 }
 
 bool sp_approval_add_name(struct sp_buf *out, const struct sp_approval_policy *p)
@@ -153,11 +132,6 @@ static bool may_policy_ask(const struct sp_approval_policy *p, bool granular)
         break;
     }
     return false;
-}
-
-static bool may_ask_by_rule(const struct sp_approval_policy *p)
-{
-    return may_policy_ask(p, p->rules);
 }
 
 bool sp_approval_may_ask_by_guess(const struct sp_approval_policy *p)
@@ -226,120 +200,45 @@ static bool add_override_refusal(struct sp_buf *out, const struct sp_judge_ask *
                           sp_approval_add_name(out, &ask->policy));
 }
 
-static bool add_forbidden(struct sp_buf *out, const struct sp_judge_ask *ask,
-                          const struct sp_evaluation *v, const struct sp_rule_matches *matches)
-{
-    const struct sp_rule_match *rule = longest(matches, SP_VERDICT_FORBIDDEN);
-
-    if (!add_command(out, ask->argv) || !add_chars(out, " rejected: "))
-        return false;
-    if (rule != NULL && rule->justification.p != NULL)
-        return sp_buf_add_str(out, rule->justification);
-    if (rule != NULL)
-        return add_chars(out, "policy forbids commands starting with ") &&
-               add_command(out, rule->prefix);
-    return add_chars(out, v->danger == SP_DANGER_FORCED_RM ? FORCED_RM : "blocked by policy");
-}
-
-static bool add_silenced(struct sp_buf *out, const struct sp_judge_ask *ask,
-                         const struct sp_evaluation *v)
-{
-    const bool may_ask = v->has_rule_prompt ? may_ask_by_rule(&ask->policy)
-                                            : sp_approval_may_ask_by_guess(&ask->policy);
-
-    if (!v->has_rule_prompt && v->danger == SP_DANGER_FORCED_RM)
-        return add_chars(out, FORCED_RM);
-    if (may_ask) /* no approver: the text says how to get one */
-        return add_chars(out, SP_NOBODY_ANSWERS);
-    if (ask->policy.kind != SP_APPROVAL_GRANULAR)
-        return add_chars(out, NEVER);
-    return add_chars(out, v->has_rule_prompt ? NO_RULES : NO_SANDBOX);
-}
-
-static bool add_question(struct sp_buf *out, const struct sp_judge_ask *ask,
-                         const struct sp_rule_matches *matches)
-{
-    const struct sp_rule_match *rule = longest(matches, SP_VERDICT_PROMPT);
-
-    if (rule == NULL)
-        return true;
-    if (!add_command(out, ask->argv) || !add_chars(out, " requires approval"))
-        return false;
-    if (rule->justification.p == NULL)
-        return add_chars(out, " by policy");
-    return add_chars(out, ": ") && sp_buf_add_str(out, rule->justification);
-}
-
 /* ---- guesses about segments that no rule matches ---- */
-
-static enum sp_verdict guess_harmless(const struct sp_judge_ask *ask, struct sp_words segment)
-{
-    const bool is_more = wants_more(ask);
-
-    switch (ask->policy.kind) {
-    case SP_APPROVAL_NEVER:
-        return SP_VERDICT_ALLOW;
-    case SP_APPROVAL_ON_FAILURE:
-        return is_more ? SP_VERDICT_PROMPT : SP_VERDICT_ALLOW;
-    case SP_APPROVAL_UNTRUSTED:
-        return !is_more && sp_judge_is_known_safe(segment, ask->known_safe) ? SP_VERDICT_ALLOW
-                                                                            : SP_VERDICT_PROMPT;
-    case SP_APPROVAL_ON_REQUEST:
-    case SP_APPROVAL_GRANULAR:
-        return is_more && ask->profile != NULL &&
-                       ask->profile->profile.kind == SP_PROFILE_MANAGED &&
-                       !ask->profile->profile.is_unrestricted
-                   ? SP_VERDICT_PROMPT
-                   : SP_VERDICT_ALLOW;
-    case SP_APPROVAL_MAX:
-        break;
-    }
-    return SP_VERDICT_FORBIDDEN;
-}
 
 static int guess(const struct sp_judge_ask *ask, struct sp_words segment, enum sp_verdict *ret,
                  enum sp_danger *ret_danger, struct sp_err *e)
 {
     const int r = sp_judge_danger(segment, ret_danger, e);
+    bool needs_question = wants_more(ask);
 
     if (r < 0)
         return r;
-    if (*ret_danger == SP_DANGER_NONE)
-        *ret = guess_harmless(ask, segment);
-    else if (ask->policy.kind == SP_APPROVAL_NEVER || ask->nobody_answers)
-        *ret = SP_VERDICT_FORBIDDEN; /* without an approver as with the policy `never` */
-    else
-        *ret = SP_VERDICT_PROMPT;
+    if (*ret_danger != SP_DANGER_NONE) { /* without an approver as with the policy `never` */
+        *ret = ask->policy.kind == SP_APPROVAL_NEVER || ask->nobody_answers ? SP_VERDICT_FORBIDDEN
+                                                                            : SP_VERDICT_PROMPT;
+        return 0;
+    }
+    switch (ask->policy.kind) {
+    case SP_APPROVAL_NEVER:
+        needs_question = false;
+        break;
+    case SP_APPROVAL_ON_FAILURE:
+        break;
+    case SP_APPROVAL_UNTRUSTED:
+        needs_question = needs_question || !sp_judge_is_known_safe(segment, ask->known_safe);
+        break;
+    case SP_APPROVAL_ON_REQUEST:
+    case SP_APPROVAL_GRANULAR:
+        needs_question = needs_question && ask->profile != NULL &&
+                         ask->profile->profile.kind == SP_PROFILE_MANAGED &&
+                         !ask->profile->profile.is_unrestricted;
+        break;
+    case SP_APPROVAL_MAX:
+        *ret = SP_VERDICT_FORBIDDEN;
+        return 0;
+    }
+    *ret = needs_question ? SP_VERDICT_PROMPT : SP_VERDICT_ALLOW;
     return 0;
 }
 
 /* ---- evaluation ---- */
-
-static void raise_verdict(struct sp_evaluation *v, enum sp_verdict verdict)
-{
-    if (verdict > v->verdict)
-        v->verdict = verdict;
-}
-
-static int evaluate_by_guess(const struct sp_judge_ask *ask, const struct sp_words *segment,
-                             struct sp_evaluation *v, struct sp_err *e)
-{
-    enum sp_verdict verdict = SP_VERDICT_FORBIDDEN;
-    enum sp_danger danger;
-    const int r = guess(ask, *segment, &verdict, &danger, e);
-
-    if (r < 0)
-        return r;
-    raise_verdict(v, verdict);
-    v->has_guess = true;
-    if (v->danger != SP_DANGER_FORCED_RM && danger != SP_DANGER_NONE)
-        v->danger = danger;
-    if (verdict == SP_VERDICT_PROMPT && v->first_prompt == NULL)
-        v->first_prompt = segment;
-    if (verdict == SP_VERDICT_ALLOW && v->first_allowed == NULL)
-        v->first_allowed = segment;
-    return 0;
-}
 
 /* Whether commands under the profile may write the file of a rule, and so the rule. A second hard
  * link could be anywhere, so the file must have only one. */
@@ -352,126 +251,99 @@ static bool is_doubtful(const struct sp_policy *profile, const char *file)
     return stat(file, &st) < 0 || st.st_nlink > 1 || sp_policy_may_write(profile, file);
 }
 
-/* Whether an allow rule for the segment (its matches begin at `from`) is from a file that no
- * command may write. */
-static bool has_sound_rule(const struct sp_judge_ask *ask, struct sp_rule_matches *m, uint32_t from)
-{
-    bool is_sound = false;
-
-    for (uint32_t i = from; i < m->count; i++) {
-        struct sp_rule_match *match = &m->items[i];
-
-        if (match->verdict != SP_VERDICT_ALLOW)
-            continue;
-        match->is_doubtful = is_doubtful(ask->profile, match->file);
-        is_sound = is_sound || !match->is_doubtful;
-    }
-    return is_sound;
-}
-
 static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
                     struct sp_evaluation *v, struct sp_err *e)
 {
-    int r = 0;
-
-    for (uint32_t i = 0; i < q->segments.count && r == 0; i++) {
+    for (uint32_t i = 0; i < q->segments.count; i++) {
         const struct sp_words *segment = &q->segments.items[i];
-        uint32_t k = q->matches.count;
+        const uint32_t first = q->matches.count;
+        bool is_known = false;
+        bool is_sound = false; /* an allow rule is from a file that no command may write */
 
         if (ask->rules != NULL && !sp_rules_match(ask->rules, *segment, true, &q->matches))
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
-        bool is_known = false;
+        for (uint32_t k = first; k < q->matches.count; k++) {
+            struct sp_rule_match *match = &q->matches.items[k];
 
-        if (k < q->matches.count && !has_sound_rule(ask, &q->matches, k))
-            v->has_doubtful = true;
-        for (; k < q->matches.count; k++) {
-            const enum sp_verdict verdict = q->matches.items[k].verdict;
-
-            if (verdict == SP_VERDICT_ALLOW && ask->ignores_allow)
-                continue;
+            if (match->verdict == SP_VERDICT_ALLOW) {
+                match->is_doubtful = is_doubtful(ask->profile, match->file);
+                is_sound = is_sound || !match->is_doubtful;
+                if (ask->ignores_allow)
+                    continue;
+            }
             is_known = true;
-            raise_verdict(v, verdict);
-            v->has_rule_prompt = v->has_rule_prompt || verdict == SP_VERDICT_PROMPT;
+            if (match->verdict > v->verdict)
+                v->verdict = match->verdict;
+            v->has_rule_prompt = v->has_rule_prompt || match->verdict == SP_VERDICT_PROMPT;
         }
-        if (!is_known)
-            r = evaluate_by_guess(ask, segment, v, e);
+        if (first < q->matches.count && !is_sound)
+            v->has_doubtful = true;
+        if (is_known)
+            continue;
+        enum sp_verdict verdict = SP_VERDICT_FORBIDDEN;
+        enum sp_danger danger;
+        const int r = guess(ask, *segment, &verdict, &danger, e);
+        if (r < 0)
+            return r;
+        if (verdict > v->verdict)
+            v->verdict = verdict;
+        v->has_guess = true;
+        if (v->danger != SP_DANGER_FORCED_RM && danger != SP_DANGER_NONE)
+            v->danger = danger;
+        if (verdict == SP_VERDICT_PROMPT && v->first_prompt == NULL)
+            v->first_prompt = segment;
+        if (verdict == SP_VERDICT_ALLOW && v->first_allowed == NULL)
+            v->first_allowed = segment;
     }
-    return r;
+    return 0;
 }
 
 /* ---- the amendment that is offered ---- */
 
-/* Whether the requested prefix_rule matches part of the command and leaves nothing to ask. */
-static int is_prefix_enough(const struct sp_judge_ask *ask, const struct sp_requirement *q,
-                            bool *ret, struct sp_err *e)
-{
-    bool matches_any = false;
-
-    *ret = false;
-    for (uint32_t i = 0; i < q->segments.count; i++) {
-        enum sp_verdict verdict = SP_VERDICT_ALLOW;
-        enum sp_danger danger;
-
-        if (sp_rules_would_match(ask->rules, ask->prefix, q->segments.items[i])) {
-            matches_any = true;
-            continue;
-        }
-        const int r = guess(ask, q->segments.items[i], &verdict, &danger, e);
-        if (r < 0)
-            return r;
-        if (verdict != SP_VERDICT_ALLOW)
-            return 0;
-    }
-    *ret = matches_any;
-    return 0;
-}
-
-/* Copies the prefix: the words of the caller may be freed before the requirement. */
-static bool keep_prefix(const struct sp_judge_ask *ask, struct sp_requirement *q)
-{
-    struct sp_arena arena = {q->impl};
-    struct sp_str *items = sp_arena_new(&arena, ask->prefix.count * sizeof *items);
-    bool is_good = items != NULL;
-
-    for (uint32_t i = 0; is_good && i < ask->prefix.count; i++) {
-        const struct sp_str word = ask->prefix.items[i];
-
-        items[i] = (struct sp_str){sp_arena_copy(&arena, word), word.n};
-        is_good = items[i].p != NULL;
-    }
-    q->impl = arena.newest;
-    if (is_good)
-        q->amendment = (struct sp_words){items, ask->prefix.count};
-    return is_good;
-}
-
-static int offer_prefix(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_err *e)
-{
-    bool is_enough;
-
-    if (ask->prefix.count == 0 || q->matches.count != 0 || sp_rules_is_too_wide(ask->prefix))
-        return 0;
-    const int r = is_prefix_enough(ask, q, &is_enough, e);
-    if (r < 0)
-        return r;
-    if (is_enough && !keep_prefix(ask, q))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for a rule that is offered");
-    return 0;
-}
-
+/* Offers the requested prefix_rule if it matches part of the command and leaves nothing to ask; its
+ * words are copied, since the caller may free them before the requirement. Otherwise the first
+ * segment without a rule. */
 static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
                  const struct sp_evaluation *v, struct sp_err *e)
 {
     const bool is_question = q->kind == SP_REQUIRE_ANSWER;
     const struct sp_words *segment = is_question ? v->first_prompt : v->first_allowed;
-    const int r = offer_prefix(ask, q, e);
+    bool is_enough = false;
 
-    if (r < 0 || q->amendment.count != 0 || segment == NULL)
-        return r;
-    if (is_question ? v->has_rule_prompt : q->matches.count != 0)
-        return 0;
-    if (!sp_rules_is_too_wide(*segment))
+    if (ask->prefix.count != 0 && q->matches.count == 0 && !sp_rules_is_too_wide(ask->prefix)) {
+        enum sp_verdict verdict = SP_VERDICT_ALLOW;
+        enum sp_danger danger;
+
+        for (uint32_t i = 0; verdict == SP_VERDICT_ALLOW && i < q->segments.count; i++) {
+            if (sp_rules_would_match(ask->rules, ask->prefix, q->segments.items[i])) {
+                is_enough = true;
+                continue;
+            }
+            const int r = guess(ask, q->segments.items[i], &verdict, &danger, e);
+            if (r < 0)
+                return r;
+        }
+        is_enough = is_enough && verdict == SP_VERDICT_ALLOW;
+    }
+    if (is_enough) {
+        struct sp_arena arena = {q->impl};
+        struct sp_str *items = sp_arena_new(&arena, ask->prefix.count * sizeof *items);
+        bool is_good = items != NULL;
+
+        for (uint32_t i = 0; is_good && i < ask->prefix.count; i++) {
+            const struct sp_str word = ask->prefix.items[i];
+
+            items[i] = (struct sp_str){sp_arena_copy(&arena, word), word.n};
+            is_good = items[i].p != NULL;
+        }
+        q->impl = arena.newest;
+        if (!is_good)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for a rule that is offered");
+        q->amendment = (struct sp_words){items, ask->prefix.count};
+    } else if (segment != NULL && !(is_question ? v->has_rule_prompt : q->matches.count != 0) &&
+               !sp_rules_is_too_wide(*segment)) {
         q->amendment = *segment;
+    }
     return 0;
 }
 
@@ -498,9 +370,10 @@ static bool add_in_front(struct sp_requirement *q, struct sp_words segment)
 static bool decide_requirement(const struct sp_judge_ask *ask, struct sp_requirement *q,
                                const struct sp_evaluation *v)
 {
-    const bool may_ask =
-        !ask->nobody_answers && (v->has_rule_prompt ? may_ask_by_rule(&ask->policy)
-                                                    : sp_approval_may_ask_by_guess(&ask->policy));
+    struct sp_buf *out = &q->reason;
+    /* What the policy says; without an approver it asks in vain. */
+    const bool may_ask = may_policy_ask(
+        &ask->policy, v->has_rule_prompt ? ask->policy.rules : ask->policy.sandbox_approval);
 
     if (v->verdict == SP_VERDICT_ALLOW) {
         q->kind = SP_REQUIRE_NOTHING;
@@ -508,24 +381,36 @@ static bool decide_requirement(const struct sp_judge_ask *ask, struct sp_require
                      sp_rules_are_complete(ask->rules) && sp_judge_may_run_free(ask->profile);
         return true;
     }
-    if (v->verdict == SP_VERDICT_PROMPT && may_ask) {
+    if (v->verdict == SP_VERDICT_PROMPT && may_ask && !ask->nobody_answers) {
+        const struct sp_rule_match *rule = longest(&q->matches, SP_VERDICT_PROMPT);
+
         q->kind = SP_REQUIRE_ANSWER;
-        return add_question(&q->reason, ask, &q->matches);
+        if (rule == NULL)
+            return true;
+        return add_command(out, ask->argv) && add_chars(out, " requires approval") &&
+               (rule->justification.p == NULL
+                    ? add_chars(out, " by policy")
+                    : add_chars(out, ": ") && sp_buf_add_str(out, rule->justification));
     }
     q->kind = SP_REQUIRE_REFUSAL;
-    if (v->verdict == SP_VERDICT_PROMPT)
-        return add_silenced(&q->reason, ask, v);
-    return add_forbidden(&q->reason, ask, v, &q->matches);
-}
-
-/* Whether the caller wants more permissions and the policy cannot ask about that. */
-static bool refuses_override(const struct sp_judge_ask *ask)
-{
-    if (!wants_more(ask))
+    if (v->verdict == SP_VERDICT_PROMPT) {
+        if (!v->has_rule_prompt && v->danger == SP_DANGER_FORCED_RM)
+            return add_chars(out, FORCED_RM);
+        if (may_ask) /* no approver: the text says how to get one */
+            return add_chars(out, SP_NOBODY_ANSWERS);
+        if (ask->policy.kind != SP_APPROVAL_GRANULAR)
+            return add_chars(out, NEVER);
+        return add_chars(out, v->has_rule_prompt ? NO_RULES : NO_SANDBOX);
+    }
+    const struct sp_rule_match *rule = longest(&q->matches, SP_VERDICT_FORBIDDEN);
+    if (!add_command(out, ask->argv) || !add_chars(out, " rejected: "))
         return false;
-    if (ask->nobody_answers || !sp_approval_may_ask_by_guess(&ask->policy))
-        return true;
-    return forbids_additional(ask);
+    if (rule != NULL && rule->justification.p != NULL)
+        return sp_buf_add_str(out, rule->justification);
+    if (rule != NULL)
+        return add_chars(out, "policy forbids commands starting with ") &&
+               add_command(out, rule->prefix);
+    return add_chars(out, v->danger == SP_DANGER_FORCED_RM ? FORCED_RM : "blocked by policy");
 }
 
 static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_err *e)
@@ -535,7 +420,9 @@ static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struc
 
     if (r < 0)
         return r;
-    if (refuses_override(ask))
+    /* The caller wants more permissions, and the policy cannot ask about that. */
+    if (wants_more(ask) && (ask->nobody_answers || !sp_approval_may_ask_by_guess(&ask->policy) ||
+                            forbids_additional(ask)))
         return add_override_refusal(&q->reason, ask)
                    ? 0
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to refuse a command");

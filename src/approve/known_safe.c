@@ -25,14 +25,6 @@ static bool is_option(struct sp_str s, const char *option)
     return begins_with(s, option) && (s.n == strlen(option) || s.p[strlen(option)] == '=');
 }
 
-static bool is_any_of(struct sp_str s, const char *const *words)
-{
-    for (; *words != NULL; words++)
-        if (sp_str_eq(s, sp_str_of(*words)))
-            return true;
-    return false;
-}
-
 /* Whether a word of one-letter options has this one. */
 static bool has_letter(struct sp_str s, char letter)
 {
@@ -53,7 +45,7 @@ static bool is_safe_find(struct sp_words w)
                                          "-fls",  "-fprint",  "-fprint0", "-fprintf", NULL};
 
     for (uint32_t i = 1; i < w.count; i++)
-        if (is_any_of(w.items[i], unsafe))
+        if (sp_str_is_any_of(w.items[i], unsafe))
             return false;
     return true;
 }
@@ -77,7 +69,7 @@ static int take_uniq_option(struct sp_str s)
     if (s.n < 2 || s.p[0] != '-')
         return 0;
     if (s.p[1] == '-')
-        return is_any_of(s, alone) || begins_with(s, "--skip-fields=") ||
+        return sp_str_is_any_of(s, alone) || begins_with(s, "--skip-fields=") ||
                        begins_with(s, "--skip-chars=") || begins_with(s, "--check-chars=") ||
                        begins_with(s, "--all-repeated=") || begins_with(s, "--group=")
                    ? 1
@@ -163,7 +155,7 @@ static bool only_lists_branches(struct sp_words w, uint32_t from)
         "-v",     "-vv", "--verbose",      NULL};
 
     for (uint32_t i = from; i < w.count; i++)
-        if (!is_any_of(w.items[i], safe) && !begins_with(w.items[i], "--format="))
+        if (!sp_str_is_any_of(w.items[i], safe) && !begins_with(w.items[i], "--format="))
             return false;
     return true;
 }
@@ -186,13 +178,13 @@ static bool is_safe_git(struct sp_words w)
     static const char *const looking[] = {"status", "log", "diff", "show", NULL};
     uint32_t i = 1;
 
-    while (i < w.count && is_any_of(w.items[i], global))
+    while (i < w.count && sp_str_is_any_of(w.items[i], global))
         i++;
     if (i == w.count || !starts_nothing(w, i + 1))
         return false;
     if (sp_str_eq(w.items[i], SP_STR("branch")))
         return only_lists_branches(w, i + 1);
-    return is_any_of(w.items[i], looking);
+    return sp_str_is_any_of(w.items[i], looking);
 }
 
 /* ---- all programs ---- */
@@ -231,5 +223,5 @@ bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how)
             return picky[i].is_safe(segment);
     if (sp_str_eq(program, SP_STR("git")))
         return how == SP_KNOWN_SAFE_LIST_GIT && is_safe_git(segment);
-    return is_any_of(program, looking);
+    return sp_str_is_any_of(program, looking);
 }

@@ -180,12 +180,9 @@ static bool find_program(const struct sp_writable *w, struct sp_str word, struct
  * `let`). */
 static bool is_harmless(struct sp_str name)
 {
-    static const char *const names[] = {":", "cd", "echo", "false", "pwd", "true"};
+    static const char *const names[] = {":", "cd", "echo", "false", "pwd", "true", NULL};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (sp_str_eq(name, sp_str_of(names[i])))
-            return true;
-    return false;
+    return sp_str_is_any_of(name, names);
 }
 
 static bool is_builtin(struct sp_str name)
@@ -202,13 +199,9 @@ static bool is_builtin(struct sp_str name)
         "shopt",     "source",   "suspend",    "test",     "times",      "trap",    "ttyctl",
         "type",      "ulimit",   "umask",      "unalias",  "unfunction", "unhash",  "unlimit",
         "unsetopt",  "vared",    "wait",       "whence",   "where",      "which",   "zcompile",
-        "zle",       "zmodload", "zparseopts", "zstyle",   "-",
-    };
+        "zle",       "zmodload", "zparseopts", "zstyle",   "-",          NULL};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (sp_str_eq(name, sp_str_of(names[i])))
-            return true;
-    return false;
+    return sp_str_is_any_of(name, names);
 }
 
 static bool do_segments_stay(const struct sp_writable *w, const struct sp_segments *s,
@@ -361,14 +354,10 @@ bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str envir
  * run_plan.c avoids them.) */
 static bool reads_startup(const struct sp_program_ask *ask)
 {
-    static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh"};
-    const struct sp_str name = sp_base_name(ask->argv.items[0]);
+    static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh", NULL};
 
-    for (size_t i = 0; i < sizeof shells / sizeof *shells; i++)
-        if (sp_str_eq(name, sp_str_of(shells[i])))
-            return !ask->judged->segments.is_wrapper &&
-                   sp_startup_is_writable(ask->profile, ask->environ);
-    return false;
+    return sp_str_is_any_of(sp_base_name(ask->argv.items[0]), shells) &&
+           !ask->judged->segments.is_wrapper && sp_startup_is_writable(ask->profile, ask->environ);
 }
 
 bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)

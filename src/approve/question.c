@@ -24,15 +24,6 @@ static bool add_text(struct sp_buf *out, const char *name, struct sp_str s)
     return add_name(out, name) && sp_json_add_str(out, s);
 }
 
-static bool add_words(struct sp_buf *out, struct sp_words words)
-{
-    bool ok = sp_buf_add(out, "[", 1);
-
-    for (uint32_t i = 0; ok && i < words.count; i++)
-        ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, words.items[i]);
-    return ok && sp_buf_add(out, "]", 1);
-}
-
 bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g)
 {
     return sp_grant_write(out, g, NULL) == 0;
@@ -73,7 +64,7 @@ static bool add_decisions(struct sp_buf *out, const struct sp_approval_question 
     if (ok && sp_question_offers_amendment(q))
         ok = sp_buf_add_str(out, SP_STR(",{\"approved_execpolicy_amendment\":{"
                                         "\"proposed_execpolicy_amendment\":")) &&
-             add_words(out, q->amendment) && sp_buf_add_str(out, SP_STR("}}"));
+             sp_words_add_json(out, q->amendment) && sp_buf_add_str(out, SP_STR("}}"));
     if (ok && q->kind == SP_QUESTION_NETWORK)
         ok = sp_buf_add_str(out, SP_STR(",\"approved_for_session\""));
     if (ok && sp_question_offers_host(q))
@@ -109,17 +100,18 @@ static bool add_parsed(struct sp_buf *out, const struct sp_approval_question *q)
 
 static bool add_command(struct sp_buf *out, const struct sp_approval_question *q)
 {
-    bool ok = add_name(out, "command") && add_words(out, q->argv) && add_text(out, "cwd", q->cwd);
+    bool ok =
+        add_name(out, "command") && sp_words_add_json(out, q->argv) && add_text(out, "cwd", q->cwd);
 
     if (ok && q->preface.count > 1) /* without its first word, which is `env` */
         ok = add_name(out, "env") &&
-             add_words(out, (struct sp_words){q->preface.items + 1, q->preface.count - 1});
+             sp_words_add_json(out, (struct sp_words){q->preface.items + 1, q->preface.count - 1});
     if (ok && q->reason.n != 0)
         ok = add_text(out, "reason", q->reason);
     if (ok && sp_question_offers_host(q))
         ok = add_network(out, q);
     if (ok && q->amendment.count != 0)
-        ok = add_name(out, "proposed_execpolicy_amendment") && add_words(out, q->amendment);
+        ok = add_name(out, "proposed_execpolicy_amendment") && sp_words_add_json(out, q->amendment);
     if (ok && q->additional != NULL)
         ok = add_name(out, "additional_permissions") && sp_question_add_grant(out, q->additional);
     if (ok && q->is_guess)

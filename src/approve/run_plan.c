@@ -65,6 +65,18 @@ static bool audit_plan(struct sp_run_plan *p, const char *requirement, const cha
     return false;
 }
 
+static int widen_profile(struct sp_profile *p, const struct sp_grant *more, struct sp_err *e)
+{
+    struct sp_profile wider;
+    const int r = sp_profile_widen(p, more, &wider, e);
+
+    if (r < 0)
+        return r;
+    sp_profile_done(p);
+    *p = wider;
+    return 0;
+}
+
 /* ---- patches ---- */
 
 /* Sets the kind of the requirement by the assessment. */
@@ -86,28 +98,6 @@ static int assess_patch(struct sp_run_plan *p, struct sp_err *e)
     if (r == 0)
         p->requirement.kind = kinds[p->assessment.verdict];
     return r;
-}
-
-/* Opens the directories that an approved patch writes to, in its policy. */
-static int open_parents(struct sp_run_plan *p, struct sp_err *e)
-{
-    struct sp_grant parents = {0};
-    struct sp_profile wider;
-    int r = 0;
-
-    if (!p->has_policy)
-        return 0;
-    for (uint32_t i = 0; r == 0 && i < p->assessment.parent_count; i++)
-        r = sp_profile_add(&parents.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,
-                           sp_str_of(p->assessment.parents[i]), (struct sp_str){0}, e);
-    if (r == 0)
-        r = sp_profile_widen(&p->policy.profile, &parents, &wider, e);
-    sp_grant_done(&parents);
-    if (r < 0)
-        return r;
-    sp_profile_done(&p->policy.profile);
-    p->policy.profile = wider;
-    return 0;
 }
 
 bool sp_run_plan_make_read_only(struct sp_profile *p)
@@ -150,18 +140,10 @@ static bool use_patch_keys(const struct sp_run_plan *p, bool stores)
 
 /* ---- failure and refusal ---- */
 
-static void fail_plan(struct sp_run_plan *p, const struct sp_err *why)
-{
-    p->error = *why;
-    p->state = SP_RUN_PLAN_FAILED;
-}
-
 static void fail_without_memory(struct sp_run_plan *p)
 {
-    struct sp_err e;
-
-    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "judge a command");
-    fail_plan(p, &e);
+    (void)sp_fail(&p->error, SP_E_SYSTEM, ENOMEM, "judge a command");
+    p->state = SP_RUN_PLAN_FAILED;
 }
 
 static void refuse_plan(struct sp_run_plan *p, struct sp_str reason)
@@ -197,47 +179,13 @@ static void add_mark(struct sp_run_plan_unconfined *f, const char *name, const c
     f->marks[f->mark_count++] = (struct sp_env_var){sp_str_of(name), sp_str_of(value)};
 }
 
-/* Git takes a directory that looks like a bare repository for one, with settings that run programs,
- * and any command can make one in a workspace. So make Git accept only a `.git`, unless --git-dir
- * or GIT_DIR says otherwise. Settings in the environment stay in force. */
-static void add_git_marks(struct sp_run_plan *p)
-{
-    struct sp_run_plan_unconfined *f = &p->free;
-    const struct sp_str set = sp_env_value(p->ask.environ, "GIT_CONFIG_COUNT");
-    uint64_t count = 0;
-
-    if (p->ask.environ.p == NULL ||
-        (set.p != NULL && set.n != 0 && !sp_str_to_u64(set, 10000, &count)))
-        return; /* it runs elsewhere, or Git rejects the number */
-    (void)snprintf(f->git_count, sizeof f->git_count, "%u", (unsigned)count + 1);
-    (void)snprintf(f->git_key, sizeof f->git_key, "GIT_CONFIG_KEY_%u", (unsigned)count);
-    (void)snprintf(f->git_value, sizeof f->git_value, "GIT_CONFIG_VALUE_%u", (unsigned)count);
-    add_mark(f, "GIT_CONFIG_COUNT", f->git_count);
-    add_mark(f, f->git_key, "safe.bareRepository");
-    add_mark(f, f->git_value, "explicit");
-}
-
-/* [SHELL, -lc, SCRIPT] becomes [SHELL, -c, SCRIPT]; -f because zsh reads .zshenv even without
- * -l. */
-static bool drop_login(struct sp_run_plan_unconfined *f, struct sp_words argv, struct sp_str script)
-{
-    f->argv = calloc(4, sizeof *f->argv);
-    if (f->argv == NULL)
-        return false;
-    f->argv[f->argc++] = argv.items[0];
-    const struct sp_str shell = argv.items[0];
-    if (shell.n >= 3 && memcmp(shell.p + shell.n - 3, "zsh", 3) == 0)
-        f->argv[f->argc++] = SP_STR("-f");
-    f->argv[f->argc++] = SP_STR("-c");
-    f->argv[f->argc++] = script;
-    f->drops_login = true;
-    return true;
-}
-
+/* Fills p->free. false: no memory. */
 static bool make_unconfined(struct sp_run_plan *p)
 {
     struct sp_run_plan_unconfined *f = &p->free;
     const bool is_by_rule = p->requirement.kind == SP_REQUIRE_NOTHING && f->program.path != NULL;
+    const struct sp_str set = sp_env_value(p->ask.environ, "GIT_CONFIG_COUNT");
+    uint64_t count = 0;
     struct sp_str script;
 
     if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) || is_patch(p) ||
@@ -246,18 +194,41 @@ static bool make_unconfined(struct sp_run_plan *p)
     if (!is_by_rule)
         sp_program_done(&f->program);
     f->mark_count = 0;
-    add_git_marks(p);
+    /* Git takes a directory that looks like a bare repository for one, with settings that run
+     * programs, and any command can make one in a workspace. So make Git accept only a `.git`,
+     * unless --git-dir or GIT_DIR says otherwise. Settings in the environment stay in force.
+     * Nothing is set if the command runs elsewhere, or Git would reject the number. */
+    if (p->ask.environ.p != NULL &&
+        (set.p == NULL || set.n == 0 || sp_str_to_u64(set, 10000, &count))) {
+        (void)snprintf(f->git_count, sizeof f->git_count, "%u", (unsigned)count + 1);
+        (void)snprintf(f->git_key, sizeof f->git_key, "GIT_CONFIG_KEY_%u", (unsigned)count);
+        (void)snprintf(f->git_value, sizeof f->git_value, "GIT_CONFIG_VALUE_%u", (unsigned)count);
+        add_mark(f, "GIT_CONFIG_COUNT", f->git_count);
+        add_mark(f, f->git_key, "safe.bareRepository");
+        add_mark(f, f->git_value, "explicit");
+    }
     if (f->program.search_path != NULL)
         add_mark(f, "PATH", f->program.search_path);
-    if (!sp_script_is_wrapper(p->ask.argv, &script))
+    if (!sp_script_is_wrapper(p->ask.argv, &script) ||
+        (!is_by_rule && !sp_startup_is_writable(&p->reach, p->ask.environ)))
         return true;
-    if (is_by_rule)
-        return drop_login(f, p->ask.argv, script);
-    if (!sp_startup_is_writable(&p->reach, p->ask.environ))
-        return true;
-    add_mark(f, "BASH_ENV", "");
-    add_mark(f, "ENV", "");
-    return drop_login(f, p->ask.argv, script);
+    if (!is_by_rule) {
+        add_mark(f, "BASH_ENV", "");
+        add_mark(f, "ENV", "");
+    }
+    /* [SHELL, -lc, SCRIPT] becomes [SHELL, -c, SCRIPT]; -f because zsh reads .zshenv even without
+     * -l. */
+    const struct sp_str shell = p->ask.argv.items[0];
+    f->argv = calloc(4, sizeof *f->argv);
+    if (f->argv == NULL)
+        return false;
+    f->argv[f->argc++] = shell;
+    if (shell.n >= 3 && memcmp(shell.p + shell.n - 3, "zsh", 3) == 0)
+        f->argv[f->argc++] = SP_STR("-f");
+    f->argv[f->argc++] = SP_STR("-c");
+    f->argv[f->argc++] = script;
+    f->drops_login = true;
+    return true;
 }
 
 static void unconfined_done(struct sp_run_plan_unconfined *f)
@@ -269,14 +240,24 @@ static void unconfined_done(struct sp_run_plan_unconfined *f)
 
 /* ---- how a plan ends ---- */
 
-/* The attempt may start, if the decision can be logged. */
+/* The attempt may start, if the decision can be logged. An approved patch may write to the
+ * directories of its files. */
 static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider by)
 {
-    struct sp_err e = {0};
+    if (is_patch(p) && !p->is_retry && p->has_policy) {
+        struct sp_grant parents = {0};
+        int r = 0;
 
-    if (is_patch(p) && !p->is_retry && open_parents(p, &e) < 0) {
-        fail_plan(p, &e);
-        return;
+        for (uint32_t i = 0; r == 0 && i < p->assessment.parent_count; i++)
+            r = sp_profile_add(&parents.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,
+                               sp_str_of(p->assessment.parents[i]), (struct sp_str){0}, &p->error);
+        if (r == 0)
+            r = widen_profile(&p->policy.profile, &parents, &p->error);
+        sp_grant_done(&parents);
+        if (r < 0) {
+            p->state = SP_RUN_PLAN_FAILED;
+            return;
+        }
     }
     p->is_free = would_be_unconfined(p);
     if (p->is_free && !make_unconfined(p)) {
@@ -290,50 +271,37 @@ static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider 
 
 /* ---- the answer to a question ---- */
 
-static void accept_plan(struct sp_run_plan *p, enum sp_decision_kind kind)
-{
-    const enum sp_decider by = p->asking.decided_by;
-
-    /* Only an approver's approval of a confined run counts for a free run later; see
-     * retry_reuses_approval. */
-    p->was_approved = by == SP_DECIDER_USER || by == SP_DECIDER_PROGRAM || by == SP_DECIDER_CACHE;
-    let_go(p, sp_decision_name(kind), by);
-    if (p->state != SP_RUN_PLAN_GO)
-        return; /* what could not be logged does not count later either */
-    if (kind == SP_DECISION_APPROVED_FOR_SESSION &&
-        !(is_patch(p) ? use_patch_keys(p, true)
-                      : sp_cache_store(p->approvals->cache, sp_buf_str(&p->key), p->is_retry)))
-        sp_approvals_warn(p->approvals, "an approval could not be remembered: no memory");
-    if (kind == SP_DECISION_AMENDMENT)
-        sp_approvals_amend(p->approvals, p->asking.question.amendment);
-}
-
-static struct sp_str refusal_text(const struct sp_run_plan *p, const struct sp_decision *d)
-{
-    if (d->rejection.n != 0 && !sp_str_eq(d->rejection, SP_STR(BY_USER)))
-        return d->rejection;
-    if (d->kind == SP_DECISION_TIMED_OUT)
-        return SP_STR(TOO_LATE);
-    return is_patch(p) ? SP_STR(BY_USER_PATCH) : SP_STR(BY_USER_LONG);
-}
-
-static void reject_plan(struct sp_run_plan *p, const struct sp_decision *d)
-{
-    p->is_abort = d->kind == SP_DECISION_ABORT && !p->asking.is_replaced;
-    if (audit_plan(p, p->asking.is_review ? "skip" : "ask", sp_decision_name(d->kind),
-                   p->asking.decided_by, false))
-        refuse_plan(p, refusal_text(p, d));
-}
-
 static void on_decision(struct sp_asking *q, const struct sp_decision *d)
 {
     struct sp_run_plan *p = SP_CONTAINER(q, struct sp_run_plan, asking);
+    const enum sp_decider by = q->decided_by;
 
     if (d->kind == SP_DECISION_APPROVED || d->kind == SP_DECISION_APPROVED_FOR_SESSION ||
-        d->kind == SP_DECISION_AMENDMENT)
-        accept_plan(p, d->kind);
-    else
-        reject_plan(p, d);
+        d->kind == SP_DECISION_AMENDMENT) {
+        /* Only an approver's approval of a confined run counts for a free run later; see
+         * retry_reuses_approval. */
+        p->was_approved =
+            by == SP_DECIDER_USER || by == SP_DECIDER_PROGRAM || by == SP_DECIDER_CACHE;
+        let_go(p, sp_decision_name(d->kind), by);
+        /* What could not be logged does not count later either. */
+        const bool counts = p->state == SP_RUN_PLAN_GO;
+        if (counts && d->kind == SP_DECISION_APPROVED_FOR_SESSION &&
+            !(is_patch(p) ? use_patch_keys(p, true)
+                          : sp_cache_store(p->approvals->cache, sp_buf_str(&p->key), p->is_retry)))
+            sp_approvals_warn(p->approvals, "an approval could not be remembered: no memory");
+        if (counts && d->kind == SP_DECISION_AMENDMENT)
+            sp_approvals_amend(p->approvals, q->question.amendment);
+    } else {
+        struct sp_str why = d->rejection;
+
+        if (why.n == 0 || sp_str_eq(why, SP_STR(BY_USER)))
+            why = d->kind == SP_DECISION_TIMED_OUT ? SP_STR(TOO_LATE)
+                  : is_patch(p)                    ? SP_STR(BY_USER_PATCH)
+                                                   : SP_STR(BY_USER_LONG);
+        p->is_abort = d->kind == SP_DECISION_ABORT && !q->is_replaced;
+        if (audit_plan(p, q->is_review ? "skip" : "ask", sp_decision_name(d->kind), by, false))
+            refuse_plan(p, why);
+    }
     if (p->told != NULL)
         p->told(p);
 }
@@ -371,45 +339,30 @@ static bool is_cached(struct sp_asking *q)
            does_approval_hold(p);
 }
 
-static enum sp_question_kind kind_of(const struct sp_run_plan *p)
-{
-    if (is_patch(p))
-        return SP_QUESTION_PATCH;
-    if (p->is_retry)
-        return SP_QUESTION_RETRY;
-    switch (p->ask.permissions) {
-    case SP_PERMISSIONS_ESCALATED:
-        return SP_QUESTION_ESCALATE;
-    case SP_PERMISSIONS_ADDITIONAL:
-        return p->is_preapproved ? SP_QUESTION_RUN : SP_QUESTION_ADDITIONAL;
-    case SP_PERMISSIONS_DEFAULT:
-        break;
-    }
-    return SP_QUESTION_RUN;
-}
-
-static struct sp_str reason_of(const struct sp_run_plan *p)
-{
-    if (p->is_retry)
-        return SP_STR(RETRY_REASON);
-    return p->requirement.reason.len != 0 ? sp_buf_str(&p->requirement.reason)
-                                          : p->ask.justification;
-}
-
-static bool fill_question(struct sp_run_plan *p)
+/* is_review: no question is needed, but the reviewer sees every command of this turn. */
+static void begin_question(struct sp_run_plan *p, bool is_review)
 {
     const struct sp_run_plan_ask *ask = &p->ask;
+    enum sp_question_kind kind = SP_QUESTION_RUN;
 
-    if (p->command.len == 0) {
-        if (ask->preface.count != 0 &&
-            !(sp_words_add_quoted(&p->command, ask->preface) && sp_buf_add(&p->command, " ", 1)))
-            return false;
-        if (!(ask->command.n != 0 ? sp_buf_add_str(&p->command, ask->command)
-                                  : sp_words_add_quoted(&p->command, ask->argv)))
-            return false;
+    if (p->command.len == 0 &&
+        ((ask->preface.count != 0 &&
+          !(sp_words_add_quoted(&p->command, ask->preface) && sp_buf_add(&p->command, " ", 1))) ||
+         !(ask->command.n != 0 ? sp_buf_add_str(&p->command, ask->command)
+                               : sp_words_add_quoted(&p->command, ask->argv)))) {
+        fail_without_memory(p);
+        return;
     }
+    if (is_patch(p))
+        kind = SP_QUESTION_PATCH;
+    else if (p->is_retry)
+        kind = SP_QUESTION_RETRY;
+    else if (ask->permissions == SP_PERMISSIONS_ESCALATED)
+        kind = SP_QUESTION_ESCALATE;
+    else if (ask->permissions == SP_PERMISSIONS_ADDITIONAL && !p->is_preapproved)
+        kind = SP_QUESTION_ADDITIONAL;
     p->asking.question = (struct sp_approval_question){
-        .kind = kind_of(p),
+        .kind = kind,
         .call_id = ask->call_id,
         .turn_id = ask->turn_id,
         .environment = ask->environment,
@@ -417,7 +370,9 @@ static bool fill_question(struct sp_run_plan *p)
         .argv = ask->argv,
         .preface = ask->preface,
         .cwd = ask->cwd,
-        .reason = reason_of(p),
+        .reason = p->is_retry                      ? SP_STR(RETRY_REASON)
+                  : p->requirement.reason.len != 0 ? sp_buf_str(&p->requirement.reason)
+                                                   : ask->justification,
         .segments = &p->requirement.segments,
         .amendment = p->requirement.amendment,
         .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
@@ -428,21 +383,11 @@ static bool fill_question(struct sp_run_plan *p)
         .profile_name = ask->policy_name,
         .changes = ask->changes,
     };
-    return true;
-}
-
-/* is_review: no question is needed, but the reviewer sees every command of this turn. */
-static void begin_question(struct sp_run_plan *p, bool is_review)
-{
-    if (!fill_question(p)) {
-        fail_without_memory(p);
-        return;
-    }
     p->asking.told = on_decision;
     p->asking.is_known = is_cached;
     p->asking.is_review = is_review;
-    p->asking.cannot_ask = p->ask.cannot_ask;
-    p->asking.nobody_answers = p->ask.nobody_answers;
+    p->asking.cannot_ask = ask->cannot_ask;
+    p->asking.nobody_answers = ask->nobody_answers;
     p->state = SP_RUN_PLAN_ASKING;
     sp_asking_begin(&p->asking, p->approvals);
 }
@@ -459,20 +404,15 @@ static int widen(const struct sp_run_plan *p, const struct sp_str *turn_id,
         p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->ask.additional != NULL;
     struct sp_grant granted = {0};
     struct sp_grant all = {0};
-    struct sp_profile wider;
     int r = sp_approvals_granted(p->approvals, p->ask.environment, turn_id, &granted, e);
 
     if (r == 0)
         r = sp_grant_merge(&granted, has_more ? p->ask.additional : &nothing, &all, e);
     if (r == 0)
-        r = sp_profile_widen(&policy->profile, &all, &wider, e);
+        r = widen_profile(&policy->profile, &all, e);
     sp_grant_done(&granted);
     sp_grant_done(&all);
-    if (r < 0)
-        return r;
-    sp_profile_done(&policy->profile);
-    policy->profile = wider;
-    return 0;
+    return r;
 }
 
 /* Copies what the plan must not see change. */
@@ -497,27 +437,6 @@ static int take_snapshot(struct sp_run_plan *p, struct sp_err *e)
     return r < 0 ? r : widen(p, NULL, &p->reach, e);
 }
 
-/* The key of an approval for the session. */
-static bool make_key(struct sp_run_plan *p)
-{
-    auto_buf struct sp_buf additional = {0};
-    const bool has_more =
-        p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->ask.additional != NULL;
-
-    if (has_more && !sp_question_add_grant(&additional, p->ask.additional))
-        return false;
-    const struct sp_cache_command c = {
-        .environment = p->ask.environment,
-        .argv = p->ask.argv,
-        .cwd = p->ask.cwd,
-        .is_tty = p->ask.is_tty,
-        .permissions = p->ask.permissions,
-        .additional = sp_buf_str(&additional),
-        .fingerprint = p->approvals->options.fingerprint,
-    };
-    return sp_cache_add_command_key(&p->key, &c) && sp_buf_add_str(&p->key, p->ask.key_more);
-}
-
 /* Whether a question about this request could be answered. */
 static bool can_ask(const struct sp_run_plan *p)
 {
@@ -526,20 +445,6 @@ static bool can_ask(const struct sp_run_plan *p)
     if (p->ask.nobody_answers)
         return o->reviewer != NULL || o->hook_count != 0;
     return sp_approvals_can_ask(p->approvals);
-}
-
-/* Whether the command, if no rule sets it free, runs in the sandbox without a question. */
-static bool is_confined_otherwise(const struct sp_run_plan *p)
-{
-    switch (p->ask.permissions) {
-    case SP_PERMISSIONS_DEFAULT:
-        return true;
-    case SP_PERMISSIONS_ADDITIONAL:
-        return p->is_preapproved;
-    case SP_PERMISSIONS_ESCALATED:
-        break;
-    }
-    return !sp_judge_may_run_free(&p->policy);
 }
 
 /* Checks which files the allowed commands would run, and judges again without the allow rules if
@@ -559,7 +464,11 @@ static int judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struc
                         : q->is_free && sp_program_find(&files, &p->free.program))
         return 0;
     q->is_free = false;
-    if (profile != NULL && is_confined_otherwise(p))
+    /* Without the rule, it would run in its sandbox, and no question would be asked. */
+    if (profile != NULL &&
+        (p->ask.permissions == SP_PERMISSIONS_DEFAULT ||
+         (p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->is_preapproved) ||
+         (p->ask.permissions == SP_PERMISSIONS_ESCALATED && !sp_judge_may_run_free(&p->policy))))
         return 0;
     /* It would run free or get more permissions: judge it as if no rule allowed it. */
     sp_requirement_done(q);
@@ -617,24 +526,41 @@ static void decide(struct sp_run_plan *p)
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
                        const struct sp_run_plan_ask *asked, void (*told)(struct sp_run_plan *p))
 {
-    struct sp_err e = {0};
+    const bool has_more =
+        asked->permissions == SP_PERMISSIONS_ADDITIONAL && asked->additional != NULL;
+    auto_buf struct sp_buf additional = {0};
 
     *p = (struct sp_run_plan){.told = told, .approvals = a, .ask = *asked};
-    int r = take_snapshot(p, &e);
+    int r = take_snapshot(p, &p->error);
     p->is_preapproved = asked->permissions == SP_PERMISSIONS_ADDITIONAL &&
                         sp_run_plan_is_granted(a, asked->environment, asked->turn_id,
                                                asked->additional, asked->policy);
     if (r == 0)
-        r = is_patch(p) ? assess_patch(p, &e) : judge(p, &e);
+        r = is_patch(p) ? assess_patch(p, &p->error) : judge(p, &p->error);
     if (r < 0) {
-        fail_plan(p, &e);
+        p->state = SP_RUN_PLAN_FAILED;
         return;
     }
     p->has_requirement = !is_patch(p);
-    if (is_patch(p) || make_key(p))
-        decide(p);
-    else
-        fail_without_memory(p);
+    if (!is_patch(p)) {
+        const bool is_written = !has_more || sp_question_add_grant(&additional, asked->additional);
+        const struct sp_cache_command c = {
+            .environment = asked->environment,
+            .argv = asked->argv,
+            .cwd = asked->cwd,
+            .is_tty = asked->is_tty,
+            .permissions = asked->permissions,
+            .additional = sp_buf_str(&additional),
+            .fingerprint = a->options.fingerprint,
+        };
+
+        if (!is_written || !sp_cache_add_command_key(&p->key, &c) ||
+            !sp_buf_add_str(&p->key, asked->key_more)) {
+            fail_without_memory(p);
+            return;
+        }
+    }
+    decide(p);
 }
 
 bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,

@@ -197,7 +197,7 @@ static int add_part(struct sp_rules_maker *m, struct sp_rules_part *p, struct sp
 /* Gives the part one rule that allows these words. */
 static bool allow_prefix(struct sp_rules_part *p, struct sp_words prefix)
 {
-    struct sp_rules_element *rest = sp_arena_new(&p->arena, prefix.count * sizeof *rest);
+    struct sp_words *rest = sp_arena_new(&p->arena, prefix.count * sizeof *rest);
     struct sp_str *words = sp_arena_new(&p->arena, prefix.count * sizeof *words);
 
     p->rules = calloc(1, sizeof *p->rules);
@@ -207,7 +207,7 @@ static bool allow_prefix(struct sp_rules_part *p, struct sp_words prefix)
         words[i] = (struct sp_str){sp_arena_copy(&p->arena, prefix.items[i]), prefix.items[i].n};
         if (words[i].p == NULL)
             return false;
-        rest[i] = (struct sp_rules_element){&words[i], 1};
+        rest[i] = (struct sp_words){&words[i], 1};
     }
     p->rules[0] = (struct sp_prefix_rule){.first = words[0],
                                           .rest = rest + 1,
@@ -289,12 +289,12 @@ static const struct sp_set_element *number_rest(struct sp_rules *r,
     struct sp_set_element *rest = sp_arena_new(&r->arena, (rule->rest_count + 1) * sizeof *rest);
 
     for (uint32_t i = 0; rest != NULL && i < rule->rest_count; i++) {
-        const struct sp_rules_element *x = &rule->rest[i];
+        const struct sp_words *x = &rule->rest[i];
         uint32_t *numbers = sp_arena_new(&r->arena, x->count * sizeof *numbers);
 
         rest[i] = (struct sp_set_element){x, numbers};
         for (uint32_t n = 0; numbers != NULL && n < x->count; n++) {
-            const uint32_t *number = sp_rules_put(&r->words, x->words[n], r->words.count);
+            const uint32_t *number = sp_rules_put(&r->words, x->items[n], r->words.count);
 
             if (number == NULL)
                 return NULL;
@@ -518,28 +518,19 @@ static bool take_line(struct lines *l, struct sp_buf *line)
     return true;
 }
 
-static bool add_words(struct sp_buf *out, const struct sp_rules_element *x)
-{
-    bool is_good = sp_buf_add(out, "[", 1);
-
-    for (uint32_t i = 0; is_good && i < x->count; i++)
-        is_good = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, x->words[i]);
-    return is_good && sp_buf_add(out, "]", 1);
-}
-
 static bool add_part_lines(struct lines *l, const struct sp_rules_part *p)
 {
     bool is_good = true;
 
     for (uint32_t i = 0; is_good && i < p->rule_count; i++) {
         const struct sp_prefix_rule *rule = &p->rules[i];
-        const struct sp_rules_element first = {&rule->first, 1};
+        const struct sp_words first = {&rule->first, 1};
         auto_buf struct sp_buf line = {0};
 
         is_good = sp_buf_printf(&line, "prefix %s ", sp_verdict_name(rule->verdict)) &&
-                  add_words(&line, &first);
+                  sp_words_add_json(&line, first);
         for (uint32_t k = 0; is_good && k < rule->rest_count; k++)
-            is_good = add_words(&line, &rule->rest[k]);
+            is_good = sp_words_add_json(&line, rule->rest[k]);
         is_good = is_good && take_line(l, &line);
     }
     for (uint32_t i = 0; is_good && i < p->network_count; i++) {
@@ -551,11 +542,11 @@ static bool add_part_lines(struct lines *l, const struct sp_rules_part *p)
                   sp_json_add_str(&line, rule->host) && take_line(l, &line);
     }
     for (uint32_t i = 0; is_good && i < p->host_count; i++) {
-        const struct sp_rules_element paths = {p->hosts[i].paths, p->hosts[i].count};
+        const struct sp_words paths = {p->hosts[i].paths, p->hosts[i].count};
         auto_buf struct sp_buf line = {0};
 
         is_good = sp_buf_add_str(&line, SP_STR("host ")) &&
-                  sp_json_add_str(&line, p->hosts[i].name) && add_words(&line, &paths) &&
+                  sp_json_add_str(&line, p->hosts[i].name) && sp_words_add_json(&line, paths) &&
                   take_line(l, &line);
     }
     return is_good;

@@ -175,10 +175,10 @@ bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_networ
 
 /* ---- without a list of matches ---- */
 
-bool sp_rules_element_has(const struct sp_rules_element *x, struct sp_str word)
+bool sp_rules_element_has(const struct sp_words *x, struct sp_str word)
 {
     for (uint32_t i = 0; i < x->count; i++)
-        if (sp_str_eq(x->words[i], word))
+        if (sp_str_eq(x->items[i], word))
             return true;
     return false;
 }

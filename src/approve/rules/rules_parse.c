@@ -488,16 +488,8 @@ static bool read_parentheses(struct reader *r, struct value *ret)
 static const char *const keywords[] = {
     "and", "as",   "assert", "break",  "class",  "continue", "def",  "del",    "elif",     "else",
     "for", "from", "global", "if",     "import", "in",       "is",   "lambda", "nonlocal", "not",
-    "or",  "pass", "raise",  "return", "try",    "while",    "with", "yield",  "load",
+    "or",  "pass", "raise",  "return", "try",    "while",    "with", "yield",  "load",     NULL,
 };
-
-static bool is_keyword(struct sp_str name)
-{
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
-        if (sp_str_eq(name, sp_str_of(keywords[i])))
-            return true;
-    return false;
-}
 
 /* FUNCTIONS: no function has this name. */
 static enum function function_of(struct sp_str name)
@@ -526,8 +518,8 @@ static bool read_named(struct reader *r, struct value *ret)
         *ret = r->named[number];
         return true;
     }
-    if (is_keyword(name) || function_of(name) != FUNCTIONS || next(r) == '(' || next(r) == '"' ||
-        next(r) == '\'')
+    if (sp_str_is_any_of(name, keywords) || function_of(name) != FUNCTIONS || next(r) == '(' ||
+        next(r) == '"' || next(r) == '\'')
         return fail_at(r, at, "unsupported expression");
     return fail_at(r, at, "variable `" SP_STR_FMT "` not found", SP_STR_ARG(name));
 }
@@ -611,7 +603,7 @@ static bool read_assignment(struct reader *r, struct sp_str name)
 {
     struct value v = {0};
 
-    if (is_keyword(name))
+    if (sp_str_is_any_of(name, keywords))
         return fail_at(r, name.p, "unsupported expression");
     if (sp_str_eq(name, SP_STR("True")) || sp_str_eq(name, SP_STR("False")) ||
         sp_str_eq(name, SP_STR("None")) || function_of(name) != FUNCTIONS)
@@ -695,7 +687,7 @@ static bool take_justification(struct reader *r, const struct call *c, uint32_t 
 
 /* One element of a pattern: a word, or a list of alternatives. */
 static bool take_element(struct reader *r, const char *at, const struct value *v,
-                         struct sp_rules_element *ret)
+                         struct sp_words *ret)
 {
     const struct value *items = v->type == LIST ? v->items : v;
     const uint32_t count = v->type == LIST ? v->count : 1;
@@ -717,7 +709,7 @@ static bool take_element(struct reader *r, const char *at, const struct value *v
     struct sp_str *words = part_memory(r, count, sizeof *words);
     if (words == NULL)
         return false;
-    *ret = (struct sp_rules_element){words, count};
+    *ret = (struct sp_words){words, count};
     for (uint32_t i = 0; i < count; i++)
         if (!keep(r, &r->part->arena, items[i].text, &words[i]))
             return false;
@@ -725,12 +717,12 @@ static bool take_element(struct reader *r, const char *at, const struct value *v
 }
 
 /* *ret_words: the words of one rule of this pattern, with all alternatives behind the first. */
-static bool take_pattern(struct reader *r, const struct call *c, struct sp_rules_element **ret,
+static bool take_pattern(struct reader *r, const struct call *c, struct sp_words **ret,
                          uint32_t *ret_words)
 {
     const struct value *pattern = &c->values[PATTERN];
 
-    struct sp_rules_element *all = part_memory(r, (size_t)pattern->count + 1, sizeof *all);
+    struct sp_words *all = part_memory(r, (size_t)pattern->count + 1, sizeof *all);
     if (all == NULL)
         return false;
     *ret_words = 0;
@@ -808,7 +800,7 @@ static bool execute_prefix(struct reader *r, const struct call *c)
     struct sp_rules_part *p = r->part;
     struct examples x = {.at = c->at, .first_rule = p->rule_count};
     struct sp_prefix_rule rule = {.rest_count = c->values[PATTERN].count - 1};
-    struct sp_rules_element *pattern = NULL;
+    struct sp_words *pattern = NULL;
     uint32_t words = 0;
 
     while (c->is_given[DECISION] && rule.verdict <= SP_VERDICT_FORBIDDEN &&
@@ -829,7 +821,7 @@ static bool execute_prefix(struct reader *r, const struct call *c)
     for (uint32_t i = 0; i < pattern[0].count; i++) {
         if (!SP_GROW(p->rules, p->rule_count, p->rule_cap))
             return no_memory(r);
-        rule.first = pattern[0].words[i];
+        rule.first = pattern[0].items[i];
         p->rules[p->rule_count++] = rule;
     }
     x.rule_count = p->rule_count - x.first_rule;
@@ -1095,7 +1087,7 @@ static bool add_rule(struct sp_buf *out, const struct sp_prefix_rule *rules, uin
         is_good = is_good && sp_buf_add(out, "]", 1);
     for (uint32_t i = 0; is_good && i < rules[0].rest_count && out->len <= SHOWN_RULE; i++)
         is_good = sp_buf_add(out, ", ", 2) &&
-                  add_element(out, rules[0].rest[i].words, rules[0].rest[i].count);
+                  add_element(out, rules[0].rest[i].items, rules[0].rest[i].count);
     is_good = is_good && sp_buf_add_str(out, SP_STR("])"));
     cut(out, SHOWN_RULE);
     return is_good;

@@ -30,14 +30,9 @@ void sp_rules_table_done(struct sp_rules_table *t);
 
 /* ---- a part ---- */
 
-struct sp_rules_element {
-    const struct sp_str *words; /* alternatives */
-    uint32_t count;
-};
-
 struct sp_prefix_rule {
     struct sp_str first;
-    const struct sp_rules_element *rest; /* shared by all rules of a call */
+    const struct sp_words *rest; /* the alternatives of each word; shared by all rules of a call */
     uint32_t rest_count;
     enum sp_verdict verdict;
     struct sp_str justification; /* p NULL: none */
@@ -65,7 +60,7 @@ struct sp_rules_part {
 struct sp_rules_part *sp_rules_part_new(const char *name); /* NULL: no memory */
 void sp_rules_part_unref(struct sp_rules_part *p);
 
-bool sp_rules_element_has(const struct sp_rules_element *x, struct sp_str word);
+bool sp_rules_element_has(const struct sp_words *x, struct sp_str word);
 
 struct sp_rules_parts {
     struct sp_rules_part **items;
@@ -101,7 +96,7 @@ bool sp_rules_hosts_allow(const struct sp_rules_hosts *h, struct sp_str path);
  */
 
 struct sp_set_element {
-    const struct sp_rules_element *words;
+    const struct sp_words *words;
     uint32_t *numbers; /* of its words */
 };
 

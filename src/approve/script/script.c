@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "approve/script/script_priv.h"
+#include "base/json.h"
 #include "base/utf8.h"
 
 /* ---- lists that grow ---- */
@@ -77,6 +78,13 @@ void sp_segments_done(struct sp_segments *s)
 
 /* ---- shells and wrappers ---- */
 
+bool sp_str_is_any_of(struct sp_str s, const char *const *names)
+{
+    while (*names != NULL && !sp_str_eq(s, sp_str_of(*names)))
+        names++;
+    return *names != NULL;
+}
+
 struct sp_str sp_base_name(struct sp_str path)
 {
     const char *slash = path.n == 0 ? NULL : memrchr(path.p, '/', path.n);
@@ -138,16 +146,13 @@ static bool is_special(char c)
 static bool is_reserved(struct sp_str name)
 {
     static const char *const words[] = {
-        "if",     "then",     "elif",  "else",   "fi",       "case",      "esac",     "for",
-        "select", "while",    "until", "do",     "done",     "in",        "function", "time",
-        "coproc", "foreach",  "end",   "repeat", "always",   "nocorrect", "declare",  "typeset",
-        "export", "readonly", "local", "unset",  "unsetenv", "integer",   "float",    "private",
-    };
+        "if",        "then",    "elif",    "else",    "fi",       "case",   "esac",
+        "for",       "select",  "while",   "until",   "do",       "done",   "in",
+        "function",  "time",    "coproc",  "foreach", "end",      "repeat", "always",
+        "nocorrect", "declare", "typeset", "export",  "readonly", "local",  "unset",
+        "unsetenv",  "integer", "float",   "private", NULL};
 
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (sp_str_eq(name, sp_str_of(words[i])))
-            return true;
-    return false;
+    return sp_str_is_any_of(name, words);
 }
 
 /* Not an assignment, a negation or a keyword. */
@@ -327,6 +332,15 @@ int sp_segments_read(struct sp_segments *ret, struct sp_words argv, struct sp_er
         sp_segment_list_add_word(&list, &words, argv.items[i]);
     sp_segment_list_add(&list, &words);
     return sp_segment_list_finish(&list, ret, e);
+}
+
+bool sp_words_add_json(struct sp_buf *out, struct sp_words words)
+{
+    bool ok = sp_buf_add(out, "[", 1);
+
+    for (uint32_t i = 0; ok && i < words.count; i++)
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, words.items[i]);
+    return ok && sp_buf_add(out, "]", 1);
 }
 
 bool sp_words_equal(struct sp_words a, struct sp_words b)

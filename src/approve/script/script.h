@@ -55,10 +55,16 @@ int sp_words_split(struct sp_segments *ret, struct sp_str text, struct sp_err *e
 /* Appends the words quoted for a shell, as Codex quotes them, separated by blanks. */
 bool sp_words_add_quoted(struct sp_buf *out, struct sp_words words);
 
+/* Appends the words as a JSON array. */
+bool sp_words_add_json(struct sp_buf *out, struct sp_words words);
+
 bool sp_words_equal(struct sp_words a, struct sp_words b);
 
 /* The part behind the last slash. */
 struct sp_str sp_base_name(struct sp_str path);
+
+/* Whether it is one of the names; NULL at the end. */
+bool sp_str_is_any_of(struct sp_str s, const char *const *names);
 
 /* Whether the set contains the byte; false for NUL. */
 static inline bool sp_is_one_of(char c, const char *set)

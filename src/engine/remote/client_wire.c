@@ -374,7 +374,7 @@ void sp_client_settle(struct sp_client *c, unsigned timeout_ms)
         sp_client_flush(c);
         if (sp_list_is_empty(&c->sent) && sp_list_is_empty(&c->queued))
             return;
-        if (!sp_link_is_open(c->link))
+        if (!sp_link_is_live(c->link))
             return;
         sp_link_turn(c->link, (int)left);
     }
