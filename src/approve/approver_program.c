@@ -193,12 +193,11 @@ static int start_program(struct query *q, const struct sp_approval_question *que
     auto_close int its_out = ends[1];
     if (fcntl(q->out, F_SETFL, O_NONBLOCK) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "run %s", q->by->path);
-    struct sp_decider_environ variables;
-    if (!sp_decider_environ_make(question->profile, environ, &variables))
+    auto_free char **variables = sp_decider_environ(question->profile, environ);
+    if (variables == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run %s", q->by->path);
-    int r = sp_child_start(&q->child, q->by->path, argv, variables.items,
+    int r = sp_child_start(&q->child, q->by->path, argv, variables,
                            (int[]){in, its_out, SP_CHILD_OURS});
-    sp_decider_environ_done(&variables);
     if (r != 0)
         return sp_fail(e, SP_E_SYSTEM, r, "run %s", q->by->path);
     if (q->child.pidfd < 0)

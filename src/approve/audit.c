@@ -303,52 +303,37 @@ static const struct member members[] = {
     {"prev", {SP_JSON_STRING, SP_JSON_STRING}},
 };
 
-/* Every member in this order, without extra members. */
-static bool check_members(struct verifying *v)
-{
-    struct sp_json *j = &v->json;
-    const size_t count = sizeof members / sizeof *members;
-    uint32_t key = sp_json_type(j, 0) == SP_JSON_OBJECT ? sp_json_first(j, 0) : SP_JSON_NONE;
-
-    for (size_t i = 0; i < count; i++, key = sp_json_next(j, 0, key)) {
-        if (key == SP_JSON_NONE || !sp_str_eq(sp_json_str(j, key), sp_str_of(members[i].key)))
-            return find_fault(v->report, "not an entry: `%s` is not in its place", members[i].key);
-        const enum sp_json_type type = sp_json_type(j, key + 1);
-        if (type != members[i].types[0] && type != members[i].types[1])
-            return find_fault(v->report, "not an entry: `%s` is of another type", members[i].key);
-    }
-    return key == SP_JSON_NONE ||
-           find_fault(v->report, "not an entry: there is more behind `prev`");
-}
-
-static bool check_chain(struct verifying *v)
-{
-    const struct sp_str seq = sp_json_raw(&v->json, sp_json_get(&v->json, 0, "seq"));
-    const struct sp_str prev = sp_json_str(&v->json, sp_json_get(&v->json, 0, "prev"));
-    uint64_t number;
-
-    if (!sp_str_to_u64(seq, UINT64_MAX, &number) || number != v->report->entries + 1)
-        return find_fault(v->report, "out of sequence: `seq` is " SP_STR_FMT ", not %llu",
-                          SP_STR_ARG(seq), (unsigned long long)v->report->entries + 1);
-    if (!sp_str_eq(prev, sp_str_of(v->report->last)))
-        return find_fault(v->report,
-                          "does not chain: the line before it is not the one it followed");
-    return true;
-}
-
-/* Parsing changes the bytes in place, so the hash is taken first. */
+/* Every member in its order, without extra members; the number and the hash that are due. Parsing
+ * changes the bytes in place, so the hash is taken first. */
 static bool check_line(struct verifying *v, char *line, size_t n)
 {
+    struct sp_audit_report *to = v->report;
+    struct sp_json *j = &v->json;
     char hash[HASH + 1];
     struct sp_err e = {0};
+    uint64_t number;
 
     hash_line((struct sp_str){line, n}, hash);
-    if (sp_json_parse(&v->json, line, n, &e) < 0)
-        return find_fault(v->report, "not JSON: %.150s", e.msg);
-    if (!check_members(v) || !check_chain(v))
-        return false;
-    v->report->entries++;
-    memcpy(v->report->last, hash, sizeof hash);
+    if (sp_json_parse(j, line, n, &e) < 0)
+        return find_fault(to, "not JSON: %.150s", e.msg);
+    uint32_t key = sp_json_type(j, 0) == SP_JSON_OBJECT ? sp_json_first(j, 0) : SP_JSON_NONE;
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++, key = sp_json_next(j, 0, key)) {
+        if (key == SP_JSON_NONE || !sp_str_eq(sp_json_str(j, key), sp_str_of(members[i].key)))
+            return find_fault(to, "not an entry: `%s` is not in its place", members[i].key);
+        const enum sp_json_type type = sp_json_type(j, key + 1);
+        if (type != members[i].types[0] && type != members[i].types[1])
+            return find_fault(to, "not an entry: `%s` is of another type", members[i].key);
+    }
+    if (key != SP_JSON_NONE)
+        return find_fault(to, "not an entry: there is more behind `prev`");
+    const struct sp_str seq = sp_json_raw(j, sp_json_get(j, 0, "seq"));
+    if (!sp_str_to_u64(seq, UINT64_MAX, &number) || number != to->entries + 1)
+        return find_fault(to, "out of sequence: `seq` is " SP_STR_FMT ", not %llu", SP_STR_ARG(seq),
+                          (unsigned long long)to->entries + 1);
+    if (!sp_str_eq(sp_json_str(j, sp_json_get(j, 0, "prev")), sp_str_of(to->last)))
+        return find_fault(to, "does not chain: the line before it is not the one it followed");
+    to->entries++;
+    memcpy(to->last, hash, sizeof hash);
     return true;
 }
 

@@ -277,50 +277,41 @@ static bool leads_to_writable(const struct sp_writable *w, const char *word)
     return false;
 }
 
-void sp_decider_environ_done(struct sp_decider_environ *v)
-{
-    free(v->items);
-    free(v->path);
-    *v = (struct sp_decider_environ){0};
-}
-
-/* "PATH=...", filtered. false: no memory. */
-static bool write_path(const struct sp_writable *w, const char *value, char **ret)
-{
-    auto_free char *kept = NULL;
-
-    if (!keep_entries(w, sp_str_of(value), &kept))
-        return false;
-    if (asprintf(ret, "PATH=%s", kept == NULL ? value : kept) < 0)
-        *ret = NULL;
-    return *ret != NULL;
-}
-
-bool sp_decider_environ_make(const struct sp_policy *profile, char *const *own,
-                             struct sp_decider_environ *ret)
+char **sp_decider_environ(const struct sp_policy *profile, char *const *own)
 {
     auto_writable struct sp_writable w = {0};
+    auto_free char *kept = NULL;
+    const char *path = NULL;
     size_t count = 0;
 
     while (own[count] != NULL)
-        count++;
-    *ret = (struct sp_decider_environ){.items = calloc(count + 1, sizeof *ret->items)};
-    if (ret->items == NULL)
-        return false;
+        if (strncmp(own[count++], "PATH=", 5) == 0 && path == NULL)
+            path = own[count - 1] + 5;
     sp_writable_find(profile, &w);
+    if (path != NULL && !keep_entries(&w, sp_str_of(path), &kept))
+        return NULL;
+    if (kept != NULL)
+        path = kept;
+    /* The new PATH is behind the array. */
+    const size_t room = path == NULL ? 0 : strlen("PATH=") + strlen(path) + 1;
+    char **ret = malloc((count + 1) * sizeof *ret + room);
+    if (ret == NULL)
+        return NULL;
+    char *new_path = (char *)(ret + count + 1);
+    bool has_path = false;
     count = 0;
     for (; *own != NULL; own++) {
         const bool is_path = strncmp(*own, "PATH=", 5) == 0;
 
-        if (leads_to_writable(&w, *own) || (is_path && ret->path != NULL))
+        if (leads_to_writable(&w, *own) || (is_path && has_path))
             continue;
-        if (is_path && !write_path(&w, *own + 5, &ret->path)) {
-            sp_decider_environ_done(ret);
-            return false;
-        }
-        ret->items[count++] = is_path ? ret->path : *own;
+        if (is_path)
+            (void)snprintf(new_path, room, "PATH=%s", path);
+        has_path = has_path || is_path;
+        ret[count++] = is_path ? new_path : *own;
     }
-    return true;
+    ret[count] = NULL;
+    return ret;
 }
 
 bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str environ)

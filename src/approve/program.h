@@ -55,14 +55,9 @@ struct sp_str sp_env_value(struct sp_str environ, const char *name);
 
 /* The variables of a program that decides about commands and runs without a sandbox: an approver, a
  * hook, the reviewer. They are those of the server, without the entries of PATH and the variables
- * that lead to code which commands under the profile may write. */
-struct sp_decider_environ {
-    char **items; /* NULL at the end; borrowed except `path` */
-    char *path;
-};
-bool sp_decider_environ_make(const struct sp_policy *profile, char *const *own,
-                             struct sp_decider_environ *ret); /* false: no memory */
-void sp_decider_environ_done(struct sp_decider_environ *v);
+ * that lead to code which commands under the profile may write. NULL at the end; the caller frees
+ * the array, which borrows from `own`. NULL: no memory. */
+char **sp_decider_environ(const struct sp_policy *profile, char *const *own);
 
 /* Whether a shell would read a startup file of the user that commands may write. */
 bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str environ);

@@ -41,27 +41,6 @@ static bool can_write(const struct assessor *a, const char *path)
     return path == NULL || is_free(a->ask) || sp_resolved_can_write(&a->rules, path, NULL, NULL);
 }
 
-static bool can_write_all(const struct assessor *a)
-{
-    for (uint32_t i = 0; i < a->ask->changes->count; i++) {
-        const struct sp_patch_change *c = &a->ask->changes->items[i];
-
-        if (!can_write(a, c->full_path) || !can_write(a, c->full_target))
-            return false;
-    }
-    return true;
-}
-
-static bool has_writable_root(const struct assessor *a)
-{
-    if (is_free(a->ask) || a->rules.is_open || a->rules.is_full_write)
-        return true;
-    for (size_t i = 0; i < a->rules.count; i++)
-        if (a->rules.facts[i].access == SP_ACCESS_WRITE)
-            return true;
-    return false;
-}
-
 /* ---- directories that would have to be writable ---- */
 
 static int by_text(const void *a, const void *b)
@@ -106,30 +85,32 @@ static int find_parents(struct assessor *a, struct sp_err *e)
 
 /* ---- the decision ---- */
 
-static int reject(struct assessor *a, const char *text)
-{
-    a->ret->verdict = SP_PATCH_REJECT;
-    a->ret->text = text;
-    return 0;
-}
-
 static int assess(struct assessor *a, struct sp_err *e)
 {
     const struct sp_patch_assess_ask *ask = a->ask;
-    const bool needs_question = ask->policy.kind == SP_APPROVAL_UNTRUSTED ||
-                                (!can_write_all(a) && ask->policy.kind != SP_APPROVAL_ON_FAILURE) ||
-                                (!is_free(ask) && !ask->has_sandbox);
+    const struct sp_patch_changes *c = ask->changes;
+    bool can_write_all = true;
+    bool has_root = is_free(ask) || a->rules.is_open || a->rules.is_full_write;
 
-    if (ask->changes->count == 0)
-        return reject(a, empty_patch);
-    if (!needs_question) {
-        a->ret->verdict = SP_PATCH_APPROVE;
+    a->ret->verdict = SP_PATCH_REJECT;
+    a->ret->text = empty_patch;
+    if (c->count == 0)
+        return 0;
+    for (uint32_t i = 0; can_write_all && i < c->count; i++)
+        can_write_all =
+            can_write(a, c->items[i].full_path) && can_write(a, c->items[i].full_target);
+    for (size_t i = 0; !has_root && i < a->rules.count; i++)
+        has_root = a->rules.facts[i].access == SP_ACCESS_WRITE;
+    const bool needs_question = ask->policy.kind == SP_APPROVAL_UNTRUSTED ||
+                                (!can_write_all && ask->policy.kind != SP_APPROVAL_ON_FAILURE) ||
+                                (!is_free(ask) && !ask->has_sandbox);
+    if (needs_question && !sp_approval_may_ask_by_guess(&ask->policy)) {
+        a->ret->text = has_root ? outside : read_only;
         return 0;
     }
-    if (!sp_approval_may_ask_by_guess(&ask->policy))
-        return reject(a, has_writable_root(a) ? outside : read_only);
-    a->ret->verdict = SP_PATCH_QUESTION;
-    return find_parents(a, e);
+    a->ret->text = NULL;
+    a->ret->verdict = needs_question ? SP_PATCH_QUESTION : SP_PATCH_APPROVE;
+    return needs_question ? find_parents(a, e) : 0;
 }
 
 int sp_patch_assess(const struct sp_patch_assess_ask *ask, struct sp_patch_assessment *ret,
