@@ -101,3 +101,19 @@ bool sp_arena_strs(struct sp_arena *a, const struct sp_str *items, uint32_t coun
     *ret = copies;
     return true;
 }
+
+bool sp_arena_list(struct sp_arena *a, const char *const *list, const char *const **ret)
+{
+    size_t n = 0;
+
+    while (list != NULL && list[n] != NULL)
+        n++;
+    const char **copy = list == NULL ? NULL : sp_arena_new(a, (n + 1) * sizeof *copy);
+    if (copy == NULL && list != NULL)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!sp_arena_text(a, list[i], &copy[i]))
+            return false;
+    *ret = copy;
+    return true;
+}

@@ -29,5 +29,6 @@ bool sp_arena_str(struct sp_arena *a, struct sp_str s, struct sp_str *ret);
 bool sp_arena_text(struct sp_arena *a, const char *text, const char **ret);
 bool sp_arena_strs(struct sp_arena *a, const struct sp_str *items, uint32_t count,
                    const struct sp_str **ret);
+bool sp_arena_list(struct sp_arena *a, const char *const *list, const char *const **ret);
 
 #endif

@@ -20,7 +20,7 @@ int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops
     }
     sp_job_release(j); /* an ended job may be started again */
     *j = (struct sp_job){.backend = b, .ops = ops};
-    const int r = b->ops->start(b, j, &start, e);
+    const int r = b->ops->job->start(b, j, &start, e);
     if (r < 0)
         *j = (struct sp_job){0};
     return r;
@@ -37,62 +37,62 @@ static void begin_call(struct sp_job *j, struct sp_job_call *c)
 void sp_job_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes)
 {
     begin_call(j, c);
-    j->backend->ops->write(j, c, bytes);
+    j->backend->ops->job->write(j, c, bytes);
 }
 
 void sp_job_close_stdin(struct sp_job *j, struct sp_job_call *c)
 {
     begin_call(j, c);
-    j->backend->ops->close_stdin(j, c);
+    j->backend->ops->job->close_stdin(j, c);
 }
 
 bool sp_job_flush(struct sp_job *j, struct sp_job_call *c)
 {
-    if (j->backend->ops->flush == NULL)
+    if (j->backend->ops->job->flush == NULL)
         return false;
     begin_call(j, c);
-    j->backend->ops->flush(j, c);
+    j->backend->ops->job->flush(j, c);
     return true;
 }
 
 bool sp_job_look(struct sp_job *j, struct sp_job_look *l)
 {
-    if (j->backend == NULL || j->backend->ops->look == NULL)
+    if (j->backend == NULL || j->backend->ops->job->look == NULL)
         return false;
     begin_call(j, &l->call);
     l->found = (struct sp_inspection){0};
-    return j->backend->ops->look(j, l);
+    return j->backend->ops->job->look(j, l);
 }
 
 void sp_job_signal(struct sp_job *j, struct sp_job_call *c, int signal)
 {
     begin_call(j, c);
-    j->backend->ops->signal(j, c, signal);
+    j->backend->ops->job->signal(j, c, signal);
 }
 
 void sp_job_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols)
 {
     begin_call(j, c);
-    j->backend->ops->resize(j, c, rows, cols);
+    j->backend->ops->job->resize(j, c, rows, cols);
 }
 
 void sp_job_terminate(struct sp_job *j, struct sp_job_call *c)
 {
     begin_call(j, c);
-    j->backend->ops->terminate(j, c);
+    j->backend->ops->job->terminate(j, c);
 }
 
 void sp_job_go_on(struct sp_job *j)
 {
     if (j->backend != NULL)
-        j->backend->ops->go_on(j);
+        j->backend->ops->job->go_on(j);
 }
 
 void sp_job_release(struct sp_job *j)
 {
     if (j->backend == NULL)
         return;
-    j->backend->ops->release(j);
+    j->backend->ops->job->release(j);
     *j = (struct sp_job){0};
 }
 

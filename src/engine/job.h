@@ -172,7 +172,8 @@ struct sp_backend_file {
     void *impl;                 /* private to the backend */
 };
 
-struct sp_backend_ops {
+/* What a backend does with a job. */
+struct sp_backend_job_ops {
     int (*start)(struct sp_backend *b, struct sp_job *j, const struct sp_start *s,
                  struct sp_err *e);
     void (*write)(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
@@ -182,11 +183,15 @@ struct sp_backend_ops {
     void (*terminate)(struct sp_job *j, struct sp_job_call *c);
     void (*go_on)(struct sp_job *j);
     void (*release)(struct sp_job *j);
-    void (*ask_facts)(struct sp_backend *b, struct sp_backend_wait *w);
-    void (*forget_facts)(struct sp_backend_wait *w);        /* only if w->backend is set */
-    void (*free)(struct sp_backend *b);                     /* after all its jobs were released */
     void (*flush)(struct sp_job *j, struct sp_job_call *c); /* NULL: see sp_job_flush */
     bool (*look)(struct sp_job *j, struct sp_job_look *l);  /* NULL: not supported */
+};
+
+struct sp_backend_ops {
+    const struct sp_backend_job_ops *job;
+    void (*ask_facts)(struct sp_backend *b, struct sp_backend_wait *w);
+    void (*forget_facts)(struct sp_backend_wait *w); /* only if w->backend is set */
+    void (*free)(struct sp_backend *b);              /* after all its jobs were released */
     int (*file)(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e); /* or NULL */
     void (*forget_file)(struct sp_backend_file *f);
 };

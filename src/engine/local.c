@@ -722,7 +722,7 @@ static void free_local(struct sp_backend *b)
     free(l);
 }
 
-static const struct sp_backend_ops local_ops = {
+static const struct sp_backend_job_ops local_job_ops = {
     .start = start_job,
     .write = write_input,
     .close_stdin = close_input,
@@ -733,6 +733,10 @@ static const struct sp_backend_ops local_ops = {
     .look = inspect_process,
     .go_on = go_on,
     .release = release_job,
+};
+
+static const struct sp_backend_ops local_ops = {
+    .job = &local_job_ops,
     .ask_facts = ask_facts,
     .forget_facts = forget_facts,
     .free = free_local,

@@ -214,12 +214,14 @@ static void fake_release(struct sp_job *j)
     f->next = NULL;
 }
 
-static const struct sp_backend_ops fake_ops = {
+static const struct sp_backend_job_ops fake_job_ops = {
     .start = fake_start,
     .signal = fake_signal,
     .terminate = fake_terminate,
     .release = fake_release,
 };
+
+static const struct sp_backend_ops fake_ops = {.job = &fake_job_ops};
 
 static inline void fake_init(struct fake *f, struct sp_loop *loop, const struct fake_step *steps)
 {

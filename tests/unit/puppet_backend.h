@@ -232,7 +232,7 @@ static inline void puppet_forget_facts(struct sp_backend_wait *w)
     w->backend = NULL;
 }
 
-static const struct sp_backend_ops puppet_ops = {
+static const struct sp_backend_job_ops puppet_job_ops = {
     .start = puppet_start,
     .write = puppet_write,
     .close_stdin = puppet_close_stdin,
@@ -241,9 +241,13 @@ static const struct sp_backend_ops puppet_ops = {
     .terminate = puppet_terminate,
     .go_on = puppet_go_on,
     .release = puppet_release,
+    .look = puppet_look,
+};
+
+static const struct sp_backend_ops puppet_ops = {
+    .job = &puppet_job_ops,
     .ask_facts = puppet_ask_facts,
     .forget_facts = puppet_forget_facts,
-    .look = puppet_look,
 };
 
 static struct sp_backend puppets = {.ops = &puppet_ops};

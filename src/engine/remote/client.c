@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client: the life of a client: connecting, greeting, losing and resuming the connection.
+ * client: the queue of requests, the connection with its greeting, and its resumption.
+ *
+ *   IDLE --connect--> DIALING --> OPENING --link--> GREETING --initialize--> READY
+ *                        ^                             |                       |
+ *                        '---time--- RESTING <---------'------- lost ----------'
+ *
+ * LEAVING: we are closing the link; its close event continues. DEAD can follow any state.
+ *
+ * Requests wait in `queued` until the link takes them and in `sent` until they are answered. Those
+ * refused without being sent wait in `refused` for the loop.
  */
 #include "engine/remote/client.h"
 
@@ -10,53 +19,232 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/redact.h"
-#include "engine/remote/client_priv.h"
+#include "engine/remote/dial.h"
+#include "engine/remote/remote_program.h"
+#include "server/net/intake.h"
+#include "server/net/link_open.h"
 
-#define CONNECT_MS   10000U
-#define RESUME_MS    25000U
-#define PING_MS      30000U
-#define SILENCE_MS   60000U
-#define FIRST_REST   100U /* ms between tries, doubled up to LONGEST_REST */
-#define LONGEST_REST 1000U
-#define FIRST_TRIES  4U    /* tries for a first session when connections are cut */
-#define STEADY_MS    5000U /* a connection that lived so long restarts the time to resume */
+#define CONNECT_MS      10000U
+#define RESUME_MS       25000U
+#define PING_MS         30000U
+#define SILENCE_MS      60000U
+#define FIRST_REST      100U /* ms between tries, doubled up to LONGEST_REST */
+#define LONGEST_REST    1000U
+#define FIRST_TRIES     4U       /* tries for a first session when connections are cut */
+#define STEADY_MS       5000U    /* a connection that lived so long restarts the time to resume */
+#define ATTACHED        (-32010) /* wire code: the session still has its old connection */
+#define MAX_SESSION     1024     /* longest session id, in bytes */
+#define SERVERS_MISTAKE (-1)     /* id of the server's answer to an unparsable message */
 
-static void connect_now(struct sp_client *c);
+enum client_state { IDLE, DIALING, OPENING, GREETING, READY, LEAVING, RESTING, DEAD };
+
+struct sp_client {
+    struct sp_loop *loop;
+    const struct sp_client_ops *ops;
+    void *user;
+    enum client_state state;
+
+    char *where; /* URL without its query, or the program's name; for messages */
+    struct sp_client_options options; /* with the defaults filled in */
+    struct sp_target target;
+
+    struct sp_link_host host;
+    struct sp_link *link; /* the open one; NULL: none */
+    struct sp_dial dial;
+    struct sp_remote_program child;
+    struct sp_timer timer; /* GREETING: limit or next try; RESTING: next try */
+    struct sp_deferred begin;
+    struct sp_deferred refusals; /* answers c->refused */
+    struct sp_deferred sweep;
+    struct sp_json json;
+
+    char *session;     /* session id; NULL: none yet */
+    uint64_t greeting; /* id of the pending initialize; 0: none */
+    uint64_t greet_until_ms;
+    uint64_t lost_ms;  /* when the connection was lost or first wanted; 0: never */
+    uint64_t ready_ms; /* when it last became READY */
+    unsigned tries;
+    struct sp_err error;
+
+    struct sp_list sent, queued, refused; /* struct sp_client_request */
+    uint32_t count;
+    size_t bytes; /* total of the kept request texts */
+    uint64_t last_id;
+
+    unsigned depth; /* nested callbacks; destroyed when 0 and is_freed */
+    bool has_heard; /* a valid message arrived on this connection after initialize */
+    bool is_paused, is_freed;
+    char scratch[SP_INTAKE_SCRATCH + 1];
+};
 
 /* ---- callbacks, which may free the client: it goes when the outermost returns ---- */
 
-void sp_client_enter(struct sp_client *c)
+static void destroy_client(struct sp_client *c);
+
+static void enter_client(struct sp_client *c)
 {
     c->depth++;
 }
-
-static void destroy_client(struct sp_client *c);
 
 static void on_client_sweep(struct sp_deferred *d)
 {
     destroy_client(SP_CONTAINER(d, struct sp_client, sweep));
 }
 
-void sp_client_leave(struct sp_client *c)
+static void leave_client(struct sp_client *c)
 {
     if (--c->depth == 0 && c->is_freed)
         sp_loop_defer(c->loop, &c->sweep, on_client_sweep);
 }
 
-/* ---- the end ---- */
+/* ---- requests ---- */
 
-/* Adds the server's name and the errno text. */
-static void place_error(struct sp_client *c)
+/* false: no link, or out of memory. */
+static bool send_text(struct sp_client *c, struct sp_str text)
 {
-    struct sp_err e = c->error;
-    char text[480];
+    char *room = c->link == NULL ? NULL : sp_link_reserve(c->link, text.n);
 
-    (void)sp_error_text(&e, text, sizeof text);
-    (void)sp_fail(&c->error, e.code == SP_E_NONE ? SP_E_FAILED : e.code, e.sys,
-                  "exec-server %.120s: %s", c->where, text);
-    c->error.sys = 0; /* now part of the text */
+    if (room == NULL)
+        return false;
+    memcpy(room, text.p, text.n);
+    sp_link_commit(c->link, text.n);
+    return true;
 }
+
+static struct sp_client_request *first_of(const struct sp_list *list)
+{
+    struct sp_list *first = sp_list_first(list);
+
+    return first == NULL ? NULL : SP_CONTAINER(first, struct sp_client_request, link);
+}
+
+static void unlink_request(struct sp_client *c, struct sp_client_request *r)
+{
+    sp_list_remove(&r->link);
+    c->bytes -= r->text.len;
+    sp_buf_done(&r->text);
+    r->client = NULL;
+    c->count--;
+}
+
+static void answer_request(struct sp_client *c, struct sp_client_request *r,
+                           const struct sp_client_reply *reply)
+{
+    unlink_request(c, r);
+    enter_client(c);
+    r->fn(r, reply);
+    leave_client(c);
+}
+
+static void on_refusals(struct sp_deferred *d)
+{
+    struct sp_client *c = SP_CONTAINER(d, struct sp_client, refusals);
+    struct sp_client_request *r;
+
+    enter_client(c);
+    while (!c->is_freed && (r = first_of(&c->refused)) != NULL) {
+        struct sp_client_reply reply = {.fate = SP_CLIENT_REFUSED,
+                                        .code = sp_code_wire(SP_E_LIMIT),
+                                        .message = sp_str_of(r->refusal)};
+
+        if (c->state == DEAD) {
+            reply.fate = SP_CLIENT_LOST;
+            reply.is_final = true;
+            reply.message = sp_str_of(c->error.msg);
+        }
+        answer_request(c, r, &reply);
+    }
+    leave_client(c);
+}
+
+static const char *write_text(struct sp_client *c, struct sp_client_request *r, const char *method,
+                              struct sp_str params)
+{
+    if (c->state == DEAD)
+        return "";
+    if (c->count >= SP_CLIENT_MAX_REQUESTS)
+        return "too many requests wait for this server's answers";
+    if (params.n > SP_CLIENT_MAX_BYTES || c->bytes + params.n > SP_CLIENT_MAX_BYTES)
+        return "requests that wait for this server hold too much memory";
+    if (!sp_buf_printf(&r->text, "{\"id\":%llu,\"method\":\"%s\",\"params\":",
+                       (unsigned long long)r->id, method) ||
+        !sp_buf_add_str(&r->text, params) || !sp_buf_add(&r->text, "}", 1)) {
+        sp_buf_done(&r->text);
+        return "no memory for a request";
+    }
+    return NULL;
+}
+
+static void flush_requests(struct sp_client *c)
+{
+    struct sp_client_request *r;
+
+    while (c->state == READY && !sp_link_is_full(c->link) && (r = first_of(&c->queued)) != NULL) {
+        if (!send_text(c, sp_buf_str(&r->text)))
+            return;
+        sp_list_remove(&r->link);
+        sp_list_append(&c->sent, &r->link);
+        if (!r->is_repeatable) {
+            c->bytes -= r->text.len;
+            sp_buf_done(&r->text);
+        }
+    }
+}
+
+void sp_client_ask(struct sp_client *c, struct sp_client_request *r, const char *method,
+                   struct sp_str params)
+{
+    r->id = ++c->last_id;
+    r->client = c;
+    r->text = (struct sp_buf){0};
+    r->refusal = write_text(c, r, method, params);
+    c->bytes += r->text.len;
+    c->count++;
+    if (r->refusal != NULL) {
+        sp_list_append(&c->refused, &r->link);
+        sp_loop_defer(c->loop, &c->refusals, on_refusals);
+        return;
+    }
+    sp_list_append(&c->queued, &r->link);
+    flush_requests(c);
+    if (c->state == IDLE)
+        sp_client_connect(c);
+}
+
+void sp_client_forget(struct sp_client_request *r)
+{
+    if (r->client != NULL)
+        unlink_request(r->client, r);
+}
+
+static void lose_list(struct sp_client *c, struct sp_list *list, bool is_final)
+{
+    const struct sp_client_reply lost = {
+        .fate = SP_CLIENT_LOST, .message = sp_str_of(c->error.msg), .is_final = is_final};
+    struct sp_client_request *r;
+
+    enter_client(c);
+    while (!c->is_freed && (r = first_of(list)) != NULL)
+        answer_request(c, r, &lost);
+    leave_client(c);
+}
+
+/* Repeatable requests go in front of those never sent, in their old order. */
+static void requeue_requests(struct sp_client *c)
+{
+    for (struct sp_list *i = c->sent.prev, *before; i != &c->sent; i = before) {
+        before = i->prev;
+        if (SP_CONTAINER(i, struct sp_client_request, link)->is_repeatable) {
+            sp_list_remove(i);
+            sp_list_prepend(&c->queued, i);
+        }
+    }
+    lose_list(c, &c->sent, false);
+}
+
+/* ---- the end ---- */
 
 static void stop_connecting(struct sp_client *c)
 {
@@ -65,30 +253,50 @@ static void stop_connecting(struct sp_client *c)
     sp_loop_undefer(c->loop, &c->begin);
 }
 
-void sp_client_die(struct sp_client *c)
+/* With c->error, to which the server's name and the errno text are added. */
+static void end_client(struct sp_client *c)
 {
+    const struct sp_err e = c->error;
+    char text[480];
+
     if (c->state == DEAD)
         return;
     stop_connecting(c);
-    place_error(c);
+    (void)sp_error_text(&e, text, sizeof text);
+    (void)sp_fail(&c->error, e.code == SP_E_NONE ? SP_E_FAILED : e.code, e.sys,
+                  "exec-server %.120s: %s", c->where, text);
+    c->error.sys = 0; /* now part of the text */
     c->state = DEAD;
     if (c->link != NULL)
         sp_link_close(c->link, "the session is over");
     else if (c->host.total == 0)
         sp_remote_program_end(&c->child);
-    sp_client_enter(c);
-    sp_client_lose_all(c);
+    enter_client(c);
+    lose_list(c, &c->sent, true);
+    lose_list(c, &c->queued, true);
     if (!c->is_freed && c->ops->dead != NULL)
         c->ops->dead(c->user, &c->error);
-    sp_client_leave(c);
+    leave_client(c);
+}
+
+static void abandon_link(struct sp_client *c, const char *why)
+{
+    if (c->state == DEAD || c->state == LEAVING || c->link == NULL)
+        return;
+    (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s", why);
+    sp_loop_cancel(c->loop, &c->timer);
+    c->state = LEAVING;
+    sp_link_close(c->link, why);
 }
 
 /* ---- trying again ---- */
 
+static void on_rested(struct sp_timer *t);
+
 /* When to give up: connecting first, or resuming the session. */
 static uint64_t try_end(const struct sp_client *c)
 {
-    return c->lost_ms + (c->session == NULL ? c->connect_ms : c->resume_ms);
+    return c->lost_ms + (c->session == NULL ? c->options.connect_timeout_ms : c->options.resume_ms);
 }
 
 /* Time for this try. */
@@ -97,12 +305,7 @@ static uint64_t patience(const struct sp_client *c)
     const uint64_t now = sp_loop_now(c->loop);
     const uint64_t left = try_end(c) > now ? try_end(c) - now : 0;
 
-    return left < c->connect_ms ? left : c->connect_ms;
-}
-
-static void on_rested(struct sp_timer *t)
-{
-    connect_now(SP_CONTAINER(t, struct sp_client, timer));
+    return left < c->options.connect_timeout_ms ? left : c->options.connect_timeout_ms;
 }
 
 static void give_up(struct sp_client *c)
@@ -113,16 +316,8 @@ static void give_up(struct sp_client *c)
     (void)sp_error_text(&last, text, sizeof text);
     (void)sp_fail(&c->error, SP_E_FAILED, 0,
                   "the connection was lost and could not be resumed within %llu ms: %s",
-                  (unsigned long long)c->resume_ms, text);
-    sp_client_die(c);
-}
-
-/* false: out of memory. */
-static bool schedule_retry(struct sp_client *c, uint64_t ms)
-{
-    c->tries++;
-    c->state = RESTING;
-    return sp_loop_timer(c->loop, &c->timer, sp_loop_now(c->loop) + ms, on_rested);
+                  (unsigned long long)c->options.resume_ms, text);
+    end_client(c);
 }
 
 /* A connection attempt failed. was_cut: a connection existed and broke. A first connection that
@@ -130,13 +325,21 @@ static bool schedule_retry(struct sp_client *c, uint64_t ms)
 static void try_again(struct sp_client *c, bool was_cut)
 {
     const uint64_t ms = c->tries > 3 ? LONGEST_REST : FIRST_REST << c->tries;
-    const bool is_first = c->session == NULL;
-    const bool is_late = sp_loop_now(c->loop) + ms >= try_end(c);
+    const uint64_t due_ms = sp_loop_now(c->loop) + ms;
+    const bool is_late = due_ms >= try_end(c);
 
-    if (c->program != NULL || (is_first && (!was_cut || is_late || c->tries >= FIRST_TRIES)))
-        sp_client_die(c);
-    else if (is_late || !schedule_retry(c, ms))
-        give_up(c);
+    if (c->options.program != NULL ||
+        (c->session == NULL && (!was_cut || is_late || c->tries >= FIRST_TRIES))) {
+        end_client(c);
+        return;
+    }
+    if (!is_late) {
+        c->tries++;
+        c->state = RESTING;
+        if (sp_loop_timer(c->loop, &c->timer, due_ms, on_rested))
+            return;
+    }
+    give_up(c);
 }
 
 /* The connection of a session is lost. */
@@ -149,25 +352,228 @@ static void lose_connection(struct sp_client *c, bool was_cut)
     if (c->lost_ms == 0 || (was_cut && c->has_heard) || now - c->ready_ms >= STEADY_MS)
         c->lost_ms = now;
     c->state = RESTING;
-    sp_client_enter(c);
-    if (c->program == NULL) {
-        sp_client_requeue(c);
+    enter_client(c);
+    if (c->options.program == NULL) {
+        requeue_requests(c);
         if (!c->is_freed && c->ops->interrupted != NULL)
             c->ops->interrupted(c->user, c->error.msg);
     }
     if (!c->is_freed)
         try_again(c, true);
-    sp_client_leave(c);
+    leave_client(c);
 }
 
-void sp_client_abandon(struct sp_client *c, const char *why)
+/* ---- the greeting ---- */
+
+static void greet_server(struct sp_client *c)
 {
-    if (c->state == DEAD || c->state == LEAVING || c->link == NULL)
+    auto_buf struct sp_buf b = {0};
+
+    c->greeting = ++c->last_id;
+    const bool ok =
+        sp_buf_printf(&b, "{\"id\":%llu,\"method\":\"initialize\",\"params\":{\"clientName\":",
+                      (unsigned long long)c->greeting) &&
+        sp_json_add_str(&b, sp_str_of(c->options.client_name)) &&
+        sp_buf_printf(&b, ",\"resumeSessionId\":") &&
+        (c->session == NULL ? sp_buf_printf(&b, "null")
+                            : sp_json_add_str(&b, sp_str_of(c->session))) &&
+        sp_buf_printf(&b, "}}");
+    if (!ok || !send_text(c, sp_buf_str(&b)))
+        abandon_link(c, "no memory to greet the server");
+}
+
+static void on_greeting_late(struct sp_timer *t)
+{
+    abandon_link(SP_CONTAINER(t, struct sp_client, timer),
+                 "the server did not answer initialize in time");
+}
+
+static void on_greet_again(struct sp_timer *t)
+{
+    struct sp_client *c = SP_CONTAINER(t, struct sp_client, timer);
+
+    if (!sp_loop_timer(c->loop, t, c->greet_until_ms, on_greeting_late))
+        abandon_link(c, "no memory");
+    else
+        greet_server(c);
+}
+
+/* The server has not noticed yet that the old connection is gone. */
+static void retry_greeting(struct sp_client *c)
+{
+    const uint64_t now = sp_loop_now(c->loop);
+
+    c->greet_until_ms = try_end(c);
+    c->greeting = ++c->last_id; /* an id that matches no answer */
+    if (now + FIRST_REST >= c->greet_until_ms) {
+        (void)sp_fail(&c->error, SP_E_ATTACHED, 0,
+                      "the session is still attached to another connection");
+        give_up(c);
+    } else if (!sp_loop_timer(c->loop, &c->timer, now + 2ULL * FIRST_REST, on_greet_again)) {
+        abandon_link(c, "no memory");
+    }
+}
+
+static bool keep_session(struct sp_client *c, struct sp_str id)
+{
+    if (c->session != NULL)
+        return sp_str_eq(id, sp_str_of(c->session));
+    if (id.n == 0 || id.n > MAX_SESSION || sp_str_has_nul(id))
+        return false;
+    c->session = sp_str_dup(id);
+    return c->session != NULL;
+}
+
+static void hear_welcome(struct sp_client *c, const struct sp_client_reply *reply)
+{
+    const bool was_resumed = c->session != NULL;
+    struct sp_str id = {0};
+    struct sp_err e;
+
+    c->greeting = 0;
+    if (reply->fate != SP_CLIENT_RESULT && was_resumed && reply->code == ATTACHED) {
+        retry_greeting(c);
         return;
-    (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s", why);
+    }
+    if (reply->fate != SP_CLIENT_RESULT) {
+        (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s: " SP_STR_FMT,
+                      was_resumed ? "the server has forgotten the session"
+                                  : "the server refused the session",
+                      SP_STR_ARG(reply->message));
+        end_client(c);
+        return;
+    }
+    if (sp_json_type(&c->json, reply->value) != SP_JSON_OBJECT ||
+        sp_json_need_str(&c->json, reply->value, "sessionId", &id, &e) < 0 ||
+        !keep_session(c, id)) {
+        (void)sp_fail(&c->error, SP_E_FAILED, 0,
+                      was_resumed ? "the server gave another session than the one it was asked for"
+                                  : "the server's answer to initialize names no session");
+        end_client(c);
+        return;
+    }
+    if (!send_text(c, SP_STR("{\"method\":\"initialized\",\"params\":{}}"))) {
+        abandon_link(c, "no memory to greet the server");
+        return;
+    }
     sp_loop_cancel(c->loop, &c->timer);
-    c->state = LEAVING;
-    sp_link_close(c->link, why);
+    c->state = READY;
+    c->ready_ms = sp_loop_now(c->loop);
+    c->has_heard = false;
+    c->tries = 0;
+    if (!was_resumed)
+        c->lost_ms = 0;
+    enter_client(c);
+    c->ops->ready(c->user, &c->json, reply->value, was_resumed);
+    if (c->state == READY) {
+        sp_link_pause(c->link, c->is_paused);
+        flush_requests(c);
+    }
+    leave_client(c);
+}
+
+/* ---- messages ---- */
+
+/* This client implements no methods. */
+static void refuse_request(struct sp_client *c, uint32_t id, struct sp_str method)
+{
+    auto_buf struct sp_buf b = {0};
+    const struct sp_str raw = sp_json_raw(&c->json, id);
+
+    if (c->state < GREETING || sp_link_is_full(c->link)) {
+        abandon_link(c, "the server asks more than it reads answers");
+        return;
+    }
+    (void)(sp_buf_printf(&b,
+                         "{\"error\":{\"code\":-32601,\"message\":\"exec-server client does not "
+                         "implement ") &&
+           sp_buf_printf(&b, "`%.*s` yet\"},\"id\":", (int)(method.n > 64 ? 64 : method.n),
+                         method.p) &&
+           sp_buf_add_str(&b, raw) && sp_buf_add(&b, "}", 1) && send_text(c, sp_buf_str(&b)));
+}
+
+static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32_t error)
+{
+    struct sp_client_reply reply = {.fate = SP_CLIENT_RESULT, .j = &c->json, .value = result};
+    const uint32_t code =
+        error == SP_JSON_NONE ? SP_JSON_NONE : sp_json_get(&c->json, error, "code");
+
+    if (result == SP_JSON_NONE) {
+        reply.fate = SP_CLIENT_REFUSED;
+        reply.message = SP_STR("the server said no and not why");
+        (void)sp_json_opt_str(&c->json, error, "message", &reply.message, NULL);
+        if (code != SP_JSON_NONE)
+            (void)sp_json_i64(&c->json, code, &reply.code);
+    }
+    if (id == SERVERS_MISTAKE && reply.fate == SP_CLIENT_REFUSED) {
+        (void)sp_fail(&c->error, SP_E_FAILED, 0, "the server could not read a message: " SP_STR_FMT,
+                      SP_STR_ARG(reply.message));
+        end_client(c);
+    } else if (id > 0 && (uint64_t)id == c->greeting) {
+        hear_welcome(c, &reply);
+    } else if (id > 0 && c->state == READY) {
+        c->has_heard = true;
+        sp_list_each(i, &c->sent) {
+            struct sp_client_request *r = SP_CONTAINER(i, struct sp_client_request, link);
+
+            if (r->id == (uint64_t)id) { /* otherwise it was dropped, or the id is invalid */
+                answer_request(c, r, &reply);
+                break;
+            }
+        }
+    }
+}
+
+static bool is_plain(struct sp_str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] < ' ' || s.p[i] == '"' || s.p[i] == '\\')
+            return false;
+    return true;
+}
+
+static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
+{
+    const uint32_t params = sp_json_get(&c->json, 0, "params");
+
+    if (sp_json_type(&c->json, method) != SP_JSON_STRING) {
+        abandon_link(c, "the server sent a message whose method is no text");
+        return;
+    }
+    if (id != SP_JSON_NONE) {
+        const struct sp_str raw = sp_json_raw(&c->json, method);
+        const struct sp_str name = {raw.p + 1, raw.n - 2};
+
+        refuse_request(c, id, is_plain(name) ? name : SP_STR("?"));
+        return;
+    }
+    c->has_heard = true;
+    c->ops->notified(c->user, sp_json_str(&c->json, method), &c->json, params);
+}
+
+static void hear_message(struct sp_client *c, char *text, size_t len)
+{
+    struct sp_err e;
+    int64_t id = 0;
+
+    if (sp_json_parse(&c->json, text, len, &e) < 0 || sp_json_type(&c->json, 0) != SP_JSON_OBJECT) {
+        abandon_link(c, "the server sent what is no message");
+        return;
+    }
+    const uint32_t method = sp_json_get(&c->json, 0, "method");
+    const uint32_t id_token = sp_json_get(&c->json, 0, "id");
+    const uint32_t result = sp_json_get(&c->json, 0, "result");
+    const uint32_t error = sp_json_get(&c->json, 0, "error");
+    if (method != SP_JSON_NONE) {
+        hear_method(c, method, id_token);
+    } else if (id_token == SP_JSON_NONE ||
+               (result == SP_JSON_NONE &&
+                (error == SP_JSON_NONE || sp_json_type(&c->json, error) != SP_JSON_OBJECT))) {
+        abandon_link(c, "the server sent what is neither answer nor notification");
+    } else if (sp_json_i64(&c->json, id_token, &id)) {
+        hear_answer(c, id, result, error);
+    }
+    sp_json_trim(&c->json);
 }
 
 /* ---- the link ---- */
@@ -178,21 +584,21 @@ static void on_message(void *user, char *text, size_t len)
 
     if (c->is_freed || (c->state != GREETING && c->state != READY))
         return;
-    sp_client_enter(c);
-    sp_client_hear(c, text, len);
-    sp_client_leave(c);
+    enter_client(c);
+    hear_message(c, text, len);
+    leave_client(c);
 }
 
 static void on_not_text(void *user)
 {
     struct sp_client *c = user;
 
-    sp_client_abandon(c, "the server sent what is no text");
+    abandon_link(c, "the server sent what is no text");
 }
 
 static void on_drained(void *user)
 {
-    sp_client_flush(user);
+    flush_requests(user);
 }
 
 static void on_closed(void *user, const char *why)
@@ -214,46 +620,14 @@ static void on_closed(void *user, const char *why)
         try_again(c, was_cut);
 }
 
-static void on_greeting_late(struct sp_timer *t)
-{
-    sp_client_abandon(SP_CONTAINER(t, struct sp_client, timer),
-                      "the server did not answer initialize in time");
-}
-
-static void on_greet_again(struct sp_timer *t)
-{
-    struct sp_client *c = SP_CONTAINER(t, struct sp_client, timer);
-
-    if (!sp_loop_timer(c->loop, t, c->greet_until_ms, on_greeting_late))
-        sp_client_abandon(c, "no memory");
-    else
-        sp_client_greet(c);
-}
-
-/* The server has not noticed yet that the old connection is gone. */
-void sp_client_retry_greeting(struct sp_client *c)
-{
-    const uint64_t now = sp_loop_now(c->loop);
-
-    c->greet_until_ms = try_end(c);
-    c->greeting = ++c->last_id; /* an id that matches no answer */
-    if (now + FIRST_REST >= c->greet_until_ms) {
-        (void)sp_fail(&c->error, SP_E_ATTACHED, 0,
-                      "the session is still attached to another connection");
-        give_up(c);
-    } else if (!sp_loop_timer(c->loop, &c->timer, now + 2ULL * FIRST_REST, on_greet_again)) {
-        sp_client_abandon(c, "no memory");
-    }
-}
-
 static void start_greeting(struct sp_client *c)
 {
     c->state = GREETING;
     c->greet_until_ms = sp_loop_now(c->loop) + patience(c);
     if (!sp_loop_timer(c->loop, &c->timer, c->greet_until_ms, on_greeting_late))
-        sp_client_abandon(c, "no memory");
+        abandon_link(c, "no memory");
     else
-        sp_client_greet(c);
+        greet_server(c);
 }
 
 /* Deferred: the link cannot send from inside its opened callback. */
@@ -304,7 +678,7 @@ static void fill_upgrade(const struct sp_client *c, struct sp_upgrade *u)
 {
     const struct sp_target *t = &c->target;
 
-    *u = (struct sp_upgrade){.token = c->token};
+    *u = (struct sp_upgrade){.token = c->options.token};
     if (t->is_unix)
         (void)snprintf(u->host, sizeof u->host, "localhost");
     else
@@ -316,7 +690,8 @@ static void fill_upgrade(const struct sp_client *c, struct sp_upgrade *u)
 static void on_dialed(struct sp_dial *d, int fd, const struct sp_err *e)
 {
     struct sp_client *c = SP_CONTAINER(d, struct sp_client, dial);
-    const bool is_lines = c->target.is_unix && c->token == NULL; /* a token needs an HTTP header */
+    const bool is_lines =
+        c->target.is_unix && c->options.token == NULL; /* a token needs an HTTP header */
     struct sp_upgrade u;
 
     if (fd < 0) {
@@ -333,19 +708,24 @@ static void on_dialed(struct sp_dial *d, int fd, const struct sp_err *e)
 
 static void connect_now(struct sp_client *c)
 {
-    sp_client_enter(c);
-    if (c->program != NULL) {
+    enter_client(c);
+    if (c->options.program != NULL) {
         c->state = OPENING;
-        if (sp_remote_program_start(&c->child, c->loop, (const char *const *)c->program,
-                                    (const char *const *)c->env, &c->error) < 0 ||
+        if (sp_remote_program_start(&c->child, c->loop, c->options.program, c->options.env,
+                                    &c->error) < 0 ||
             sp_link_new_pair(&c->host, c->child.in, c->child.out, c->where, &c->error) < 0)
-            sp_client_die(c);
+            end_client(c);
     } else {
         c->state = DIALING;
         c->dial = (struct sp_dial){.loop = c->loop, .target = &c->target, .done = on_dialed};
         sp_dial_begin(&c->dial, patience(c));
     }
-    sp_client_leave(c);
+    leave_client(c);
+}
+
+static void on_rested(struct sp_timer *t)
+{
+    connect_now(SP_CONTAINER(t, struct sp_client, timer));
 }
 
 static void on_begin(struct sp_deferred *d)
@@ -372,34 +752,6 @@ void sp_client_pause(struct sp_client *c, bool is_paused)
 }
 
 /* ---- creation and end ---- */
-
-static void free_list(char **list)
-{
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free(list[i]);
-    free((void *)list);
-}
-
-static bool copy_list(const char *const *list, char ***ret)
-{
-    size_t n = 0;
-
-    if (list == NULL)
-        return true;
-    while (list[n] != NULL)
-        n++;
-    *ret = calloc(n + 1, sizeof **ret);
-    for (size_t i = 0; *ret != NULL && i < n; i++)
-        if (((*ret)[i] = strdup(list[i])) == NULL)
-            return false;
-    return *ret != NULL;
-}
-
-static bool copy_text(const char *text, char **ret)
-{
-    *ret = text == NULL ? NULL : strdup(text);
-    return text == NULL || *ret != NULL;
-}
 
 /* Sent in a header without quoting. */
 static bool is_token(const char *token)
@@ -431,13 +783,7 @@ static void destroy_client(struct sp_client *c)
     sp_json_done(&c->json);
     free(c->where);
     free(c->session);
-    free(c->name);
-    if (c->token != NULL)
-        explicit_bzero(c->token, strlen(c->token));
-    free(c->token);
     explicit_bzero(c->target.path, sizeof c->target.path);
-    free_list(c->program);
-    free_list(c->env);
     free(c);
 }
 
@@ -457,15 +803,20 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
     c->ops = ops;
     c->user = user;
     c->target = target;
+    c->options = *o;
+    if (o->connect_timeout_ms == 0)
+        c->options.connect_timeout_ms = CONNECT_MS;
+    if (o->resume_ms == 0)
+        c->options.resume_ms = RESUME_MS;
+    if (o->client_name == NULL)
+        c->options.client_name = "sallyport";
     sp_list_init(&c->sent);
     sp_list_init(&c->queued);
     sp_list_init(&c->refused);
-    c->connect_ms = o->connect_timeout_ms == 0 ? CONNECT_MS : o->connect_timeout_ms;
-    c->resume_ms = o->resume_ms == 0 ? RESUME_MS : o->resume_ms;
     c->host = (struct sp_link_host){.loop = loop,
                                     .ping_every_ms = PING_MS,
                                     .silence_ms = SILENCE_MS,
-                                    .handshake_ms = c->connect_ms,
+                                    .handshake_ms = c->options.connect_timeout_ms,
                                     .scratch = c->scratch,
                                     .is_client = true,
                                     .user = c,
@@ -473,11 +824,7 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                                     .failed = on_failed,
                                     .gone = on_gone};
     c->where = o->url != NULL ? sp_redact_url(o->url) : strdup(o->program[0]);
-    if (c->where == NULL ||
-        !copy_text(o->client_name != NULL ? o->client_name : "sallyport", &c->name) ||
-        !copy_text(o->token, &c->token) ||
-        !copy_list(o->url != NULL ? NULL : o->program, &c->program) ||
-        !copy_list(o->env, &c->env)) {
+    if (c->where == NULL) {
         destroy_client(c);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a client");
     }
@@ -487,12 +834,34 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
 
 void sp_client_free(struct sp_client *c)
 {
+    struct sp_client_request *r;
+
     if (c == NULL || c->is_freed)
         return;
     c->is_freed = true;
-    sp_client_flush(c);
-    sp_client_forget_all(c);
+    flush_requests(c);
+    while ((r = first_of(&c->sent)) != NULL || (r = first_of(&c->queued)) != NULL ||
+           (r = first_of(&c->refused)) != NULL)
+        unlink_request(c, r);
     stop_connecting(c);
     if (c->depth == 0)
         destroy_client(c);
+}
+
+void sp_client_settle(struct sp_client *c, unsigned timeout_ms)
+{
+    const int64_t until = (int64_t)sp_clock_ms() + timeout_ms;
+
+    if (c->depth != 0 || c->state != READY)
+        return;
+    sp_link_pause(c->link, false);
+    for (int64_t left = timeout_ms; left > 0 && c->state == READY && c->link != NULL;
+         left = until - (int64_t)sp_clock_ms()) {
+        flush_requests(c);
+        if (sp_list_is_empty(&c->sent) && sp_list_is_empty(&c->queued))
+            return;
+        if (!sp_link_is_live(c->link))
+            return;
+        sp_link_turn(c->link, (int)left);
+    }
 }

@@ -20,7 +20,8 @@
 #include "base/list.h"
 #include "os/loop.h"
 
-/* Where the server is: exactly one of url and program. */
+/* Where the server is: exactly one of url and program. The strings are borrowed until
+ * sp_client_free. */
 struct sp_client_options {
     const char *url;            /* ws://HOST:PORT[/PATH], unix:///PATH */
     const char *const *program; /* argv of a server on stdin and stdout; NULL: url */

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "base/stream.h"
 
@@ -93,6 +94,13 @@ int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct s
 void sp_mirror_drop_answer(struct sp_mirror_answer *a);
 /* No verdict will come: reports a waiting exit without one. */
 void sp_mirror_no_verdict(struct sp_mirror *m);
+
+/* The same from JSON: the params of a notification process/output, exited or closed, which are
+ * decoded in place; and the answer to process/read. A failure that the answer reports is returned,
+ * too. */
+int sp_mirror_take_event(struct sp_mirror *m, struct sp_str method, struct sp_json *j,
+                         uint32_t params, struct sp_err *e);
+int sp_mirror_take_answer(struct sp_mirror *m, struct sp_json *j, uint32_t value, struct sp_err *e);
 
 /* The close is known. Until then a bounded reader reads on. */
 bool sp_mirror_is_complete(const struct sp_mirror *m);

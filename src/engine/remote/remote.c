@@ -1,20 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote: the backend behind an exec-server: its facts, its connection, its end. remote_job.c runs
- * the commands, remote_file.c the file operations.
+ * remote: the backend behind an exec-server: its facts, its connection, its files, its end.
+ * remote_job.c runs the commands.
  */
 #include "engine/remote/remote.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/uri.h"
 #include "engine/remote/remote_priv.h"
 
-/* ---- facts about the server ---- */
+#define FACTS_MS    60000U /* for environment/info, on top of the time to connect */
+#define FAREWELL_MS 300U   /* how long the end of the backend waits for the end of its processes */
+#define ANSWER_MS   30000U /* for a file operation */
 
-#define FACTS_MS 60000U /* for environment/info, on top of the time to connect */
+struct file_request {
+    struct sp_client_request request;
+    struct sp_remote *remote;
+    struct sp_backend_file *file;
+    struct sp_list link;   /* remote->files */
+    struct sp_timer timer; /* limit for the answer */
+};
+
+/* ---- callbacks, which may free the backend: it goes when the outermost returns ---- */
+
+static void destroy_remote(struct sp_remote *r);
+
+void sp_remote_enter(struct sp_remote *r)
+{
+    r->depth++;
+}
+
+static void on_remote_sweep(struct sp_deferred *d)
+{
+    destroy_remote(SP_CONTAINER(d, struct sp_remote, sweep));
+}
+
+void sp_remote_leave(struct sp_remote *r)
+{
+    if (--r->depth == 0 && r->is_freed)
+        sp_loop_defer(r->backend.loop, &r->sweep, on_remote_sweep);
+}
+
+/* ---- facts about the server ---- */
 
 static void forget_facts(struct sp_remote *r)
 {
@@ -54,7 +86,7 @@ static char *copy_text(struct sp_json *j, uint32_t object, const char *key)
 
     if (sp_json_opt_str(j, object, key, &s, NULL) < 0 || s.n == 0 || sp_str_has_nul(s))
         return NULL;
-    return strndup(s.p, s.n);
+    return sp_str_dup(s);
 }
 
 static char *copy_path(struct sp_json *j, uint32_t object, const char *key)
@@ -172,40 +204,20 @@ static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
     sp_loop_defer(b->loop, &r->turn, on_turn);
 }
 
-#define FAREWELL_MS 300U /* how long the end of the backend waits for the end of its processes */
-
-static void destroy_remote(struct sp_remote *r);
-
-/* ---- callbacks, which may free the backend: it goes when the outermost returns ---- */
-
-void sp_remote_enter(struct sp_remote *r)
-{
-    r->depth++;
-}
-
-static void on_remote_sweep(struct sp_deferred *d)
-{
-    destroy_remote(SP_CONTAINER(d, struct sp_remote, sweep));
-}
-
-void sp_remote_leave(struct sp_remote *r)
-{
-    if (--r->depth == 0 && r->is_freed)
-        sp_loop_defer(r->backend.loop, &r->sweep, on_remote_sweep);
-}
-
 /* ---- the connection ---- */
 
 /* Callbacks may add and remove jobs, so each step starts over with the first job not seen yet. */
 static struct sp_remote_job *next_unseen(struct sp_remote *r)
 {
-    struct sp_remote_job *rj = r->jobs;
+    sp_list_each(i, &r->jobs) {
+        struct sp_remote_job *rj = SP_CONTAINER(i, struct sp_remote_job, link);
 
-    while (rj != NULL && rj->is_seen)
-        rj = rj->next;
-    if (rj != NULL)
-        rj->is_seen = true;
-    return rj;
+        if (!rj->is_seen) {
+            rj->is_seen = true;
+            return rj;
+        }
+    }
+    return NULL;
 }
 
 static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_resumed)
@@ -215,8 +227,8 @@ static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_re
     sp_remote_enter(r);
     if (!was_resumed)
         learn_facts(r, j, result);
-    for (struct sp_remote_job *rj = r->jobs; rj != NULL; rj = rj->next)
-        rj->is_seen = false;
+    sp_list_each(i, &r->jobs)
+        SP_CONTAINER(i, struct sp_remote_job, link)->is_seen = false;
     for (struct sp_remote_job *rj; !r->is_freed && was_resumed && (rj = next_unseen(r)) != NULL;)
         sp_remote_resumed(rj);
     sp_remote_leave(r);
@@ -241,7 +253,9 @@ static void on_dead(void *user, const struct sp_err *why)
     sp_remote_enter(r);
     forget_facts(r);
     r->full = 0;
-    for (struct sp_remote_job *rj = r->jobs; rj != NULL; rj = rj->next) {
+    sp_list_each(i, &r->jobs) {
+        struct sp_remote_job *rj = SP_CONTAINER(i, struct sp_remote_job, link);
+
         rj->is_doomed = rj->state != SP_REMOTE_OVER;
         rj->is_full = rj->is_seen = false;
     }
@@ -267,14 +281,211 @@ int sp_remote_need_client(struct sp_remote *r, struct sp_err *e)
     return err;
 }
 
-/* ---- creation and end ---- */
+/*
+ * ---- file operations ----
+ *
+ * One fs/ request each, under the sandbox that a command there would have. Requests that change
+ * something are never repeated.
+ */
 
-static void free_list(const char *const *list)
+static void free_file(struct file_request *rf)
 {
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free((char *)(uintptr_t)list[i]);
-    free((void *)(uintptr_t)list);
+    sp_client_forget(&rf->request);
+    sp_loop_cancel(rf->remote->backend.loop, &rf->timer);
+    rf->file->impl = NULL;
+    rf->file->backend = NULL;
+    sp_list_remove(&rf->link);
+    free(rf);
 }
+
+/* Without callbacks. */
+static void drop_files(struct sp_remote *r)
+{
+    for (struct sp_list *i; (i = sp_list_first(&r->files)) != NULL;)
+        free_file(SP_CONTAINER(i, struct file_request, link));
+}
+
+static void forget_file(struct sp_backend_file *f)
+{
+    if (f->impl != NULL)
+        free_file(f->impl);
+}
+
+static void finish_file(struct file_request *rf)
+{
+    struct sp_remote *r = rf->remote;
+    struct sp_backend_file *f = rf->file;
+
+    free_file(rf);
+    sp_remote_enter(r);
+    f->fn(f);
+    sp_remote_leave(r);
+}
+
+/* Servers send an errno at the end of a text: "Read-only file system (os error 30)". */
+static int errno_of(struct sp_str message)
+{
+    static const char mark[] = "(os error ";
+    const char *at =
+        message.n < sizeof mark ? NULL : memmem(message.p, message.n, mark, sizeof mark - 1);
+    int number = 0;
+
+    if (at == NULL)
+        return 0;
+    for (at += sizeof mark - 1; at < message.p + message.n && *at >= '0' && *at <= '9'; at++)
+        number = number < 4096 ? number * 10 + (*at - '0') : number;
+    return number > 0 && number < 4096 ? number : 0;
+}
+
+static void take_refusal(struct sp_backend_file *f, const struct sp_client_reply *reply)
+{
+    const int err = reply->fate == SP_CLIENT_REFUSED ? errno_of(reply->message) : 0;
+
+    if (err != 0)
+        (void)sp_fail(&f->error, SP_E_SYSTEM, err, "the server refused it");
+    else
+        (void)sp_fail(&f->error, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(reply->message));
+}
+
+static int take_stat(struct sp_backend_file *f, struct sp_json *j, uint32_t value, struct sp_err *e)
+{
+    int r = sp_json_need_bool(j, value, "isFile", &f->is_file, e);
+
+    if (r == 0)
+        r = sp_json_need_bool(j, value, "isDirectory", &f->is_dir, e);
+    return r < 0 ? r : sp_json_need_u64(j, value, "size", INT64_MAX, &f->size, e);
+}
+
+static int take_text(struct sp_backend_file *f, struct sp_json *j, uint32_t value, struct sp_err *e)
+{
+    struct sp_str text = {0};
+    size_t n = 0;
+    int r = sp_json_need_str(j, value, "dataBase64", &text, e);
+
+    if (r < 0)
+        return r;
+    f->text.len = 0;
+    char *room = sp_buf_room(&f->text, text.n / 4 * 3 + 1);
+    if (room == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a file");
+    r = sp_base64_decode(text, room, &n, e);
+    if (r == 0)
+        f->text.len = n;
+    return r;
+}
+
+static void take_result(struct sp_backend_file *f, const struct sp_client_reply *reply)
+{
+    int r = 0;
+
+    if (sp_json_type(reply->j, reply->value) != SP_JSON_OBJECT)
+        r = sp_json_wrong_type(reply->j, reply->value, "the answer", &f->error);
+    else if (f->op == SP_BACKEND_STAT)
+        r = take_stat(f, reply->j, reply->value, &f->error);
+    else if (f->op == SP_BACKEND_READ)
+        r = take_text(f, reply->j, reply->value, &f->error);
+    if (r < 0)
+        (void)sp_wrap(&f->error, "the exec-server's answer makes no sense");
+}
+
+static void on_file_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    struct file_request *rf = SP_CONTAINER(q, struct file_request, request);
+
+    if (reply->fate == SP_CLIENT_RESULT)
+        take_result(rf->file, reply);
+    else
+        take_refusal(rf->file, reply);
+    finish_file(rf);
+}
+
+static void on_file_late(struct sp_timer *t)
+{
+    struct file_request *rf = SP_CONTAINER(t, struct file_request, timer);
+
+    (void)sp_fail(&rf->file->error, SP_E_SYSTEM, ETIMEDOUT, "the exec-server gave no answer");
+    finish_file(rf);
+}
+
+static bool add_data(struct sp_buf *b, struct sp_str data)
+{
+    char *room;
+
+    if (!sp_buf_printf(b, ",\"dataBase64\":\""))
+        return false;
+    room = sp_buf_room(b, SP_BASE64_LEN(data.n) + 1);
+    if (room == NULL)
+        return false;
+    b->len += (size_t)(sp_base64_encode(room, data.p, data.n) - room);
+    return sp_buf_add(b, "\"", 1);
+}
+
+static int no_memory(struct sp_err *e)
+{
+    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file");
+}
+
+static int write_params(struct sp_buf *b, const struct sp_backend_file *f, struct sp_err *e)
+{
+    const bool is_copy = f->op == SP_BACKEND_COPY;
+    bool ok = sp_buf_printf(b, is_copy ? "{\"sourcePath\":" : "{\"path\":");
+    int r = ok ? sp_remote_add_uri(b, sp_str_of(f->path), e) : no_memory(e);
+
+    if (r == 0 && is_copy) {
+        r = sp_buf_printf(b, ",\"destinationPath\":")
+                ? sp_remote_add_uri(b, sp_str_of(f->target), e)
+                : no_memory(e);
+    }
+    if (r < 0)
+        return r;
+    if (f->op == SP_BACKEND_MAKE_DIR)
+        ok = sp_buf_printf(b, ",\"recursive\":true");
+    else if (is_copy)
+        ok = sp_buf_printf(b, ",\"recursive\":false");
+    else if (f->op == SP_BACKEND_REMOVE)
+        ok = sp_buf_printf(b, ",\"recursive\":false,\"force\":false");
+    else if (f->op == SP_BACKEND_WRITE)
+        ok = add_data(b, f->data);
+    if (ok && f->refuses_links && !is_copy)
+        ok = sp_buf_printf(b, ",\"followSymlinks\":false");
+    if (!ok || !sp_buf_printf(b, ",\"sandbox\":"))
+        return no_memory(e);
+    r = sp_remote_add_sandbox(b, f->policy, e);
+    return r < 0 ? r : sp_buf_add(b, "}", 1) ? 0 : no_memory(e);
+}
+
+static int ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e)
+{
+    static const char *const names[] = {
+        [SP_BACKEND_STAT] = "fs/getMetadata",         [SP_BACKEND_READ] = "fs/readFile",
+        [SP_BACKEND_WRITE] = "fs/writeFile",          [SP_BACKEND_COPY] = "fs/copy",
+        [SP_BACKEND_MAKE_DIR] = "fs/createDirectory", [SP_BACKEND_REMOVE] = "fs/remove",
+    };
+    struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
+    auto_buf struct sp_buf params = {0};
+    int err = write_params(&params, f, e);
+
+    if (err == 0)
+        err = sp_remote_need_client(r, e);
+    if (err < 0)
+        return err;
+    struct file_request *rf = calloc(1, sizeof *rf);
+    if (rf == NULL)
+        return no_memory(e);
+    *rf = (struct file_request){.remote = r, .file = f};
+    sp_list_prepend(&r->files, &rf->link);
+    f->impl = rf;
+    rf->request.fn = on_file_answer;
+    rf->request.is_repeatable = f->op == SP_BACKEND_STAT || f->op == SP_BACKEND_READ;
+    if (!sp_loop_timer(b->loop, &rf->timer, sp_loop_now(b->loop) + ANSWER_MS, on_file_late)) {
+        free_file(rf);
+        return no_memory(e);
+    }
+    sp_client_ask(r->client, &rf->request, names[f->op], sp_buf_str(&params));
+    return 0;
+}
+
+/* ---- creation and end ---- */
 
 static void on_session_ended(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
@@ -284,8 +495,6 @@ static void on_session_ended(struct sp_client_request *q, const struct sp_client
 
 static void destroy_remote(struct sp_remote *r)
 {
-    const char *const texts[] = {r->options.url, r->options.cwd, r->options.token,
-                                 r->options.client_name};
     struct sp_client_request end = {.fn = on_session_ended};
 
     r->depth++; /* callbacks from here on must not destroy it again */
@@ -294,23 +503,20 @@ static void destroy_remote(struct sp_remote *r)
         if (r->can_end_session)
             sp_client_ask(r->client, &end, "session/end", SP_STR("{}"));
         /* A server may ignore a request if the connection ends right behind it. */
-        if (r->can_end_session || r->farewells != NULL)
+        if (r->can_end_session || !sp_list_is_empty(&r->farewells))
             sp_client_settle(r->client, FAREWELL_MS);
         sp_client_forget(&end);
     }
     sp_client_free(TAKE_PTR(r->client));
-    sp_remote_drop_files(r);
-    while (r->farewells != NULL)
-        sp_remote_end_farewell(r->farewells);
-    while (r->graves != NULL)
-        sp_remote_job_free(r->graves);
+    drop_files(r);
+    for (struct sp_list *i; (i = sp_list_first(&r->farewells)) != NULL;)
+        sp_remote_end_farewell(SP_CONTAINER(i, struct sp_remote_farewell, link));
+    for (struct sp_list *i; (i = sp_list_first(&r->graves)) != NULL;)
+        sp_remote_job_free(SP_CONTAINER(i, struct sp_remote_job, link));
     sp_loop_undefer(r->backend.loop, &r->turn);
     sp_loop_cancel(r->backend.loop, &r->facts_late);
     forget_facts(r);
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        free((char *)(uintptr_t)texts[i]);
-    free_list(r->options.program);
-    free_list(r->options.env);
+    sp_arena_done(&r->keep);
     free(r);
 }
 
@@ -319,76 +525,44 @@ static void free_remote(struct sp_backend *b)
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
 
     r->is_freed = true;
-    while (r->jobs != NULL) /* jobs that their owners have not released: no op is called any more */
-        sp_job_release(r->jobs->job);
+    /* Jobs that their owners have not released: no op is called any more. */
+    for (struct sp_list *i; (i = sp_list_first(&r->jobs)) != NULL;)
+        sp_job_release(SP_CONTAINER(i, struct sp_remote_job, link)->job);
     for (struct sp_list *i; (i = sp_list_first(&r->waits)) != NULL;)
         forget_wait(SP_CONTAINER(i, struct sp_backend_wait, link));
-    sp_remote_drop_files(r);
+    drop_files(r);
     if (r->depth == 0)
         destroy_remote(r);
-}
-
-static bool copy_list(const char *const **list)
-{
-    size_t n = 0;
-
-    while ((*list)[n] != NULL)
-        n++;
-    const char **copy = calloc(n + 1, sizeof *copy);
-    for (size_t i = 0; copy != NULL && i < n; i++) {
-        copy[i] = strdup((*list)[i]);
-        if (copy[i] == NULL) {
-            free_list(copy);
-            copy = NULL;
-        }
-    }
-    *list = copy;
-    return copy != NULL;
-}
-
-/* In place. Continues after a failure, so that no member points to the caller's memory. */
-static bool copy_options(struct sp_client_options *o)
-{
-    const char **texts[] = {&o->url, &o->cwd, &o->token, &o->client_name};
-    bool ok = true;
-
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        if (*texts[i] != NULL) {
-            *texts[i] = strdup(*texts[i]);
-            ok = ok && *texts[i] != NULL;
-        }
-    ok = (o->program == NULL || copy_list(&o->program)) && ok;
-    return (o->env == NULL || copy_list(&o->env)) && ok;
 }
 
 int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struct sp_backend **ret,
                   struct sp_err *e)
 {
     static const struct sp_backend_ops ops = {
-        .start = sp_remote_start,
-        .write = sp_remote_write,
-        .close_stdin = sp_remote_close_stdin,
-        .signal = sp_remote_signal,
-        .resize = sp_remote_resize,
-        .terminate = sp_remote_terminate,
-        .look = sp_remote_look,
-        .go_on = sp_remote_go_on,
-        .release = sp_remote_release,
+        .job = &sp_remote_job_ops,
         .ask_facts = ask_facts,
         .forget_facts = forget_wait,
         .free = free_remote,
-        .file = sp_remote_ask_file,
-        .forget_file = sp_remote_forget_file,
+        .file = ask_file,
+        .forget_file = forget_file,
     };
     struct sp_remote *r = calloc(1, sizeof *r);
 
     if (r == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a remote backend");
     r->backend = (struct sp_backend){.ops = &ops, .loop = loop};
-    sp_list_init(&r->waits);
+    struct sp_list *const lists[] = {&r->waits, &r->jobs, &r->graves, &r->farewells, &r->files};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        sp_list_init(lists[i]);
     r->facts.is_remote = true;
     r->options = *o;
-    if (!copy_options(&r->options)) {
+    struct sp_client_options *own = &r->options;
+    if (!sp_arena_text(&r->keep, o->url, &own->url) ||
+        !sp_arena_text(&r->keep, o->cwd, &own->cwd) ||
+        !sp_arena_text(&r->keep, o->token, &own->token) ||
+        !sp_arena_text(&r->keep, o->client_name, &own->client_name) ||
+        !sp_arena_list(&r->keep, o->program, &own->program) ||
+        !sp_arena_list(&r->keep, o->env, &own->env)) {
         destroy_remote(r);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a remote backend");
     }

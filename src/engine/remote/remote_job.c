@@ -1,176 +1,166 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_job: one process on the server.
+ * remote_job: one process on the server: its start, its events, the calls of its owner.
  *
  * Its events and the answers to process/read go into the mirror, which reports them in order. If
  * the connection breaks during the start, a read after the resume finds out whether the process
  * exists; if not, the start is repeated under the same processId.
  */
 #include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/base64.h"
 #include "engine/remote/remote_priv.h"
 
-/* ---- JSON to mirror ---- */
-
-static int read_stream(struct sp_json *j, uint32_t object, enum sp_stream *ret, struct sp_err *e)
-{
-    struct sp_str name = {0};
-    const int r = sp_json_need_str(j, object, "stream", &name, e);
-
-    if (r < 0)
-        return r;
-    if (sp_str_eq(name, SP_STR("stdout")))
-        *ret = SP_STREAM_STDOUT;
-    else if (sp_str_eq(name, SP_STR("stderr")))
-        *ret = SP_STREAM_STDERR;
-    else if (sp_str_eq(name, SP_STR("pty")))
-        *ret = SP_STREAM_PTY;
-    else
-        return sp_fail(e, SP_E_INVALID, 0, "output of an unknown stream");
-    return 0;
-}
-
-struct chunk {
-    uint64_t seq;
-    enum sp_stream stream;
-    struct sp_str bytes;
-};
-
-/* Decodes in place, in the message. */
-static int read_chunk(struct sp_json *j, uint32_t object, struct chunk *ret, struct sp_err *e)
-{
-    struct sp_str text = {0};
-    size_t len = 0;
-    int r = sp_json_need_u64(j, object, "seq", UINT64_MAX, &ret->seq, e);
-
-    if (r == 0)
-        r = read_stream(j, object, &ret->stream, e);
-    if (r == 0)
-        r = sp_json_need_str(j, object, "chunk", &text, e);
-    if (r == 0)
-        r = sp_base64_decode(text, (char *)(uintptr_t)text.p, &len, e);
-    if (r == 0)
-        ret->bytes = (struct sp_str){text.p, len};
-    return r;
-}
-
-/* -1: absent, null, or no exit code. */
-static int read_code(const struct sp_json *j, uint32_t token)
-{
-    int64_t code = -1;
-
-    if (token == SP_JSON_NONE || !sp_json_i64(j, token, &code) || code < 0 || code > 255)
-        return -1;
-    return (int)code;
-}
-
-static int read_verdict(struct sp_json *j, uint32_t object)
-{
-    const uint32_t token = sp_json_get(j, object, "sandboxDenied");
-
-    if (token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_NULL)
-        return -1;
-    return sp_json_type(j, token) == SP_JSON_TRUE ? 1 : 0;
-}
-
-/* Applies one notification to the mirror. */
-static int take_event(struct sp_remote_job *rj, struct sp_str method, struct sp_json *j,
-                      uint32_t params, struct sp_err *e)
-{
-    struct chunk c = {0};
-    int r;
-
-    if (sp_str_eq(method, SP_STR("process/output"))) {
-        r = read_chunk(j, params, &c, e);
-        return r < 0 ? r : sp_mirror_output(&rj->mirror, c.seq, c.stream, c.bytes, e);
-    }
-    r = sp_json_need_u64(j, params, "seq", UINT64_MAX, &c.seq, e);
-    if (r < 0)
-        return r;
-    if (sp_str_eq(method, SP_STR("process/exited")))
-        return sp_mirror_exited(&rj->mirror, c.seq,
-                                read_code(j, sp_json_get(j, params, "exitCode")),
-                                read_verdict(j, params), e);
-    if (sp_str_eq(method, SP_STR("process/closed")))
-        return sp_mirror_closed(&rj->mirror, c.seq, e);
-    return 0;
-}
-
-static int read_chunks(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
-                       struct sp_mirror_answer *a, struct sp_err *e)
-{
-    uint32_t chunks;
-    int r = sp_json_need_array(j, value, "chunks", &chunks, e);
-
-    if (r < 0)
-        return r;
-    for (uint32_t t = sp_json_first(j, chunks); r == 0 && t != SP_JSON_NONE;
-         t = sp_json_next(j, chunks, t)) {
-        struct chunk c = {0};
-
-        if (sp_json_type(j, t) != SP_JSON_OBJECT)
-            return sp_json_wrong_type(j, t, "a chunk", e);
-        r = read_chunk(j, t, &c, e);
-        if (r == 0)
-            r = sp_mirror_add_chunk(&rj->mirror, a, c.seq, c.stream, c.bytes, e);
-    }
-    return r;
-}
-
-/* Fails if the answer is invalid, or reports a failure. */
-static int take_read_answer(struct sp_remote_job *rj, struct sp_json *j, uint32_t value,
-                            struct sp_err *e)
-{
-    struct sp_mirror_answer a = {0};
-    struct sp_str failure = {0};
-    int r;
-
-    if (sp_json_type(j, value) != SP_JSON_OBJECT)
-        return sp_json_wrong_type(j, value, "the answer to a read", e);
-    r = sp_json_need_u64(j, value, "nextSeq", UINT64_MAX, &a.next_seq, e);
-    if (r == 0)
-        r = sp_json_need_bool(j, value, "exited", &a.has_exited, e);
-    if (r == 0)
-        r = sp_json_need_bool(j, value, "closed", &a.has_closed, e);
-    if (r == 0)
-        r = sp_json_opt_str(j, value, "failure", &failure, e);
-    if (r == 0)
-        r = read_chunks(rj, j, value, &a, e);
-    if (r < 0) {
-        sp_mirror_drop_answer(&a);
-        return r;
-    }
-    a.code = read_code(j, sp_json_get(j, value, "exitCode"));
-    a.denied = a.has_exited ? read_verdict(j, value) : -1;
-    r = sp_mirror_end_read(&rj->mirror, &a, e);
-    if (r == 0 && failure.p != NULL)
-        r = sp_fail(e, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(failure));
-    return r;
-}
-
-/* ---- the end of a process ---- */
-
-#define INVALID_REQUEST (-32600) /* wire code: process unknown, starting, or existing */
+#define MAX_EARLY       (16U << 20) /* output before the answer to process/start */
+#define MAX_INPUT       (1U << 20)  /* unanswered input of one process */
+#define MAX_CALLS       1024        /* unanswered calls of one process */
+#define INVALID_REQUEST (-32600)    /* wire code: process unknown, starting, or existing */
 #define LOOK_AGAIN_MS   100U
 #define START_MS        60000U /* limit for the answer to process/start */
 #define VERDICT_MS      5000U  /* how long an exit waits for its sandbox verdict */
 #define MAX_STARTS      30U    /* limit of repeated starts */
+#define ANSWER_MS \
+    30000U /* for calls that a server answers at once; writes may wait for the command */
+
+enum kind { WRITE, CLOSE_STDIN, INSPECT, OTHER };
+
+struct call {
+    struct sp_client_request request;
+    struct sp_remote_job *job;
+    struct sp_job_call *call;
+    struct sp_list link; /* job->calls */
+    enum kind kind;
+    size_t bytes;
+    struct sp_timer timer; /* INSPECT, OTHER: limit for the answer */
+};
 
 static const struct sp_mirror_ops mirror_ops;
 
-static void unlink_job(struct sp_remote_job *rj)
+/*
+ * ---- calls in flight ----
+ *
+ * A call is one request to the server, or is answered locally at the end of the turn.
+ */
+
+static bool begin_params(struct sp_buf *b, const struct sp_remote_job *rj)
 {
-    if (rj->prev != NULL)
-        rj->prev->next = rj->next;
-    else
-        rj->remote->jobs = rj->next;
-    if (rj->next != NULL)
-        rj->next->prev = rj->prev;
-    rj->prev = rj->next = NULL;
+    return sp_buf_printf(b, "{\"processId\":") && sp_json_add_str(b, sp_str_of(rj->id));
 }
+
+/* Work at the end of the turn. */
+
+static void on_turn(struct sp_deferred *d);
+
+static void at_turn_end(struct sp_remote_job *rj)
+{
+    sp_loop_defer(rj->remote->backend.loop, &rj->turn, on_turn);
+}
+
+static void free_call(struct call *c)
+{
+    struct sp_remote_job *rj = c->job;
+
+    sp_client_forget(&c->request);
+    sp_loop_cancel(rj->remote->backend.loop, &c->timer);
+    sp_list_remove(&c->link);
+    rj->call_count--;
+    rj->input_bytes -= c->bytes;
+    free(c);
+}
+
+static void finish_call(struct call *c)
+{
+    struct sp_remote *r = c->job->remote;
+    struct sp_job_call *call = c->call;
+
+    free_call(c);
+    sp_remote_enter(r);
+    call->fn(call);
+    sp_remote_leave(r);
+}
+
+static void drop_calls(struct sp_remote_job *rj)
+{
+    for (struct sp_list *i; (i = sp_list_first(&rj->calls)) != NULL;)
+        free_call(SP_CONTAINER(i, struct call, link));
+}
+
+/* All calls left. */
+static void fail_calls(struct sp_remote_job *rj, const char *why)
+{
+    for (struct sp_list *i; rj->job != NULL && (i = sp_list_first(&rj->calls)) != NULL;) {
+        struct call *c = SP_CONTAINER(i, struct call, link);
+
+        c->call->result = SP_JOB_LOST;
+        (void)sp_fail(&c->call->error, SP_E_FAILED, 0, "%s", why);
+        finish_call(c);
+    }
+}
+
+static void tell_answered(struct sp_remote_job *rj)
+{
+    sp_remote_enter(rj->remote);
+    for (struct sp_list *i; rj->job != NULL && (i = sp_list_take_first(&rj->answered)) != NULL;) {
+        struct sp_job_call *call = SP_CONTAINER(i, struct sp_job_call, link);
+
+        call->fn(call);
+    }
+    sp_remote_leave(rj->remote);
+}
+
+SP_PRINTF(4, 5)
+static void answer_now(struct sp_remote_job *rj, struct sp_job_call *call,
+                       enum sp_job_result result, const char *fmt, ...)
+{
+    char text[200];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    call->result = result;
+    if (result != SP_JOB_OK)
+        (void)sp_fail(&call->error, SP_E_FAILED, 0, "%s", text);
+    sp_list_append(&rj->answered, &call->link);
+    at_turn_end(rj);
+}
+
+/* ---- processes of released jobs, which the server is told to terminate ---- */
+
+void sp_remote_end_farewell(struct sp_remote_farewell *f)
+{
+    sp_client_forget(&f->request);
+    sp_list_remove(&f->link);
+    free(f);
+}
+
+static void on_farewell(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    (void)reply; /* the result changes nothing */
+    sp_remote_end_farewell(SP_CONTAINER(q, struct sp_remote_farewell, request));
+}
+
+static void say_farewell(struct sp_remote_job *rj)
+{
+    struct sp_remote *r = rj->remote;
+    auto_buf struct sp_buf b = {0};
+    struct sp_remote_farewell *f = r->client == NULL ? NULL : calloc(1, sizeof *f);
+
+    if (f == NULL || !begin_params(&b, rj) || !sp_buf_add(&b, "}", 1)) {
+        free(f); /* out of memory: the process ends with the session */
+        return;
+    }
+    f->request.fn = on_farewell;
+    f->request.is_repeatable = true;
+    sp_list_prepend(&r->farewells, &f->link);
+    sp_client_ask(r->client, &f->request, "process/terminate", sp_buf_str(&b));
+}
+
+/* ---- the end of a process ---- */
 
 /* One process that is behind pauses the connection of all. */
 static void note_full(struct sp_remote_job *rj)
@@ -203,7 +193,7 @@ static void refuse_job(struct sp_remote_job *rj, const struct sp_err *e)
 
     end_job(rj);
     sp_remote_enter(r);
-    sp_remote_fail_calls(rj, e->msg);
+    fail_calls(rj, e->msg);
     if (rj->job != NULL)
         rj->job->ops->refused(rj->job, e);
     sp_remote_leave(r);
@@ -218,14 +208,14 @@ static void fail_job(struct sp_remote_job *rj, const struct sp_err *why, bool is
     if (rj->state == SP_REMOTE_OVER)
         return;
     if (is_there && !rj->mirror.is_exit_told)
-        sp_remote_say_farewell(rj);
+        say_farewell(rj);
     if (rj->state == SP_REMOTE_STARTING) {
         refuse_job(rj, &e);
         return;
     }
     end_job(rj);
     sp_remote_enter(r);
-    sp_remote_fail_calls(rj, e.msg);
+    fail_calls(rj, e.msg);
     if (rj->job != NULL)
         rj->job->ops->failed(rj->job, e.msg);
     sp_remote_leave(r);
@@ -241,38 +231,27 @@ void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why)
 
 void sp_remote_job_free(struct sp_remote_job *rj)
 {
-    struct sp_remote *r = rj->remote;
-
-    sp_loop_undefer(r->backend.loop, &rj->turn);
-    if (rj->prev != NULL)
-        rj->prev->next = rj->next;
-    else
-        r->graves = rj->next;
-    if (rj->next != NULL)
-        rj->next->prev = rj->prev;
+    sp_loop_undefer(rj->remote->backend.loop, &rj->turn);
+    sp_list_remove(&rj->link);
     free(rj->id);
     free(rj);
 }
 
 /* The job's callbacks may be on the stack, so it is freed at the end of the turn. */
-void sp_remote_release(struct sp_job *j)
+static void release_job(struct sp_job *j)
 {
     struct sp_remote_job *rj = j->impl;
-    struct sp_remote *r = rj->remote;
     const bool is_unsent = rj->state == SP_REMOTE_STARTING && rj->start.text.len != 0;
 
     if (rj->state != SP_REMOTE_OVER && !rj->mirror.has_exit && !is_unsent)
-        sp_remote_say_farewell(rj);
+        say_farewell(rj);
     rj->job = NULL;
     sp_list_init(&rj->answered);
-    sp_remote_drop_calls(rj);
+    drop_calls(rj);
     end_job(rj);
-    unlink_job(rj);
-    rj->next = r->graves;
-    if (r->graves != NULL)
-        r->graves->prev = rj;
-    r->graves = rj;
-    sp_remote_at_turn_end(rj);
+    sp_list_remove(&rj->link);
+    sp_list_prepend(&rj->remote->graves, &rj->link);
+    at_turn_end(rj);
 }
 
 /* ---- following ---- */
@@ -286,7 +265,7 @@ static void ask_read(struct sp_remote_job *rj,
     if (rj->read.client != NULL)
         return;
     rj->read.fn = fn;
-    if (sp_remote_begin_params(&b, rj) &&
+    if (begin_params(&b, rj) &&
         sp_buf_printf(&b, ",\"afterSeq\":%llu,\"maxBytes\":null,\"waitMs\":0}",
                       (unsigned long long)sp_mirror_begin_read(&rj->mirror))) {
         sp_client_ask(rj->remote->client, &rj->read, "process/read", sp_buf_str(&b));
@@ -340,7 +319,7 @@ static void take_answer(struct sp_remote_job *rj, const struct sp_client_reply *
 {
     struct sp_err e;
 
-    if (take_read_answer(rj, reply->j, reply->value, &e) < 0) {
+    if (sp_mirror_take_answer(&rj->mirror, reply->j, reply->value, &e) < 0) {
         sp_mirror_tell(&rj->mirror);
         fail_job(rj, &e, true);
     } else {
@@ -385,7 +364,7 @@ static void on_turn(struct sp_deferred *d)
         return;
     }
     sp_remote_enter(r);
-    sp_remote_tell_answered(rj);
+    tell_answered(rj);
     if (rj->is_unblocked) {
         rj->is_unblocked = false;
         sp_mirror_unblock(&rj->mirror);
@@ -395,26 +374,23 @@ static void on_turn(struct sp_deferred *d)
     sp_remote_leave(r);
 }
 
-void sp_remote_at_turn_end(struct sp_remote_job *rj)
-{
-    sp_loop_defer(rj->remote->backend.loop, &rj->turn, on_turn);
-}
-
-void sp_remote_go_on(struct sp_job *j)
+static void go_on(struct sp_job *j)
 {
     struct sp_remote_job *rj = j->impl;
 
     rj->is_unblocked = true;
-    sp_remote_at_turn_end(rj);
+    at_turn_end(rj);
 }
 
 static struct sp_remote_job *find_job(const struct sp_remote *r, struct sp_str id)
 {
-    struct sp_remote_job *rj = r->jobs;
+    sp_list_each(i, &r->jobs) {
+        struct sp_remote_job *rj = SP_CONTAINER(i, struct sp_remote_job, link);
 
-    while (rj != NULL && (rj->state == SP_REMOTE_OVER || !sp_str_eq(sp_str_of(rj->id), id)))
-        rj = rj->next;
-    return rj;
+        if (rj->state != SP_REMOTE_OVER && sp_str_eq(sp_str_of(rj->id), id))
+            return rj;
+    }
+    return NULL;
 }
 
 void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
@@ -430,10 +406,10 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
     struct sp_remote_job *rj = find_job(r, id);
     if (rj == NULL)
         return;
-    if (take_event(rj, method, j, params, &e) < 0) {
+    if (sp_mirror_take_event(&rj->mirror, method, j, params, &e) < 0) {
         fail_job(rj, &e, true);
     } else if (rj->state == SP_REMOTE_STARTING) {
-        if (rj->mirror.waiting_bytes > SP_REMOTE_MAX_EARLY) {
+        if (rj->mirror.waiting_bytes > MAX_EARLY) {
             (void)sp_fail(&e, SP_E_LIMIT, 0,
                           "the exec-server sends output of a process and no word of its start");
             fail_job(rj, &e, true);
@@ -442,7 +418,7 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
         sp_mirror_tell(&rj->mirror);
         note_full(rj);
         if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
-            sp_remote_at_turn_end(rj); /* missing events may arrive in this turn */
+            at_turn_end(rj); /* missing events may arrive in this turn */
     }
 }
 
@@ -504,7 +480,9 @@ static enum sp_job_sandbox read_sandbox(const struct sp_client_reply *reply)
 }
 
 static void await_start_answer(struct sp_remote_job *rj);
+
 static void ask_start(struct sp_remote_job *rj);
+
 static void on_check(struct sp_client_request *q, const struct sp_client_reply *reply);
 
 static void on_start_late(struct sp_timer *t)
@@ -624,23 +602,11 @@ void sp_remote_resumed(struct sp_remote_job *rj)
         ask_read(rj, on_read);
 }
 
-static int write_start(struct sp_remote_job *rj, const struct sp_start *l, struct sp_err *e)
-{
-    const struct sp_remote *r = rj->remote;
-    const char *cwd = r->options.cwd != NULL ? r->options.cwd : r->cwd != NULL ? r->cwd : "/";
-
-    if (l->label.n > 256 || sp_str_has_nul(l->label))
-        return sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
-    rj->id = sp_remote_make_id(l->label);
-    if (rj->id == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
-    return sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);
-}
-
-int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
-                    struct sp_err *e)
+static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
+                         struct sp_err *e)
 {
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
+    const char *cwd = r->options.cwd != NULL ? r->options.cwd : r->cwd != NULL ? r->cwd : "/";
     int err;
 
     struct sp_remote_job *rj = calloc(1, sizeof *rj);
@@ -651,8 +617,14 @@ int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_star
     rj->is_sandboxed = l->policy != NULL;
     rj->has_tty = l->is_tty;
     sp_list_init(&rj->answered);
+    sp_list_init(&rj->calls);
     sp_mirror_init(&rj->mirror, &mirror_ops, rj);
-    err = write_start(rj, l, e);
+    if (l->label.n > 256 || sp_str_has_nul(l->label))
+        err = sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
+    else if ((rj->id = sp_remote_make_id(l->label)) == NULL)
+        err = sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
+    else
+        err = sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);
     if (err == 0)
         err = sp_remote_need_client(r, e);
     if (err < 0) {
@@ -661,11 +633,365 @@ int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_star
         free(rj);
         return err;
     }
-    rj->next = r->jobs;
-    if (r->jobs != NULL)
-        r->jobs->prev = rj;
-    r->jobs = rj;
+    sp_list_prepend(&r->jobs, &rj->link);
     j->impl = rj;
     ask_start(rj);
     return 0;
 }
+
+/*
+ * ---- process/inspect ----
+ *
+ * The server's answer is untrusted: names are cleaned here, too.
+ */
+
+static bool write_look(struct sp_buf *b, const struct sp_remote_job *rj,
+                       const struct sp_job_look *l)
+{
+    const uint32_t count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS;
+    bool ok = begin_params(b, rj);
+
+    for (uint32_t i = 0; ok && i < count; i++)
+        ok = sp_buf_printf(b, "%s%u", i == 0 ? ",\"ports\":[" : ",", l->ports[i]);
+    return ok && sp_buf_printf(b, "%s}", count > 0 ? "]" : "");
+}
+
+static int take_holders(struct sp_json *j, uint32_t value, struct sp_inspection *ret,
+                        struct sp_err *e)
+{
+    uint32_t holders = SP_JSON_NONE;
+    uint64_t count = 0;
+    int r = sp_json_opt_array(j, value, "holders", &holders, e);
+
+    if (r < 0 || holders == SP_JSON_NONE)
+        return r;
+    for (uint32_t h = sp_json_first(j, holders); r == 0 && h != SP_JSON_NONE;
+         h = sp_json_next(j, holders, h)) {
+        struct sp_inspect_holder *to = &ret->holders[ret->holder_count];
+        struct sp_str name = {0};
+        uint64_t pid = 0;
+
+        if (ret->holder_count == SP_INSPECT_HOLDERS)
+            break;
+        if (sp_json_type(j, h) != SP_JSON_OBJECT)
+            return sp_json_wrong_type(j, h, "a holder", e);
+        r = sp_json_need_u64(j, h, "pid", INT32_MAX, &pid, e);
+        if (r == 0)
+            r = sp_json_need_str(j, h, "name", &name, e);
+        if (r < 0)
+            return r;
+        to->pid = (int)pid;
+        const size_t n = name.n < sizeof to->name - 1 ? name.n : sizeof to->name - 1;
+        for (size_t i = 0; i < n; i++)
+            to->name[i] = name.p[i] >= ' ' && name.p[i] <= '~' ? name.p[i] : '?';
+        to->name[n] = 0;
+        ret->holder_count++;
+    }
+    if (r == 0)
+        r = sp_json_opt_u64(j, value, "holderCount", UINT32_MAX, &count, e);
+    if (r == 0 && count > ret->holder_count)
+        ret->holder_count = (uint32_t)count;
+    return r;
+}
+
+/* Fails if the answer is invalid. A state that is not known, such as "exited", stays UNKNOWN, and a
+ * port that was not asked for does not count. */
+static int read_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, struct sp_err *e)
+{
+    struct sp_inspection found = {0};
+    struct sp_str state = {0};
+    uint64_t port = 0;
+
+    if (sp_json_type(j, value) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(j, value, "what a process does", e);
+    int r = sp_json_need_str(j, value, "state", &state, e);
+    if (r == 0)
+        r = take_holders(j, value, &found, e);
+    if (r == 0)
+        r = sp_json_opt_u64(j, value, "listening", UINT16_MAX, &port, e);
+    if (r < 0)
+        return r;
+    if (l->wants_doing) {
+        l->found = found;
+        l->found.doing = SP_DOING_UNKNOWN;
+        for (int i = SP_DOING_UNKNOWN; i < SP_DOING_MAX; i++)
+            if (sp_str_eq(state, sp_str_of(sp_doing_name((enum sp_doing)i))))
+                l->found.doing = (enum sp_doing)i;
+    }
+    l->found.listening = 0;
+    for (uint32_t i = 0; i < l->port_count && i < SP_INSPECT_PORTS; i++)
+        if (l->ports[i] == port)
+            l->found.listening = (uint16_t)port;
+    return 0;
+}
+
+/* ---- answers to calls ---- */
+
+static void take_status(struct sp_job_call *call, const struct sp_client_reply *reply)
+{
+    static const struct {
+        const char *status;
+        enum sp_job_result result;
+    } known[] = {{"accepted", SP_JOB_OK},
+                 {"stdinClosed", SP_JOB_NO_STDIN},
+                 {"unknownProcess", SP_JOB_GONE},
+                 {"starting", SP_JOB_NOT_YET}};
+    struct sp_str status = {0};
+
+    if (sp_json_type(reply->j, reply->value) == SP_JSON_OBJECT)
+        (void)sp_json_opt_str(reply->j, reply->value, "status", &status, NULL);
+    call->result = SP_JOB_REFUSED;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (sp_str_eq(status, sp_str_of(known[i].status)))
+            call->result = known[i].result;
+    if (call->result != SP_JOB_OK)
+        (void)sp_fail(&call->error, SP_E_FAILED, 0, "the exec-server answered `" SP_STR_FMT "`",
+                      SP_STR_ARG(status));
+}
+
+static void on_call_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
+{
+    struct call *c = SP_CONTAINER(q, struct call, request);
+    struct sp_job_call *call = c->call;
+
+    switch (reply->fate) {
+    case SP_CLIENT_RESULT:
+        call->result = SP_JOB_OK;
+        if (c->kind == INSPECT && read_look(SP_CONTAINER(call, struct sp_job_look, call), reply->j,
+                                            reply->value, &call->error) < 0) {
+            call->result = SP_JOB_REFUSED;
+            (void)sp_wrap(&call->error, "the exec-server's answer makes no sense");
+        } else if (c->kind == WRITE || c->kind == CLOSE_STDIN) {
+            take_status(call, reply);
+        }
+        break;
+    case SP_CLIENT_REFUSED:
+        call->result = SP_JOB_REFUSED;
+        (void)sp_fail(&call->error, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(reply->message));
+        break;
+    case SP_CLIENT_LOST:
+        call->result = reply->is_final ? SP_JOB_LOST : SP_JOB_REFUSED;
+        (void)sp_fail(&call->error, SP_E_FAILED, 0,
+                      reply->is_final ? SP_STR_FMT : "nobody knows whether it arrived: " SP_STR_FMT,
+                      SP_STR_ARG(reply->message));
+        break;
+    }
+    finish_call(c);
+}
+
+/* Whether the server executed it is unknown. */
+static void on_call_late(struct sp_timer *t)
+{
+    struct call *c = SP_CONTAINER(t, struct call, timer);
+
+    c->call->result = SP_JOB_REFUSED;
+    (void)sp_fail(&c->call->error, SP_E_FAILED, 0, "the exec-server has not answered for %u s",
+                  ANSWER_MS / 1000);
+    finish_call(c);
+}
+
+/* ---- calls ---- */
+
+/* NULL: too many calls or out of memory, and the call is answered. */
+static struct call *new_call(struct sp_remote_job *rj, struct sp_job_call *call, enum kind kind)
+{
+    struct call *c = rj->call_count < MAX_CALLS ? calloc(1, sizeof *c) : NULL;
+
+    if (c == NULL) {
+        answer_now(rj, call, rj->call_count < MAX_CALLS ? SP_JOB_REFUSED : SP_JOB_FULL,
+                   "too much is asked of this process at once");
+        return NULL;
+    }
+    c->request.fn = on_call_answer;
+    c->job = rj;
+    c->call = call;
+    c->kind = kind;
+    sp_list_prepend(&rj->calls, &c->link);
+    rj->call_count++;
+    return c;
+}
+
+static void send_call(struct call *c, const char *method, const struct sp_buf *params, bool ok)
+{
+    struct sp_remote_job *rj = c->job;
+    struct sp_job_call *call = c->call;
+    struct sp_loop *loop = rj->remote->backend.loop;
+
+    if (ok && (c->kind == OTHER || c->kind == INSPECT))
+        ok = sp_loop_timer(loop, &c->timer, sp_loop_now(loop) + ANSWER_MS, on_call_late);
+    if (ok) {
+        sp_client_ask(rj->remote->client, &c->request, method, sp_buf_str(params));
+        return;
+    }
+    free_call(c);
+    answer_now(rj, call, SP_JOB_REFUSED, "no memory to ask the exec-server");
+}
+
+/* true: the call is answered, since the process is starting or has ended. */
+static bool is_untimely(struct sp_remote_job *rj, struct sp_job_call *call)
+{
+    if (rj->state == SP_REMOTE_STARTING)
+        answer_now(rj, call, SP_JOB_NOT_YET, "the process is still starting");
+    else if (rj->state == SP_REMOTE_OVER || rj->mirror.is_exit_told)
+        answer_now(rj, call, SP_JOB_GONE, "the process has exited");
+    else
+        return false;
+    return true;
+}
+
+static void write_bytes(struct sp_remote_job *rj, struct sp_job_call *call, struct sp_str bytes)
+{
+    auto_buf struct sp_buf b = {0};
+    struct call *c = new_call(rj, call, WRITE);
+
+    if (c == NULL)
+        return;
+    c->bytes = bytes.n;
+    rj->input_bytes += bytes.n;
+    c->request.is_repeatable = true; /* writeId makes a repeated write harmless */
+    bool ok = begin_params(&b, rj) && sp_buf_printf(&b, ",\"writeId\":\"%llu\",\"chunk\":\"",
+                                                    (unsigned long long)++rj->last_write);
+    char *room = ok ? sp_buf_room(&b, SP_BASE64_LEN(bytes.n) + 2) : NULL;
+    ok = room != NULL;
+    if (ok) {
+        b.len += (size_t)(sp_base64_encode(room, bytes.p, bytes.n) - room);
+        ok = sp_buf_add(&b, "\"}", 2);
+    }
+    send_call(c, "process/write", &b, ok);
+}
+
+static void write_stdin(struct sp_job *j, struct sp_job_call *call, struct sp_str bytes)
+{
+    struct sp_remote_job *rj = j->impl;
+
+    if (is_untimely(rj, call))
+        return;
+    if (bytes.n > MAX_INPUT - rj->input_bytes)
+        answer_now(rj, call, SP_JOB_FULL, "the process does not read what was written before");
+    else
+        write_bytes(rj, call, bytes);
+}
+
+/* Servers without process/closeStdin: a terminal takes ^D. */
+static void close_stdin(struct sp_job *j, struct sp_job_call *call)
+{
+    struct sp_remote_job *rj = j->impl;
+    auto_buf struct sp_buf b = {0};
+
+    if (is_untimely(rj, call))
+        return;
+    if (!rj->remote->facts.can_close_stdin) {
+        if (rj->has_tty)
+            write_bytes(rj, call, SP_STR("\x04"));
+        else
+            answer_now(rj, call, SP_JOB_REFUSED, "this exec-server cannot close stdin");
+        return;
+    }
+    struct call *c = new_call(rj, call, CLOSE_STDIN);
+    if (c == NULL)
+        return;
+    c->request.is_repeatable = true;
+    send_call(c, "process/closeStdin", &b, begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
+}
+
+static void terminate_process(struct sp_job *j, struct sp_job_call *call)
+{
+    struct sp_remote_job *rj = j->impl;
+    auto_buf struct sp_buf b = {0};
+
+    if (rj->state == SP_REMOTE_OVER) {
+        answer_now(rj, call, SP_JOB_OK, "it is over");
+        return;
+    }
+    struct call *c = new_call(rj, call, OTHER);
+    if (c == NULL)
+        return;
+    c->request.is_repeatable = true;
+    send_call(c, "process/terminate", &b, begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
+}
+
+static void send_signal(struct sp_job *j, struct sp_job_call *call, int number)
+{
+    struct sp_remote_job *rj = j->impl;
+    const char *name = number == SIGINT         ? "interrupt"
+                       : rj->remote->can_signal ? sigabbrev_np(number)
+                                                : NULL;
+    auto_buf struct sp_buf b = {0};
+
+    if (rj->state == SP_REMOTE_STARTING) {
+        answer_now(rj, call, SP_JOB_NOT_YET, "the process is still starting");
+        return;
+    }
+    /* SIGKILL also reaches the rest of the group, if the server sends signals. */
+    if (rj->state == SP_REMOTE_OVER ||
+        (rj->mirror.is_exit_told && (number != SIGKILL || name == NULL))) {
+        answer_now(rj, call, SP_JOB_OK, "it has exited");
+        return;
+    }
+    if (name == NULL && number == SIGKILL) {
+        terminate_process(j, call);
+        return;
+    }
+    if (name == NULL) {
+        answer_now(rj, call, SP_JOB_REFUSED, "this exec-server sends no signal but SIGINT");
+        return;
+    }
+    struct call *c = new_call(rj, call, OTHER);
+    if (c != NULL) /* not repeatable: a program may treat a second signal differently */
+        send_call(c, "process/signal", &b,
+                  begin_params(&b, rj) && sp_buf_printf(&b, ",\"signal\":\"%s\"}", name));
+}
+
+static void resize_terminal(struct sp_job *j, struct sp_job_call *call, uint16_t rows,
+                            uint16_t cols)
+{
+    struct sp_remote_job *rj = j->impl;
+    auto_buf struct sp_buf b = {0};
+
+    if (is_untimely(rj, call))
+        return;
+    if (!rj->remote->can_resize) {
+        answer_now(rj, call, SP_JOB_REFUSED, "this exec-server cannot resize terminals");
+        return;
+    }
+    struct call *c = new_call(rj, call, OTHER);
+    if (c == NULL)
+        return;
+    c->request.is_repeatable = true;
+    send_call(c, "process/resize", &b,
+              begin_params(&b, rj) && sp_buf_printf(&b, ",\"rows\":%u,\"cols\":%u}", rows, cols));
+}
+
+/* Also after the exit, while another process holds the output. */
+static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
+{
+    struct sp_remote_job *rj = j->impl;
+    auto_buf struct sp_buf b = {0};
+
+    if (!rj->remote->can_inspect)
+        return false;
+    if (rj->state != SP_REMOTE_LIVE) {
+        answer_now(rj, &l->call, rj->state == SP_REMOTE_OVER ? SP_JOB_GONE : SP_JOB_NOT_YET,
+                   rj->state == SP_REMOTE_OVER ? "the process has ended"
+                                               : "the process is still starting");
+        return true;
+    }
+    struct call *c = new_call(rj, &l->call, INSPECT);
+    if (c == NULL)
+        return true;
+    c->request.is_repeatable = true;
+    send_call(c, "process/inspect", &b, write_look(&b, rj, l));
+    return true;
+}
+
+const struct sp_backend_job_ops sp_remote_job_ops = {
+    .start = start_process,
+    .write = write_stdin,
+    .close_stdin = close_stdin,
+    .signal = send_signal,
+    .resize = resize_terminal,
+    .terminate = terminate_process,
+    .look = inspect_process,
+    .go_on = go_on,
+    .release = release_job,
+};

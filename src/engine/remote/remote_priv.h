@@ -1,32 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_priv: shared by the files of the remote backend. remote.c has its connection and facts,
- * remote_launch.c writes process/start, remote_job.c follows one process, remote_calls.c sends its
- * calls, remote_file.c its file operations.
+ * remote_priv: shared by the files of the remote backend. remote.c has its connection, its facts
+ * and its files, remote_launch.c writes process/start, remote_job.c follows one process.
  */
 #ifndef SP_ENGINE_REMOTE_REMOTE_PRIV_H
 #define SP_ENGINE_REMOTE_REMOTE_PRIV_H
 
+#include "base/arena.h"
 #include "base/auto.h"
 #include "engine/remote/mirror.h"
 #include "engine/remote/remote.h"
-
-#define SP_REMOTE_MAX_EARLY (16U << 20) /* output before the answer to process/start */
-#define SP_REMOTE_MAX_INPUT (1U << 20)  /* unanswered input of one process */
-#define SP_REMOTE_MAX_CALLS 1024        /* unanswered calls of one process */
 
 struct sp_remote_job;
 
 /* A process/terminate for the process of a released job. */
 struct sp_remote_farewell {
     struct sp_client_request request;
-    struct sp_remote *remote;
-    struct sp_remote_farewell *prev, *next;
+    struct sp_list link; /* remote->farewells */
 };
 
 struct sp_remote {
     struct sp_backend backend;
-    struct sp_client_options options; /* owned copies */
+    struct sp_arena keep;
+    struct sp_client_options options; /* its strings live in keep */
     struct sp_client *client;         /* NULL: not connected, or the last one died */
 
     struct sp_backend_facts facts;
@@ -38,10 +34,10 @@ struct sp_remote {
     struct sp_deferred turn;       /* reports known facts */
     struct sp_timer facts_late;    /* limit for waits */
 
-    struct sp_remote_job *jobs, *graves;
-    struct sp_remote_farewell *farewells;
-    struct sp_remote_file *files; /* unanswered operations */
-    uint32_t full;                /* number of jobs with is_full */
+    struct sp_list jobs, graves; /* struct sp_remote_job; the released ones until the turn ends */
+    struct sp_list farewells;    /* struct sp_remote_farewell */
+    struct sp_list files;        /* unanswered file operations */
+    uint32_t full;               /* number of jobs with is_full */
 
     unsigned depth; /* nested callbacks; destroyed when 0 and is_freed */
     bool is_freed;
@@ -56,8 +52,8 @@ enum sp_remote_state { SP_REMOTE_STARTING, SP_REMOTE_LIVE, SP_REMOTE_OVER };
 
 struct sp_remote_job {
     struct sp_remote *remote;
-    struct sp_remote_job *prev, *next;
-    struct sp_job *job; /* NULL: released */
+    struct sp_list link; /* remote->jobs or remote->graves */
+    struct sp_job *job;  /* NULL: released */
     enum sp_remote_state state;
     char *id; /* processId */
     struct sp_mirror mirror;
@@ -71,7 +67,7 @@ struct sp_remote_job {
     struct sp_timer timer;   /* STARTING: next check; LIVE: limit for the verdict */
     struct sp_deferred turn; /* work at the end of the turn */
     bool is_unblocked;       /* sp_job_go_on was called */
-    struct sp_remote_call *calls;
+    struct sp_list calls;    /* requests without an answer */
     struct sp_list answered; /* calls answered locally; called back at the end of the turn */
     uint32_t call_count;
     size_t input_bytes;
@@ -94,36 +90,13 @@ char *sp_remote_make_id(struct sp_str name);
 int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_err *e);
 int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e);
 
-/* remote_file.c */
-int sp_remote_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e);
-void sp_remote_forget_file(struct sp_backend_file *f);
-void sp_remote_drop_files(struct sp_remote *r); /* without callbacks */
-
 /* remote_job.c */
-int sp_remote_start(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
-                    struct sp_err *e);
-void sp_remote_go_on(struct sp_job *j);
-void sp_remote_release(struct sp_job *j);
+extern const struct sp_backend_job_ops sp_remote_job_ops;
 void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
                         uint32_t params);
 void sp_remote_resumed(struct sp_remote_job *rj);
 void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why);
 void sp_remote_job_free(struct sp_remote_job *rj); /* a released job, at the end of the turn */
-void sp_remote_at_turn_end(struct sp_remote_job *rj);
-
-/* remote_calls.c */
-void sp_remote_write(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes);
-void sp_remote_close_stdin(struct sp_job *j, struct sp_job_call *c);
-void sp_remote_signal(struct sp_job *j, struct sp_job_call *c, int signal);
-void sp_remote_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols);
-void sp_remote_terminate(struct sp_job *j, struct sp_job_call *c);
-bool sp_remote_look(struct sp_job *j, struct sp_job_look *l);
-void sp_remote_tell_answered(struct sp_remote_job *rj); /* calls back for rj->answered */
-void sp_remote_fail_calls(struct sp_remote_job *rj, const char *why); /* all calls left */
-void sp_remote_drop_calls(struct sp_remote_job *rj);
-/* Begins params: {"processId":"ID" */
-bool sp_remote_begin_params(struct sp_buf *b, const struct sp_remote_job *rj);
-void sp_remote_say_farewell(struct sp_remote_job *rj);
 void sp_remote_end_farewell(struct sp_remote_farewell *f);
 
 #endif
