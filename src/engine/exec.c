@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "engine/exec_priv.h"
@@ -22,12 +23,6 @@
  */
 
 #define REFUSE(x, ...) (sp_call_fault(&(x)->call, SP_FAULT_ARGUMENTS, __VA_ARGS__), false)
-
-static bool fail_create(struct sp_exec *x, const struct sp_err *why)
-{
-    sp_call_fail_create(&x->call, why);
-    return false;
-}
 
 /* Before the backend is asked; resolves the environment. */
 static bool check_arguments(struct sp_exec *x)
@@ -122,7 +117,7 @@ static bool check_facts(struct sp_exec *x)
     struct sp_err e = {0};
 
     if (x->unreachable.code != SP_E_NONE)
-        return fail_create(x, &x->unreachable);
+        return sp_call_fail_create(&x->call, &x->unreachable);
     if (x->facts.is_remote && x->ask.shell.p != NULL && x->ask.argc == 0) {
         if (x->facts.shell_type == SP_SHELL_UNKNOWN)
             return REFUSE(x, "environment `%s` does not report a shell", x->environment->id);
@@ -169,12 +164,11 @@ static bool resolve_argv(struct sp_exec *x)
         x->argc = x->ask.argc;
         return true;
     }
-    if (x->ask.cmd.p == NULL) {
-        sp_call_fault(&x->call, SP_FAULT_CREATE, "missing command line for unified exec request");
-        return false;
-    }
+    if (x->ask.cmd.p == NULL)
+        return sp_call_fault(&x->call, SP_FAULT_CREATE,
+                             "missing command line for unified exec request");
     if (find_shell(x, &e) < 0 || sp_shell_argv(&x->shell, x->is_login, x->ask.cmd, &argv, &e) < 0)
-        return fail_create(x, &e);
+        return sp_call_fail_create(&x->call, &e);
     if (!sp_arena_strs(&x->call.keep, argv.items, argv.count, &x->argv))
         return sp_exec_refuse_without_memory(x);
     x->argc = argv.count;
@@ -188,7 +182,7 @@ static char *remote_workdir(const struct sp_exec *x, struct sp_err *e)
     const char *cwd = x->environment_cwd;
 
     if (dir.n != 0 && (dir.p[0] == '/' || sp_shell_is_foreign_path(dir)))
-        return strndup(dir.p, dir.n);
+        return sp_str_dup(dir);
     if (cwd == NULL) {
         (void)sp_fail(e, SP_E_FAILED, 0,
                       "environment `%s` does not tell its working directory; give an absolute "
@@ -211,23 +205,92 @@ static bool resolve_cwd(struct sp_exec *x)
     else
         r = sp_shell_workdir(x->ask.workdir, x->environment_cwd != NULL ? x->environment_cwd : "/",
                              &cwd, &e);
-    if (r == -SP_E_INVALID) {
-        sp_call_fault(&x->call, SP_FAULT_CREATE, "%s", e.msg);
-        return false;
-    }
+    if (r == -SP_E_INVALID)
+        return sp_call_fault(&x->call, SP_FAULT_CREATE, "%s", e.msg);
     if (r < 0 || (cwd == NULL && e.code != SP_E_NONE))
-        return fail_create(x, &e);
+        return sp_call_fail_create(&x->call, &e);
     if (cwd == NULL || !sp_arena_str(&x->call.keep, sp_str_of(cwd), &x->cwd))
         return sp_exec_refuse_without_memory(x);
     return true;
 }
 
-static bool resolve_command(struct sp_exec *x)
+/* ---- variables ---- */
+
+static struct sp_str optional(const char *text)
 {
-    return resolve_argv(x) && resolve_cwd(x);
+    return (struct sp_str){text, text == NULL ? 0 : strlen(text)};
 }
 
-/* ---- stages ---- */
+bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
+{
+    const struct sp_manager *m = x->call.m;
+    const struct sp_profile *profile = &x->plan.policy.profile;
+
+    *env = m->environ;
+    env->thread_id = optional(m->options.thread_id);
+    env->session_id = optional(m->options.session_id);
+    if (x->ask.call_id.n != 0)
+        env->call_id = x->ask.call_id;
+    /* The marks say how this attempt is confined; a retry may have others. */
+    if (x->plan.is_free) {
+        env->marks = (struct sp_env_vars){x->plan.free.marks, x->plan.free.mark_count};
+    } else {
+        env->permission_profile = optional(x->environment->policy_name);
+        if (x->plan.has_policy) {
+            env->has_no_network = profile->kind != SP_PROFILE_DISABLED && !profile->has_network;
+            env->is_confined = sp_run_plan_is_confined(&x->plan);
+        }
+    }
+    env->plain = sp_env_plain;
+    /* Our own program applies patches; the caller's variables were not judged for it. */
+    if (x->ask.env.count == 0 || x->patch.is_one)
+        return true;
+    const uint32_t count = sp_env_plain.count + x->ask.env.count;
+    struct sp_env_var *all = sp_arena_new(&x->call.keep, count * sizeof *all);
+    if (all == NULL)
+        return false;
+    memcpy(all, sp_env_plain.items, sp_env_plain.count * sizeof *all);
+    memcpy(all + sp_env_plain.count, x->ask.env.items, x->ask.env.count * sizeof *all);
+    env->plain = (struct sp_env_vars){all, count};
+    return true;
+}
+
+/*
+ * The caller's variables are judged with the command, as if it began with `env NAME=VALUE ...`:
+ * PATH or LD_PRELOAD can change which program a known command is. So a rule for the bare command
+ * does not match, the approver sees the variables, and an approval for the session covers exactly
+ * these. A patch gets none of them.
+ */
+
+static bool add_env_to_ask(struct sp_exec *x, struct sp_run_plan_ask *ask)
+{
+    const struct sp_env_vars vars = x->ask.env;
+    struct sp_arena *k = &x->call.keep;
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf key = {0};
+
+    if (vars.count == 0 || x->patch.is_one)
+        return true;
+    struct sp_str *words = sp_arena_new(k, ((size_t)vars.count + 1) * sizeof *words);
+    if (words == NULL)
+        return false;
+    words[0] = SP_STR("env");
+    for (uint32_t i = 0; i < vars.count; i++) {
+        text.len = 0;
+        if (!sp_buf_add_str(&text, vars.items[i].name) || !sp_buf_add(&text, "=", 1) ||
+            !sp_buf_add_str(&text, vars.items[i].value) ||
+            !sp_arena_str(k, sp_buf_str(&text), &words[i + 1]))
+            return false;
+    }
+    /* Each word with its length, so that different lists never have the same key. */
+    for (uint32_t i = 0; i <= vars.count; i++)
+        if (!sp_buf_printf(&key, "%zu:", words[i].n) || !sp_buf_add_str(&key, words[i]))
+            return false;
+    ask->preface = (struct sp_words){words, vars.count + 1};
+    return sp_arena_str(k, sp_buf_str(&key), &ask->key_more);
+}
+
+/* ---- facts ---- */
 
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
                      const struct sp_err *e)
@@ -261,14 +324,19 @@ static bool check(struct sp_exec *x)
     if (!check_arguments(x))
         return false;
     misuse = sp_until_misuse(&x->call);
-    if (misuse != NULL) {
-        sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, "%s", misuse);
-        return false;
-    }
+    if (misuse != NULL)
+        return sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, "%s", misuse);
     x->stage = SP_EXEC_FACTS;
     x->facts_wait.fn = on_facts;
     sp_backend_ask_facts(x->environment->backend, &x->facts_wait);
     return true;
+}
+
+static bool await_facts(struct sp_exec *x)
+{
+    if (x->has_facts)
+        x->stage = SP_EXEC_PREPARING;
+    return x->has_facts;
 }
 
 /* ---- approval ---- */
@@ -306,7 +374,7 @@ static bool begin_plan(struct sp_exec *x)
         .nobody_answers = x->ask.nobody_answers,
     };
 
-    if (!sp_exec_say_env(x, &ask))
+    if (!add_env_to_ask(x, &ask))
         return sp_exec_refuse_without_memory(x);
     /* PATH and LD_PRELOAD decide which program a word names; a remote host's are unknown. */
     if (!x->facts.is_remote && !is_patch) {
@@ -326,12 +394,10 @@ static bool prepare(struct sp_exec *x)
     auto_buf struct sp_buf out = {0};
     struct sp_err e = {0};
 
-    if (!check_facts(x) || !resolve_command(x))
+    if (!check_facts(x) || !resolve_argv(x) || !resolve_cwd(x))
         return false;
-    if (sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0) {
-        sp_call_fail_create(&x->call, &e);
-        return false;
-    }
+    if (sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0)
+        return sp_call_fail_create(&x->call, &e);
     if (m->ops.intercept != NULL && m->ops.intercept(m->user, &x->ask, &out)) {
         sp_call_answer_hook(&x->call, sp_buf_str(&out), 0, NULL);
         return false;
@@ -343,6 +409,11 @@ static bool prepare(struct sp_exec *x)
         return sp_exec_verify_patch(x);
     }
     return begin_plan(x);
+}
+
+static bool await_changes(struct sp_exec *x)
+{
+    return sp_exec_has_changes(x) && begin_plan(x);
 }
 
 /* Ends an attempt: if its begin event was sent, its end event follows; otherwise no event ever is.
@@ -416,11 +487,8 @@ static bool await_decision(struct sp_exec *x)
         if (x->plan.is_retry)
             tell_notice(x, SP_RUN_PLAN_RETRY_NOTICE);
         /* The first attempt keeps its id once its begin event was sent: the retry needs another. */
-        if (x->call.reserved_id == 0 &&
-            sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0) {
-            sp_call_fail_create(&x->call, &e);
-            return false;
-        }
+        if (x->call.reserved_id == 0 && sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0)
+            return sp_call_fail_create(&x->call, &e);
         x->stage = x->patch.is_one ? SP_EXEC_PATCHING : SP_EXEC_SNAPSHOT;
         return !x->patch.is_one || sp_exec_apply_patch(x);
     case SP_RUN_PLAN_FAILED:
@@ -435,11 +503,153 @@ static bool await_decision(struct sp_exec *x)
     return false;
 }
 
+/*
+ * A snapshot replaces the profile of a login shell: the command sources what the profile resulted
+ * in, captured once, and then restores the variables that this attempt sets itself.
+ */
+
+/* Only for [shell, "-lc", cmd] of a shell that can be captured, in the environment's own directory;
+ * and not for an unsandboxed run of a profile that commands may have written. */
+static bool wants_snapshot(const struct sp_exec *x)
+{
+    const enum sp_shell_type type = x->shell.type;
+
+    if (x->plan.is_free && x->plan.free.drops_login)
+        return false;
+    return x->call.m->options.snapshots != NULL && x->environment->has_snapshots &&
+           !x->facts.is_remote && x->shell.path != NULL && x->is_login &&
+           (type == SP_SHELL_BASH || type == SP_SHELL_ZSH || type == SP_SHELL_SH) &&
+           x->environment_cwd != NULL && sp_str_eq(x->cwd, sp_str_of(x->environment_cwd));
+}
+
+static void on_snapshot(struct sp_snapshot_wait *w, const char *path)
+{
+    struct sp_exec *x = SP_CONTAINER(w, struct sp_exec, snapshot_wait);
+
+    x->is_snapshot_told = true;
+    if (!sp_arena_text(&x->call.keep, path, &x->snapshot))
+        x->snapshot = NULL; /* out of memory: run the command with its real profile */
+    sp_call_changed(&x->call);
+}
+
+static bool get_snapshot(struct sp_exec *x)
+{
+    struct sp_env_request env;
+
+    if (!wants_snapshot(x) || x->is_snapshot_told)
+        return true;
+    if (x->is_snapshot_asked)
+        return false;
+    x->is_snapshot_asked = true;
+    if (!sp_exec_make_env(x, &env))
+        return x->is_snapshot_told = true;
+    x->snapshot_wait.fn = on_snapshot;
+    sp_snapshots_get(x->call.m->options.snapshots, &x->shell, x->cwd, &env, &x->snapshot_wait);
+    return false;
+}
+
+/* Set by us for each attempt: the snapshot must not override them. */
+static const struct sp_str runtime[] = {
+    {"CODEX_THREAD_ID", 15},
+    {"CODEX_SESSION_ID", 16},
+    {"CODEX_TOOL_CALL_ID", 18},
+    {"CODEX_PERMISSION_PROFILE", 24},
+    {"CODEX_SANDBOX_NETWORK_DISABLED", 30},
+    {"SALLYPORT_SANDBOX", 17},
+};
+
+#define RUNTIME_COUNT (sizeof runtime / sizeof runtime[0])
+
+/* Appends the script that runs instead of the command. false: run the command itself. */
+static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_request *env,
+                                struct sp_buf *out)
+{
+    /* marks holds, among others, the proxy in force, so they too must outlive the profile. */
+    const struct sp_env_vars lists[] = {env->set, env->plain, env->marks};
+    auto_buf struct sp_buf made = {0};
+    uint32_t count = 0;
+    auto_free struct sp_str *names = malloc(
+        (RUNTIME_COUNT + env->set.count + env->plain.count + env->marks.count) * sizeof *names);
+
+    if (names == NULL || sp_env_make(env, &made, &count, NULL) < 0)
+        return false;
+    memcpy(names, runtime, sizeof runtime);
+    count = RUNTIME_COUNT;
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++)
+        for (uint32_t i = 0; i < lists[l].count; i++)
+            names[count++] = lists[l].items[i].name;
+    return sp_snapshot_script(out, &x->shell, x->snapshot, x->ask.cmd, sp_buf_str(&made), names,
+                              count);
+}
+
 /* ---- starting ---- */
+
+static bool describe_process(struct sp_process *p, const struct sp_exec *x)
+{
+    p->environment = sp_environment_ref(x->environment);
+    p->is_remote = x->facts.is_remote;
+    p->is_tty = x->ask.is_tty;
+    p->has_stdin = x->ask.wants_stdin;
+    p->timeout_ms = x->ask.timeout_ms;
+    p->argc = x->argc;
+    return sp_arena_str(&p->keep, x->ask.call_id, &p->call_id) &&
+           sp_arena_str(&p->keep, x->ask.turn_id, &p->turn_id) &&
+           sp_arena_str(&p->keep, x->ask.cmd.p != NULL ? x->ask.cmd : x->argv[0], &p->command) &&
+           sp_arena_str(&p->keep, x->cwd, &p->cwd) &&
+           sp_arena_strs(&p->keep, x->argv, x->argc, &p->argv);
+}
+
+static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
+{
+    struct sp_env_request env;
+    auto_buf struct sp_buf script = {0};
+    struct sp_str rewritten[3];
+    char name[16];
+
+    if (!sp_exec_make_env(x, &env) || !describe_process(p, x))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a command");
+    (void)snprintf(name, sizeof name, "%d", p->id);
+    struct sp_start launch = {
+        .label = sp_str_of(name),
+        .is_tty = x->ask.is_tty,
+        .wants_stdin = x->ask.wants_stdin,
+        .rows = x->ask.rows,
+        .cols = x->ask.cols,
+        .cwd = x->cwd,
+        .argv = x->argv,
+        .argc = x->argc,
+        .environ = &env,
+    };
+    sp_job_apply_plan(&launch, &x->plan);
+    if (x->snapshot != NULL && add_snapshot_script(x, &env, &script)) {
+        rewritten[0] = x->argv[0];
+        rewritten[1] = SP_STR("-c");
+        rewritten[2] = (struct sp_str){script.data, script.len};
+        launch.argv = rewritten;
+    }
+    return sp_job_start(x->environment->backend, &p->job, &sp_process_job_ops, &launch, e);
+}
+
+static bool launch_attempt(struct sp_exec *x)
+{
+    struct sp_call *c = &x->call;
+    struct sp_process *p = sp_process_new(c->m, c->reserved_id, c);
+    struct sp_err e = {0};
+    const int r =
+        p != NULL ? start_job(x, p, &e) : sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
+
+    if (r == 0) {
+        c->process = p;
+        return true;
+    }
+    if (p != NULL)
+        sp_process_free(p);
+    return sp_call_fail_create(c, &e);
+}
 
 static bool await_snapshot(struct sp_exec *x)
 {
-    if (!sp_exec_get_snapshot(x) || !sp_exec_launch(x))
+    if (!get_snapshot(x) || !launch_attempt(x))
         return false;
     x->stage = SP_EXEC_STARTING;
     return true;
@@ -489,6 +699,8 @@ static void mark_started(struct sp_exec *x)
     c->reserved_id = 0;
 }
 
+/* ---- denied at once ---- */
+
 /* SIGSYS is the only signal that a sandbox sends, so other signals are no denial. */
 static bool can_be_denied(const struct sp_process *p)
 {
@@ -512,8 +724,6 @@ static bool watch_early(struct sp_exec *x)
     sp_call_wake_at(&x->call, x->early_ms);
     return false;
 }
-
-/* ---- denied ---- */
 
 enum denial { NOT_DENIED, DENIED_BY_GUESS, DENIED };
 
@@ -591,18 +801,6 @@ static bool collect(struct sp_exec *x)
 }
 
 /* ---- the call ---- */
-
-static bool await_facts(struct sp_exec *x)
-{
-    if (x->has_facts)
-        x->stage = SP_EXEC_PREPARING;
-    return x->has_facts;
-}
-
-static bool await_changes(struct sp_exec *x)
-{
-    return sp_exec_has_changes(x) && begin_plan(x);
-}
 
 static bool (*const stages[SP_EXEC_STAGE_MAX])(struct sp_exec *x) = {
     [SP_EXEC_CHECKING] = check,          [SP_EXEC_FACTS] = await_facts,

@@ -2,9 +2,8 @@
 /*
  * exec_priv: shared by the files of exec_command.
  *
- * exec.c checks the arguments and walks a call through its stages, exec_launch.c starts an attempt.
- * A command that is a patch does not start a process: exec_patch.c verifies and applies it,
- * exec_files.c does the same where the files are behind a server.
+ * exec.c checks the arguments and walks a call through its stages. A command that is a patch does
+ * not start a process: exec_patch.c verifies and applies it.
  */
 #ifndef SP_ENGINE_EXEC_PRIV_H
 #define SP_ENGINE_EXEC_PRIV_H
@@ -80,21 +79,10 @@ struct sp_exec {
  * Asks for a retry. false: the attempt's result stands; true: x->plan decides what comes next. */
 bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code);
 
-/* exec_launch.c. Whether the snapshot is known; if not, it has been requested. */
-bool sp_exec_get_snapshot(struct sp_exec *x);
-
 /* exec_patch.c: each answers the call and returns false if it fails. */
 bool sp_exec_find_patch(struct sp_exec *x);   /* sets x->patch.is_one */
 bool sp_exec_verify_patch(struct sp_exec *x); /* starts comparing the patch with its files */
 bool sp_exec_has_changes(struct sp_exec *x);  /* false also while the comparison runs */
-
-bool sp_exec_keep_refusal(struct sp_exec_patch *p, struct sp_str why); /* false: out of memory */
-
-/* exec_files.c: patches of remote files. Each starts the work, which sets p->is_over when it ends;
- * or answers the call and returns false. */
-bool sp_exec_read_files(struct sp_exec *x, const struct sp_policy *policy);
-bool sp_exec_write_files(struct sp_exec *x);
-void sp_exec_files_free(struct sp_exec_files *f); /* NULL is fine */
 
 bool sp_exec_refuse_without_memory(struct sp_exec *x); /* false */
 /* Starts applying the patch under the plan's sandbox, or answers the call and returns false. */
@@ -102,11 +90,7 @@ bool sp_exec_apply_patch(struct sp_exec *x);
 bool sp_exec_await_patch(struct sp_exec *x); /* the stage SP_EXEC_PATCHING */
 void sp_exec_patch_done(struct sp_exec_patch *p);
 
-/* Adds the caller's variables to what the plan judges. false: out of memory. */
-bool sp_exec_say_env(struct sp_exec *x, struct sp_run_plan_ask *ask);
-
-/* Variables of the next attempt. false: out of memory. */
+/* exec.c: variables of the next attempt. false: out of memory. */
 bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *ret);
-/* Starts the attempt as c->process, or answers the call and returns false. */
-bool sp_exec_launch(struct sp_exec *x);
+
 #endif

@@ -253,7 +253,7 @@ static void add_attempt(struct sp_call *c, struct sp_buf *text, struct sp_buf *d
         text->len = mark;
 }
 
-void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
+bool sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
 {
     /* Errors in the arguments and interruptions need no prefix. */
     const char *prefix = fault == SP_FAULT_ARGUMENTS || fault == SP_FAULT_ABORTED ? ""
@@ -279,9 +279,10 @@ void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
         r.text = r.error = SP_STR("Cannot allocate memory (os error 12)");
     }
     sp_call_finish(c, &r);
+    return false;
 }
 
-void sp_call_fail_create(struct sp_call *c, const struct sp_err *why)
+bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why)
 {
     const char *sys = why->sys != 0 ? strerrordesc_np(why->sys) : NULL;
     char cause[sizeof why->msg + 128];
@@ -291,7 +292,7 @@ void sp_call_fail_create(struct sp_call *c, const struct sp_err *why)
     else
         (void)snprintf(cause, sizeof cause, "%s%s%s (os error %d)", why->msg,
                        why->msg[0] == 0 ? "" : ": ", sys, why->sys);
-    sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s", cause);
+    return sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s", cause);
 }
 
 void sp_call_abort(struct sp_call *c)

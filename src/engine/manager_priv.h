@@ -281,10 +281,10 @@ void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms);
 void sp_call_prolong(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms);
 void sp_call_wake_at(struct sp_call *c, uint64_t due_ms);
 
-/* Each of these answers the call. */
-SP_PRINTF(3, 4) void sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...);
+/* Each of these answers the call. The first two return false. */
+SP_PRINTF(3, 4) bool sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...);
 void sp_call_abort(struct sp_call *c);
-void sp_call_fail_create(struct sp_call *c, const struct sp_err *why);
+bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why);
 /* Answers with the pending output of c->process. false: out of memory; the call is not answered and
  * no output is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);

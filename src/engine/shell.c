@@ -276,7 +276,7 @@ int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct 
         return sp_fail(e, SP_E_INVALID, 0, SP_STR_FMT " is not valid on linux",
                        SP_STR_ARG(workdir));
 
-    char *path = workdir.n == 0 ? strdup(cwd) : strndup(workdir.p, workdir.n);
+    char *path = workdir.n == 0 ? strdup(cwd) : sp_str_dup(workdir);
     if (path != NULL && path[0] != '/') {
         char *joined = sp_path_normalise(path, cwd);
 

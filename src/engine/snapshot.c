@@ -755,7 +755,7 @@ static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp
                         const struct sp_env_request *environ)
 {
     n->shell = (struct sp_shell){.type = shell->type, .path = strdup(shell->path)};
-    n->cwd = strndup(cwd.p, cwd.n);
+    n->cwd = sp_str_dup(cwd);
     if (n->shell.path == NULL || n->cwd == NULL) {
         clear_entry(n);
         return false;
