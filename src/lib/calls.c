@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * calls: sp_engine_exec, write, wait, terminate, run, call_tool and cancel: from the options of the
- * caller to the manager. tell.c has the answers.
+ * caller to the manager, and from its replies to answers.
  */
 #include <errno.h>
 #include <limits.h>
@@ -9,68 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/path.h"
 #include "lib/engine_priv.h"
-
-/* The options of a run that waits until the server has told its working directory. */
-struct sp_lib_launch {
-    struct sp_run_options options; /* owns its strings and lists */
-};
-
-static void free_list(const char *const *list)
-{
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free((char *)(uintptr_t)list[i]);
-    free((void *)(uintptr_t)list);
-}
-
-static const char *const *copy_list(const char *const *list)
-{
-    size_t n = 0;
-
-    while (list[n] != NULL)
-        n++;
-    char **copy = calloc(n + 1, sizeof *copy);
-    if (copy == NULL)
-        return NULL;
-    for (size_t i = 0; i < n; i++)
-        if ((copy[i] = strdup(list[i])) == NULL) {
-            free_list((const char *const *)copy);
-            return NULL;
-        }
-    return (const char *const *)copy;
-}
-
-static void free_launch(struct sp_lib_launch *l)
-{
-    if (l == NULL)
-        return;
-    free_list(l->options.argv);
-    free_list(l->options.env);
-    free((char *)(uintptr_t)l->options.cwd);
-    free(l);
-}
-
-/* NULL: out of memory. */
-static struct sp_lib_launch *copy_launch(const struct sp_run_options *o)
-{
-    struct sp_lib_launch *l = calloc(1, sizeof *l);
-
-    if (l == NULL)
-        return NULL;
-    l->options = *o;
-    l->options.argv = copy_list(o->argv);
-    l->options.env = o->env == NULL ? NULL : copy_list(o->env);
-    l->options.cwd = o->cwd == NULL ? NULL : strdup(o->cwd);
-    if (l->options.argv == NULL || (o->env != NULL && l->options.env == NULL) ||
-        (o->cwd != NULL && l->options.cwd == NULL)) {
-        free_launch(l);
-        return NULL;
-    }
-    return l;
-}
 
 /* Also ends the command, if it runs. */
 static void free_run(struct sp_lib_call *c)
@@ -78,7 +21,7 @@ static void free_run(struct sp_lib_call *c)
     sp_backend_forget_facts(&c->facts);
     sp_loop_undefer(c->engine->loop, &c->later);
     sp_judged_free(c->run);
-    free_launch(c->launch);
+    sp_arena_done(&c->keep);
     sp_lib_place_unref(c->place);
 }
 
@@ -137,13 +80,161 @@ void sp_lib_calls_free(struct sp_engine *engine, bool only_runs)
         }
 }
 
-void sp_lib_call_answer(struct sp_lib_call *c, struct sp_answer *a)
+static void answer_call(struct sp_lib_call *c, struct sp_answer *a)
 {
     a->size = sizeof *a;
     a->call = c->number;
     if (c->fn != NULL && !c->engine->is_doomed)
         c->fn(c->user, a);
     free_call(c);
+}
+
+/* ---- answers in the types of sallyport.h ---- */
+
+static enum sp_outcome outcome_of(const struct sp_reply *r)
+{
+    switch (r->fault) {
+    case SP_FAULT_NONE:
+        if (r->answer.fate == SP_ANSWER_RUNNING)
+            return SP_OUTCOME_RUNNING;
+        return r->signal != 0 ? SP_OUTCOME_SIGNALLED : SP_OUTCOME_EXITED;
+    case SP_FAULT_ABORTED:
+        return SP_OUTCOME_CANCELLED;
+    case SP_FAULT_UNKNOWN:
+        return SP_OUTCOME_UNKNOWN;
+    case SP_FAULT_REJECTED:
+        return SP_OUTCOME_REFUSED;
+    case SP_FAULT_ARGUMENTS:
+    case SP_FAULT_STDIN_CLOSED:
+    case SP_FAULT_WRITE:
+    case SP_FAULT_CREATE:
+    case SP_FAULT_FAILED:
+        break;
+    }
+    return SP_OUTCOME_FAILED;
+}
+
+/* The public structs promise strings, never NULL. */
+static const char *or_empty(struct sp_str s)
+{
+    return s.p != NULL ? s.p : "";
+}
+
+/* A reply of the manager as an answer. `text` is for the model, json may be NULL. */
+static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct sp_str text,
+                       const char *json)
+{
+    auto_free char *error = NULL;
+    struct sp_answer a = {
+        .outcome = outcome_of(r),
+        .exit_code = -1,
+        .signal = r->signal,
+        .was_denied = r->was_denied,
+        .wall_ns = (sp_loop_now(c->engine->loop) - c->began_ms) * 1000000,
+        .output = "",
+        .out = "",
+        .err = "",
+        .from = r->from,
+        .to = r->to,
+        .text = or_empty(text),
+        .text_size = text.n,
+        .json = json,
+    };
+
+    if (r->fault == SP_FAULT_NONE && c->starts_nothing) {
+        a.outcome = SP_OUTCOME_DONE;
+    } else if (r->fault == SP_FAULT_NONE) {
+        if (r->answer.fate == SP_ANSWER_RUNNING)
+            a.session = r->answer.session_id;
+        else
+            a.exit_code = r->answer.exit_code;
+        a.wall_ns = r->answer.wall_ns;
+        a.output = or_empty(r->answer.output);
+        a.output_size = r->answer.output.n;
+        a.omitted = r->answer.omitted;
+    } else if (r->was_denied) { /* a retry was refused: the output is that of the first attempt */
+        a.exit_code = r->answer.exit_code;
+        a.output = or_empty(r->answer.output);
+        a.output_size = r->answer.output.n;
+        a.omitted = r->answer.omitted;
+    }
+    if (r->fault != SP_FAULT_NONE && a.outcome != SP_OUTCOME_CANCELLED) {
+        error = sp_str_dup(r->error.n != 0 ? r->error : r->text);
+        a.error = error != NULL ? error : "";
+    }
+    answer_call(c, &a);
+}
+
+static void on_reply(void *user, const struct sp_reply *r)
+{
+    tell_reply(user, r, r->text, NULL);
+}
+
+static void on_tool_reply(void *user, const struct sp_tool_reply *r)
+{
+    /* Without `from` the arguments were invalid, or there was no memory for the answer. */
+    const struct sp_reply refused = {
+        .fault = SP_FAULT_ARGUMENTS, .text = r->text, .error = r->text, .woken_by = -1};
+    auto_free char *json = NULL;
+
+    if (r->structured.n != 0)
+        json = sp_str_dup(r->structured);
+    tell_reply(user, r->from != NULL ? r->from : &refused, r->text, json);
+}
+
+static enum sp_outcome outcome_of_run(const struct sp_run_result *r)
+{
+    switch (r->kind) {
+    case SP_RUN_EXITED:
+        return SP_OUTCOME_EXITED;
+    case SP_RUN_SIGNALLED:
+        return SP_OUTCOME_SIGNALLED;
+    case SP_RUN_TIMED_OUT:
+        return SP_OUTCOME_TIMED_OUT;
+    case SP_RUN_CANCELLED:
+        return SP_OUTCOME_CANCELLED;
+    case SP_RUN_REJECTED:
+        return SP_OUTCOME_REFUSED;
+    case SP_RUN_FAILED:
+        break;
+    }
+    return SP_OUTCOME_FAILED;
+}
+
+/* A run as an answer. The limit of its text is that of the tools. */
+static void on_run_result(void *user, const struct sp_run_result *r)
+{
+    struct sp_lib_call *c = user;
+    const struct sp_allowance max = {.unit = SP_ALLOWANCE_TOKENS,
+                                     .limit = c->engine->config.tool_output_token_limit};
+    auto_buf struct sp_buf text = {0};
+    char error[sizeof r->error->msg + 64];
+    struct sp_answer a = {
+        .outcome = outcome_of_run(r),
+        .exit_code = r->exit_code,
+        .signal = r->signal,
+        .was_denied = r->class == SP_RUN_DENIED,
+        .has_lost_output = r->has_lost_output,
+        .wall_ns = r->duration_ns,
+        .output = or_empty(r->aggregated),
+        .output_size = r->aggregated.n,
+        .out = or_empty(r->out),
+        .out_size = r->out.n,
+        .err = or_empty(r->err),
+        .err_size = r->err.n,
+        .omitted = r->out_total + r->err_total - r->aggregated.n,
+        .to = r->out_total + r->err_total,
+        .text = "",
+    };
+
+    c->run = NULL; /* freed after this callback */
+    if (r->error != NULL && (a.outcome == SP_OUTCOME_FAILED || a.outcome == SP_OUTCOME_REFUSED))
+        a.error = sp_error_text(r->error, error, sizeof error);
+    if (sp_run_add_text(&text, r, max)) { /* else the text stays empty */
+        a.text = text.data != NULL ? text.data : "";
+        a.text_size = text.len;
+    }
+    answer_call(c, &a);
 }
 
 /* What the engine calls it: "17". */
@@ -310,7 +401,7 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
         ask.cmd = sp_buf_str(&command);
     ask.argv = argv;
     ask.env.items = vars;
-    return sp_manager_exec(c->engine->manager, &ask, sp_lib_tell_reply, c, &c->manager_call, e);
+    return sp_manager_exec(c->engine->manager, &ask, on_reply, c, &c->manager_call, e);
 }
 
 int sp_engine_exec(struct sp_engine *engine, const struct sp_exec_options *options,
@@ -341,7 +432,7 @@ static int interact(struct sp_engine *engine, struct sp_write_ask *ask, sp_answe
     if (c == NULL)
         return -(int)SP_E_SYSTEM;
     ask->call_id = id_of(c, &id);
-    r = sp_manager_write(engine->manager, ask, sp_lib_tell_reply, c, &c->manager_call, &why);
+    r = sp_manager_write(engine->manager, ask, on_reply, c, &c->manager_call, &why);
     if (r < 0)
         free_call(c);
     else if (ret_call != NULL)
@@ -431,7 +522,7 @@ static int start_run(struct sp_lib_call *c, const struct sp_run_options *o, cons
     ask.launch.cwd = sp_str_of(cwd);
     judged.run = ask;
     return sp_judged_start(sp_manager_approvals(engine->manager), place->where->backend, &judged,
-                           sp_lib_tell_result, c, &c->run, e);
+                           on_run_result, c, &c->run, e);
 }
 
 /* Cancelled or failed before there was a run. */
@@ -445,7 +536,7 @@ static void answer_later(struct sp_deferred *d)
         .error = &c->why,
     };
 
-    sp_lib_tell_result(c, &r);
+    on_run_result(c, &r);
 }
 
 /* The server has told its working directory, which a relative cwd needs. */
@@ -461,7 +552,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
         r = sp_fail(&c->why, SP_E_INVALID, 0,
                     "the server does not say in which directory it is: give a cwd");
     else
-        r = start_run(c, &c->launch->options, facts->cwd, &c->why);
+        r = start_run(c, &c->options, facts->cwd, &c->why);
     if (facts == NULL || r < 0)
         answer_later(&c->later);
 }
@@ -491,8 +582,10 @@ static int begin_run(struct sp_lib_call *c, const void *options, struct sp_err *
     c->place = sp_lib_place_ref(place);
     if (place->cwd != NULL || (o->cwd != NULL && o->cwd[0] == '/'))
         return start_run(c, o, place->cwd, e);
-    c->launch = copy_launch(o);
-    if (c->launch == NULL)
+    c->options = *o;
+    if (!sp_arena_list(&c->keep, o->argv, &c->options.argv) ||
+        !sp_arena_list(&c->keep, o->env, &c->options.env) ||
+        !sp_arena_text(&c->keep, o->cwd, &c->options.cwd))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the command");
     c->facts.fn = on_facts;
     sp_backend_ask_facts(place->where->backend, &c->facts);
@@ -555,7 +648,7 @@ static int begin_tool(struct sp_lib_call *c, const void *options, struct sp_err 
         return sp_fail(e, SP_E_INVALID, 0, "give a tool and its arguments");
     c->starts_nothing = strcmp(o->tool, "request_permissions") == 0;
     const int r = sp_tools_call(c->engine->manager, &tools, sp_str_of(o->tool), id_of(c, &id), turn,
-                                sp_str_of(o->arguments), sp_lib_tell_tool, c, &c->manager_call, e);
+                                sp_str_of(o->arguments), on_tool_reply, c, &c->manager_call, e);
     return r == -SP_E_NO_METHOD ? sp_fail(e, SP_E_NOT_FOUND, 0,
                                           "there is no tool `%s`, or the configuration does not "
                                           "switch it on (features)",
@@ -600,7 +693,7 @@ static void on_terminated(void *user, bool was_done)
         a.outcome = SP_OUTCOME_UNKNOWN;
         a.error = "there is no such session";
     }
-    sp_lib_call_answer(c, &a);
+    answer_call(c, &a);
 }
 
 int sp_engine_terminate(struct sp_engine *engine, int session, sp_answer_fn *fn, void *user,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine: makes an engine of the library and frees it, guards every entry, and has the functions
- * that are done when they return.
+ * engine: makes an engine of the library and frees it, guards every entry, tells the host events
+ * and questions, and has the functions that are done when they return.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "lib/engine_priv.h"
 
 /* struct sp_error is a copy of struct sp_err. */
@@ -17,6 +18,7 @@ _Static_assert((int)SP_ERROR_STATE == SP_E_STATE && (int)SP_ERROR_INVALID == SP_
                    (int)SP_ERROR_NOT_FOUND == SP_E_NOT_FOUND && (int)SP_ERROR_LIMIT == SP_E_LIMIT &&
                    (int)SP_ERROR_SYSTEM == SP_E_SYSTEM && (int)SP_ERROR_FAILED == SP_E_FAILED,
                "error codes");
+
 _Static_assert(sizeof(struct sp_error) == sizeof(struct sp_err) &&
                    sizeof((struct sp_error *)NULL)->msg == sizeof((struct sp_err *)NULL)->msg,
                "struct sp_err");
@@ -79,6 +81,212 @@ int sp_lib_take(const void *from, void *to, size_t size, size_t least, const cha
     return 0;
 }
 
+/* ---- strings for C ---- */
+
+/* A copy with a NUL; "" if out of memory. The caller frees *ret_owned. */
+static const char *text_of(struct sp_str s, char **ret_owned)
+{
+    char *copy = s.n == 0 ? NULL : malloc(s.n + 1);
+
+    *ret_owned = copy;
+    if (copy == NULL)
+        return "";
+    memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    return copy;
+}
+
+/* A list that ends with NULL, in one allocation; empty if out of memory. The caller frees
+ * *ret_owned. */
+static const char *const *list_of(const struct sp_str *argv, uint32_t argc, char ***ret_owned)
+{
+    static const char *const empty[] = {NULL};
+    size_t bytes = (argc + (size_t)1) * sizeof(char *);
+
+    for (uint32_t i = 0; i < argc; i++)
+        bytes += argv[i].n + 1;
+    char **list = malloc(bytes);
+    *ret_owned = list;
+    if (list == NULL)
+        return empty;
+    char *at = (char *)(list + argc + 1);
+    for (uint32_t i = 0; i < argc; i++) {
+        list[i] = at;
+        if (argv[i].n != 0)
+            memcpy(at, argv[i].p, argv[i].n);
+        at[argv[i].n] = 0;
+        at += argv[i].n + 1;
+    }
+    list[argc] = NULL;
+    return (const char *const *)list;
+}
+
+static uint64_t number_of(struct sp_str call_id)
+{
+    uint64_t number = 0;
+
+    (void)sp_str_to_u64(call_id, UINT64_MAX, &number); /* always a number: id_of in calls.c */
+    return number;
+}
+
+/* ---- events ---- */
+
+static void set_bytes(struct sp_event *ev, struct sp_str bytes)
+{
+    ev->bytes = bytes.p != NULL ? bytes.p : "";
+    ev->byte_count = bytes.n;
+}
+
+/* Strings for C are copied for the time of the callback. */
+void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
+{
+    struct sp_engine *engine = user;
+    auto_free char **argv = NULL;
+    auto_free char *cwd = NULL;
+    struct sp_event ev = {
+        .size = sizeof ev,
+        .session = from->process_id,
+        .call = number_of(from->call_id),
+        .bytes = "",
+    };
+
+    if (engine->event == NULL || engine->is_doomed)
+        return;
+    switch (from->type) {
+    case SP_EVENT_DELTA:
+        ev.kind = SP_EVENT_OUTPUT;
+        ev.stream = from->stream == SP_STREAM_STDERR ? SP_OUTPUT_STDERR : SP_OUTPUT_STDOUT;
+        set_bytes(&ev, from->chunk);
+        break;
+    case SP_EVENT_INTERACTION:
+        ev.kind = SP_EVENT_INPUT;
+        set_bytes(&ev, from->input);
+        break;
+    case SP_EVENT_WARNING:
+    case SP_EVENT_NOTICE:
+        ev.kind = from->type == SP_EVENT_NOTICE ? SP_EVENT_NOTED : SP_EVENT_WARNED;
+        set_bytes(&ev, from->message);
+        break;
+    case SP_EVENT_END:
+        ev.exit_code = from->exit_code;
+        ev.is_failed = from->status != SP_STATUS_COMPLETED;
+        ev.ns = from->duration_ns;
+        set_bytes(&ev, from->aggregated);
+        /* fallthrough */
+    case SP_EVENT_BEGIN:
+        ev.kind = from->type == SP_EVENT_END ? SP_EVENT_ENDED : SP_EVENT_STARTED;
+        ev.at_ms = from->at_ms;
+        ev.argv = list_of(from->argv, from->argc, &argv);
+        ev.cwd = text_of(from->cwd, &cwd);
+        break;
+    }
+    engine->event(engine->user, &ev);
+}
+
+/* ---- warnings about the engine as a whole ---- */
+
+static void tell_warning(struct sp_engine *engine, const char *text)
+{
+    const struct sp_exec_event e = {.type = SP_EVENT_WARNING, .message = sp_str_of(text)};
+
+    sp_lib_tell_event(engine, &e);
+}
+
+/* Takes the list first: the callback may cause further warnings. */
+static void tell_warnings(struct sp_deferred *d)
+{
+    struct sp_engine *engine = SP_CONTAINER(d, struct sp_engine, warn_later);
+    struct sp_lib_warnings all = engine->warnings;
+
+    engine->warnings = (struct sp_lib_warnings){0};
+    for (uint32_t i = 0; i < all.count; i++) {
+        tell_warning(engine, all.texts[i]);
+        free(all.texts[i]);
+    }
+}
+
+/* While the engine is made, its caller has no handle to it yet: warnings wait for the loop. */
+static void warn_host(void *user, const char *text)
+{
+    struct sp_engine *engine = user;
+    struct sp_lib_warnings *w = &engine->warnings;
+
+    if (sp_loop_is_inside(engine->loop)) {
+        tell_warning(engine, text);
+        return;
+    }
+    char *copy = w->count == SP_LIB_WARNINGS_MAX ? NULL : strdup(text);
+    if (copy == NULL)
+        return;
+    w->texts[w->count++] = copy;
+    sp_loop_poke(engine->loop);
+    sp_loop_again(engine->loop, &engine->warn_later, tell_warnings);
+}
+
+static void free_warnings(struct sp_engine *engine)
+{
+    struct sp_lib_warnings *w = &engine->warnings;
+
+    if (engine->loop != NULL)
+        sp_loop_undefer(engine->loop, &engine->warn_later);
+    while (w->count > 0)
+        free(w->texts[--w->count]);
+}
+
+/* ---- questions ---- */
+
+/* No default: the compiler reports a new kind of question. */
+static enum sp_question_topic topic_of(enum sp_question_kind kind)
+{
+    switch (kind) {
+    case SP_QUESTION_RETRY:
+        return SP_QUESTION_TRY_AGAIN;
+    case SP_QUESTION_ESCALATE:
+        return SP_QUESTION_UNCONFINED;
+    case SP_QUESTION_ADDITIONAL:
+        return SP_QUESTION_MORE;
+    case SP_QUESTION_PATCH:
+        return SP_QUESTION_CHANGES;
+    case SP_QUESTION_NETWORK:
+        return SP_QUESTION_HOST;
+    case SP_QUESTION_PERMISSIONS:
+        return SP_QUESTION_FROM_NOW_ON;
+    case SP_QUESTION_RUN:
+        break;
+    }
+    return SP_QUESTION_MAY_RUN;
+}
+
+/* Called only if the host has an `ask` function. */
+static void tell_question(void *user, const struct sp_approval_question *from)
+{
+    struct sp_engine *engine = user;
+    auto_free char **argv = NULL;
+    auto_free char *reason = NULL;
+    auto_free char *command = NULL;
+    auto_free char *cwd = NULL;
+    auto_free char **rule = NULL;
+    auto_buf struct sp_buf json = {0};
+    const bool has_json = sp_question_add_json(&json, from) && sp_buf_add(&json, "", 1);
+    const bool has_rule = sp_question_offers_amendment(from);
+    struct sp_question q = {
+        .size = sizeof q,
+        .id = from->id,
+        .topic = topic_of(from->kind),
+        .call = number_of(from->call_id),
+        .reason = text_of(from->reason, &reason),
+        .command = text_of(from->command, &command),
+        .argv = list_of(from->argv.items, from->argv.count, &argv),
+        .cwd = text_of(from->cwd, &cwd),
+        .is_unconfined = from->is_free,
+        .rule = has_rule ? list_of(from->amendment.items, from->amendment.count, &rule) : NULL,
+        .json = has_json ? json.data : NULL,
+    };
+
+    if (!engine->is_doomed)
+        engine->ask(engine->user, &q);
+}
+
 /* ---- approvals and the manager ---- */
 
 /* The approvers `terminal` and `client` do not exist in a library. */
@@ -94,7 +302,7 @@ static void warn_of_approver(struct sp_engine *engine)
                  "programs that use the library, so what needs permission is refused; set the "
                  "option `ask`, or approver = \"program:/PATH\"",
                  names[0]) >= 0)
-        sp_lib_warn(engine, text);
+        warn_host(engine, text);
 }
 
 /* Without an `ask` function of the host, the configured approver programs answer. */
@@ -133,7 +341,7 @@ static void warn_of_rules(struct sp_engine *engine, const struct sp_rules *rules
 {
     const struct sp_lib_place *p = engine->places[0];
 
-    sp_judge_tell_doubtful(rules, p->is_confined ? &p->policy : NULL, sp_lib_warn, engine);
+    sp_judge_tell_doubtful(rules, p->is_confined ? &p->policy : NULL, warn_host, engine);
 }
 
 /* The rules files changed. */
@@ -151,7 +359,7 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
     const struct sp_config_approvals_ask ask = {
         .policy = asked,
         .cwd = engine->places[0]->where->is_local ? engine->places[0]->cwd : NULL,
-        .warn = sp_lib_warn,
+        .warn = warn_host,
         .loop = engine->loop,
         .changed = on_rules,
         .user = engine,
@@ -209,15 +417,14 @@ static void warn_of_left_out(struct sp_engine *engine, const struct sp_env_reque
 
     if (place->where->is_local && place->is_confined && sp_env_add_left_out(ask, &text) &&
         text.len > 0 && sp_buf_add(&text, "", 1))
-        sp_lib_warn(engine, text.data);
+        warn_host(engine, text.data);
 }
 
 /* The approvals must exist before the manager, which takes their options. */
 static int open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
                         struct sp_err *e)
 {
-    static const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
-                                              .ask = sp_lib_tell_question};
+    static const struct sp_manager_ops ops = {.event = sp_lib_tell_event, .ask = tell_question};
     static const struct sp_manager_ops without_ask = {.event = sp_lib_tell_event};
     const struct sp_env_request environ_ask = sp_lib_environ(engine, engine->places[0]);
     const struct sp_environment_spec place = sp_lib_place_environment(engine->places[0]);
@@ -261,7 +468,7 @@ static void free_now(struct sp_engine *engine)
     sp_snapshots_free(engine->snapshots);
     sp_lib_places_free(engine);
     sp_config_approvals_done(&engine->approvals);
-    sp_lib_warnings_free(engine);
+    free_warnings(engine);
     sp_loop_free(engine->loop);
     sp_hidden_paths_done(&engine->hidden_paths);
     sp_config_done(&engine->config);
@@ -458,16 +665,65 @@ int sp_engine_signal(struct sp_engine *engine, int session, int signal, struct s
     return 0;
 }
 
+struct listing {
+    struct sp_session_info *items;
+    char **owned; /* command, cwd and environment of each */
+    size_t count, cap;
+    bool is_short; /* out of memory: incomplete */
+};
+
+/* Grows both arrays together; three strings belong to each item. */
+static void add_session(void *user, const struct sp_manager_entry *entry)
+{
+    struct listing *l = user;
+
+    if (l->count == l->cap) {
+        const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
+        struct sp_session_info *items = realloc(l->items, cap * sizeof *items);
+
+        if (items != NULL)
+            l->items = items;
+        char **owned = items == NULL ? NULL : realloc(l->owned, cap * 3 * sizeof *owned);
+        if (owned == NULL) {
+            l->is_short = true;
+            return;
+        }
+        l->owned = owned;
+        l->cap = cap;
+    }
+    l->items[l->count] = (struct sp_session_info){
+        .size = sizeof *l->items,
+        .session = entry->process_id,
+        .call = number_of(entry->call_id),
+        .command = text_of(entry->command, &l->owned[3 * l->count]),
+        .cwd = text_of(entry->cwd, &l->owned[3 * l->count + 1]),
+        .is_tty = entry->is_tty,
+        .environment = text_of(sp_str_of(entry->environment), &l->owned[3 * l->count + 2]),
+    };
+    l->count++;
+}
+
 int sp_engine_list(struct sp_engine *engine,
                    void (*fn)(void *user, const struct sp_session_info *info), void *user,
                    struct sp_error *e)
 {
+    struct listing l = {0};
     struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
         return r;
-    if (sp_lib_tell_list(engine, fn, user) < 0)
+    /* Collected first: fn may call any function, even sp_engine_free. */
+    sp_manager_list(engine->manager, add_session, &l);
+    for (size_t i = 0; i < l.count; i++) {
+        if (!l.is_short)
+            fn(user, &l.items[i]);
+        for (size_t k = 0; k < 3; k++)
+            free(l.owned[3 * i + k]);
+    }
+    free(l.items);
+    free(l.owned);
+    if (l.is_short)
         r = sp_fail(&why, SP_E_SYSTEM, ENOMEM, "list the sessions");
     return sp_lib_give(r, &why, e);
 }

@@ -2,17 +2,16 @@
 /*
  * engine_priv: the parts of an engine of the library; for src/lib/ alone.
  *
- *   engine.c           makes and frees it, guards every entry
- *   lib_environment.c  its environments: where commands run, and under which policy
- *   calls.c            calls, from the options to the manager
- *   tell.c             events, questions and answers in the types of sallyport.h
- *   binary.c           finds the sallyport program
+ *   engine.c           makes and frees it, guards every entry, tells events and questions
+ *   lib_environment.c  its environments: where commands run, with which program and policy
+ *   calls.c            calls, from the options to the manager, and their answers
  */
 #ifndef SP_LIB_ENGINE_PRIV_H
 #define SP_LIB_ENGINE_PRIV_H
 
 #include "approve/approver_program.h"
 #include "approve/approvers.h"
+#include "base/arena.h"
 #include "base/list.h"
 #include "config/config_approvals.h"
 #include "config/own_places.h"
@@ -66,12 +65,13 @@ struct sp_lib_call {
     int session;           /* TERMINATE */
 
     /* RUN */
-    struct sp_lib_place *place;   /* a reference */
-    struct sp_judged *run;        /* NULL: not started yet */
-    struct sp_backend_wait facts; /* waits for the server's working directory */
-    struct sp_lib_launch *launch; /* the options, kept while it waits */
-    struct sp_deferred later;     /* cancelled before it started: answers from the loop */
-    struct sp_err why;            /* why it did not start; code NONE: cancelled */
+    struct sp_lib_place *place;    /* a reference */
+    struct sp_judged *run;         /* NULL: not started yet */
+    struct sp_backend_wait facts;  /* waits for the server's working directory */
+    struct sp_run_options options; /* kept while it waits; its strings live in keep */
+    struct sp_arena keep;
+    struct sp_deferred later; /* cancelled before it started: answers from the loop */
+    struct sp_err why;        /* why it did not start; code NONE: cancelled */
 };
 
 struct sp_lib_warnings {
@@ -126,6 +126,9 @@ int sp_lib_take(const void *from, void *to, size_t size, size_t least, const cha
 /* The size that the struct had in the first version, when `last` was its last member. */
 #define SP_LIB_LEAST(type, last) (offsetof(type, last) + sizeof(((const type *)NULL)->last))
 
+/* An event in the type of sallyport.h. */
+void sp_lib_tell_event(void *engine, const struct sp_exec_event *ev);
+
 /* ---- lib_environment.c ---- */
 
 int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options *o,
@@ -145,23 +148,8 @@ struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
 
 /* ---- calls.c ---- */
 
-/* Passes the answer to the caller's function and frees the call. */
-void sp_lib_call_answer(struct sp_lib_call *c, struct sp_answer *a);
 /* only_runs: before the backends and the manager; the rest after the manager, which answers them.
  */
 void sp_lib_calls_free(struct sp_engine *engine, bool only_runs);
-
-/* ---- tell.c ---- */
-
-/* Reports a warning as an event: at once, or with the next sp_engine_dispatch. */
-void sp_lib_warn(void *engine, const char *text);
-void sp_lib_warnings_free(struct sp_engine *engine); /* before the loop */
-void sp_lib_tell_event(void *engine, const struct sp_exec_event *ev);
-void sp_lib_tell_question(void *engine, const struct sp_approval_question *q);
-void sp_lib_tell_reply(void *call, const struct sp_reply *r);
-void sp_lib_tell_tool(void *call, const struct sp_tool_reply *r);
-void sp_lib_tell_result(void *call, const struct sp_run_result *r);
-int sp_lib_tell_list(struct sp_engine *engine,
-                     void (*fn)(void *user, const struct sp_session_info *info), void *user);
 
 #endif
