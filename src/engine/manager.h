@@ -301,7 +301,4 @@ void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct s
 typedef void sp_manager_look_fn(void *user, const struct sp_inspection *look);
 void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn, void *user);
 
-uint32_t sp_manager_reserved(const struct sp_manager *m); /* ids in use */
-uint32_t sp_manager_stored(const struct sp_manager *m);   /* entries */
-
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manager_call: what all calls have in common: their number, their wait and their reply. */
+/* manager_call: what all calls have in common: their number, their wait with its conditions and its
+ * clock, and their reply. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <sys/random.h>
 
 #include "base/auto.h"
+#include "base/ere.h"
 #include "engine/manager_priv.h"
 
 /* ---- beginning and end ---- */
@@ -110,6 +112,335 @@ void sp_call_let_all_go(struct sp_process *p)
             sp_call_let_go(c);
 }
 
+/*
+ * ---- conditions that end a wait before its deadline ----
+ *
+ * A pattern in the output, a silence, an open port. A pattern sees every byte once, first the
+ * output pending when the wait begins. The condition met first wakes the call; of two at the same
+ * moment, the one listed first. Matching runs in the loop and blocks all other calls, so patterns
+ * that use too much CPU time end their wait.
+ */
+
+static bool keep_items(struct sp_call *c, struct sp_until_set *u, const struct sp_until *items)
+{
+    struct sp_until *copies = sp_arena_new(&c->keep, u->count * sizeof *copies);
+
+    if (copies == NULL)
+        return false;
+    for (uint32_t i = 0; i < u->count; i++) {
+        copies[i] = items[i];
+        if (!sp_arena_str(&c->keep, items[i].pattern, &copies[i].pattern))
+            return false;
+    }
+    u->items = copies;
+    return true;
+}
+
+/* false: the error is in u->misuse. */
+static bool compile_item(struct sp_until_set *u, uint32_t i)
+{
+    struct sp_err e = {0};
+
+    if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == 0) {
+        (void)sp_fail(&u->misuse, SP_E_INVALID, 0,
+                      "`until`: a `port` is between 1 and 65535; 0 is none");
+        return false;
+    }
+    if (u->items[i].kind != SP_UNTIL_PATTERN)
+        return true;
+    if (sp_ere_new(u->items[i].pattern, &u->patterns[i], &e) == 0)
+        return true;
+    if (e.code == SP_E_SYSTEM)
+        u->misuse = e;
+    else
+        (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: `pattern` is no expression: %s",
+                      e.msg);
+    return false;
+}
+
+int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count, struct sp_err *e)
+{
+    if (count == 0)
+        return 0;
+    struct sp_until_set *u = sp_arena_new(&c->keep, sizeof *u);
+    if (u == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    u->woken_by = -1;
+    c->until = u;
+    if (count > SP_UNTIL_COUNT_MAX) {
+        (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: %u conditions, and at most %d can be",
+                      (unsigned)count, SP_UNTIL_COUNT_MAX);
+        return 0;
+    }
+    u->count = count;
+    if (!keep_items(c, u, items))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    for (uint32_t i = 0; i < count && compile_item(u, i); i++)
+        ;
+    if (u->misuse.code == SP_E_SYSTEM)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    return 0;
+}
+
+const char *sp_until_misuse(const struct sp_call *c)
+{
+    return c->until == NULL || c->until->misuse.code == SP_E_NONE ? NULL : c->until->misuse.msg;
+}
+
+void sp_until_done(struct sp_call *c)
+{
+    if (c->until == NULL)
+        return;
+    for (uint32_t i = 0; i < SP_UNTIL_COUNT_MAX; i++)
+        sp_ere_free(c->until->patterns[i]);
+    c->until = NULL;
+}
+
+static void be_due(uint64_t *due_ms, uint64_t at_ms)
+{
+    if (at_ms < *due_ms)
+        *due_ms = at_ms;
+}
+
+#define SLICE_BYTES   4096      /* between two checks of the CPU clock */
+#define CPU_FREE_NS   500000000 /* CPU time for the patterns of a call, plus ... */
+#define CPU_NS_A_BYTE 100       /* ... so much per byte and pattern; most need a tenth */
+
+static bool feed(struct sp_until_set *u, struct sp_ere *pattern, struct sp_str bytes)
+{
+    bool is_found = false;
+
+    while (bytes.n != 0 && !is_found && !u->is_late) {
+        const struct sp_str slice = {bytes.p, bytes.n < SLICE_BYTES ? bytes.n : SLICE_BYTES};
+        const uint64_t from_ns = sp_clock_cpu_ns();
+
+        is_found = sp_ere_feed(pattern, slice);
+        u->allowed_ns += slice.n * CPU_NS_A_BYTE;
+        u->spent_ns += sp_clock_cpu_ns() - from_ns;
+        u->is_late = u->spent_ns > CPU_FREE_NS + u->allowed_ns;
+        bytes = (struct sp_str){bytes.p + slice.n, bytes.n - slice.n};
+    }
+    return is_found;
+}
+
+static void hear(struct sp_until_set *u, struct sp_str bytes)
+{
+    for (uint32_t i = 0; i < u->count && u->woken_by < 0 && bytes.n != 0; i++)
+        if (u->patterns[i] != NULL && feed(u, u->patterns[i], bytes))
+            u->woken_by = (int)i;
+}
+
+/* Whether the patterns exceeded their CPU time; warns once. */
+static bool is_given_up(struct sp_call *c)
+{
+    struct sp_until_set *u = c->until;
+    const struct sp_exec_event e = {
+        .type = SP_EVENT_WARNING,
+        .message = SP_STR("`until`: looking for its `pattern` takes too long, so the wait has "
+                          "ended; a simpler expression does not: fewer and smaller repetitions "
+                          "{m,n}")};
+
+    if (u->is_late && !u->was_told && u->woken_by < 0) {
+        u->was_told = true;
+        sp_manager_event(c->m, &e);
+    }
+    return u->is_late;
+}
+
+/* The next bytes do not follow those matched before. */
+static void begin_line(struct sp_until_set *u)
+{
+    for (uint32_t i = 0; i < u->count; i++)
+        if (u->patterns[i] != NULL)
+            sp_ere_reset(u->patterns[i]);
+}
+
+/* After SP_PROMPT_MS of silence the current line counts as ended: it is probably a prompt. */
+static void end_line(struct sp_until_set *u, uint64_t now_ms, uint64_t *due_ms)
+{
+    const uint64_t at_ms = u->quiet_since_ms + SP_PROMPT_MS;
+
+    if (!u->is_line_open || u->is_late)
+        return;
+    if (now_ms < at_ms) {
+        be_due(due_ms, at_ms);
+        return;
+    }
+    u->is_line_open = false;
+    for (uint32_t i = 0; i < u->count && u->woken_by < 0; i++)
+        if (u->patterns[i] != NULL && sp_ere_finish(u->patterns[i]))
+            u->woken_by = (int)i;
+}
+
+static void hear_pending(struct sp_until_set *u, const struct sp_headtail *pending)
+{
+    struct sp_str head;
+    struct sp_str tail[2];
+
+    begin_line(u);
+    sp_headtail_view(pending, &head, tail);
+    hear(u, head);
+    if (pending->omitted != 0)
+        begin_line(u);
+    hear(u, tail[0]);
+    hear(u, tail[1]);
+    u->is_line_open = true;
+}
+
+static void hear_in(struct sp_call *c, struct sp_str bytes)
+{
+    struct sp_until_set *u = c == NULL ? NULL : c->until;
+
+    if (u == NULL || !u->is_on)
+        return;
+    u->quiet_since_ms = sp_manager_clock_ms();
+    if (u->woken_by >= 0)
+        return;
+    hear(u, bytes);
+    if (u->woken_by >= 0 || u->is_late || !u->is_line_open) /* the call must set its timer */
+        sp_call_changed(c);
+    u->is_line_open = true;
+}
+
+void sp_until_hear(struct sp_process *p, struct sp_str bytes)
+{
+    hear_in(p->initial, bytes);
+    hear_in(p->interaction, bytes);
+}
+
+static void hear_again(struct sp_call *c, const struct sp_call *taker)
+{
+    struct sp_until_set *u = c == NULL || c == taker ? NULL : c->until;
+
+    if (u == NULL || !u->is_on)
+        return;
+    if (u->woken_by >= 0 && u->patterns[u->woken_by] != NULL)
+        u->woken_by = -1;
+    hear_pending(u, &c->process->pending);
+}
+
+static void hear_rest(struct sp_process *p, const struct sp_call *taker)
+{
+    hear_again(p->initial, taker);
+    hear_again(p->interaction, taker);
+}
+
+void sp_until_begin(struct sp_call *c)
+{
+    struct sp_until_set *u = c->until;
+
+    if (u == NULL)
+        return;
+    u->is_on = true;
+    u->woken_by = -1;
+    u->quiet_since_ms = sp_manager_clock_ms();
+    u->next_look_ms = 0;
+    hear_pending(u, &c->process->pending);
+}
+
+static void shift_quiet(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
+{
+    struct sp_until_set *u = c->until;
+
+    if (u == NULL || !u->is_on)
+        return;
+    const uint64_t from = u->quiet_since_ms > paused_from_ms ? u->quiet_since_ms : paused_from_ms;
+    if (now_ms > from)
+        u->quiet_since_ms += now_ms - from;
+}
+
+static bool is_quiet(const struct sp_until_set *u, uint32_t i, uint64_t now_ms, uint64_t *due_ms)
+{
+    uint64_t at_ms;
+
+    if (__builtin_add_overflow(u->quiet_since_ms, u->items[i].quiet_ms, &at_ms))
+        return false;
+    if (now_ms >= at_ms)
+        return true;
+    be_due(due_ms, at_ms);
+    return false;
+}
+
+static void on_ports_inspected(struct sp_job_call *jc)
+{
+    struct sp_port_watch *w =
+        SP_CONTAINER(SP_CONTAINER(jc, struct sp_job_look, call), struct sp_port_watch, look);
+    struct sp_process *p = w->process;
+    const struct sp_call *c = w == &p->watches[0] ? p->initial : p->interaction;
+    struct sp_until_set *u;
+
+    w->is_asked = false;
+    p->asked--;
+    sp_process_changed(p);
+    if (c == NULL || c->number != w->call || c->until == NULL)
+        return; /* the call was answered meanwhile */
+    u = c->until;
+    u->next_look_ms = sp_manager_clock_ms() + (p->is_remote ? SP_LOOK_FAR_MS : SP_LOOK_MS);
+    if (jc->result != SP_JOB_OK || w->look.found.listening == 0)
+        return;
+    for (uint32_t i = 0; i < u->count && u->woken_by < 0; i++)
+        if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == w->look.found.listening)
+            u->woken_by = (int)i;
+}
+
+/* An inspection for the previous call of the same slot must be answered first. */
+static void inspect_ports(struct sp_call *c, uint64_t now_ms, uint64_t *due_ms)
+{
+    struct sp_process *p = c->process;
+    struct sp_port_watch *w = &p->watches[p->initial == c ? 0 : 1];
+    struct sp_until_set *u = c->until;
+
+    if (w->is_asked || u->is_blind || !sp_process_can_ask(p))
+        return;
+    if (now_ms < u->next_look_ms) {
+        be_due(due_ms, u->next_look_ms);
+        return;
+    }
+    w->process = p;
+    w->call = c->number;
+    w->look = (struct sp_job_look){.call.fn = on_ports_inspected};
+    for (uint32_t i = 0; i < u->count && w->look.port_count < SP_INSPECT_PORTS; i++)
+        if (u->items[i].kind == SP_UNTIL_PORT)
+            w->look.ports[w->look.port_count++] = u->items[i].port;
+    w->is_asked = sp_job_look(&p->job, &w->look);
+    u->is_blind = !w->is_asked;
+    p->asked += w->is_asked;
+}
+
+static bool is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
+{
+    struct sp_until_set *u = c->until;
+    bool has_ports = false;
+
+    if (u == NULL || !u->is_on)
+        return false;
+    for (uint32_t i = 0; i < u->count && u->woken_by < 0; i++) {
+        has_ports |= u->items[i].kind == SP_UNTIL_PORT;
+        if (u->items[i].kind == SP_UNTIL_QUIET && is_quiet(u, i, now_ms, ret_due_ms))
+            u->woken_by = (int)i;
+    }
+    end_line(u, now_ms, ret_due_ms);
+    if (u->woken_by >= 0 || is_given_up(c))
+        return true;
+    if (has_ports)
+        inspect_ports(c, now_ms, ret_due_ms);
+    return false;
+}
+
+static int find_wakener(struct sp_call *c)
+{
+    struct sp_until_set *u = c->until;
+
+    if (u == NULL || !u->is_on)
+        return -1;
+    /* The exit also ends the last line of the output. */
+    for (uint32_t i = 0; i < u->count && u->woken_by < 0 && sp_process_has_exited(c->process); i++)
+        if (u->items[i].kind == SP_UNTIL_EXIT ||
+            (u->patterns[i] != NULL && !u->is_late && sp_ere_finish(u->patterns[i])))
+            u->woken_by = (int)i;
+    return u->woken_by;
+}
+
 /* ---- waiting ---- */
 
 static void on_timer(struct sp_timer *t)
@@ -164,7 +495,7 @@ static bool has_waited_enough(struct sp_call *c)
         if (now >= c->post_exit_ms)
             return true;
         due_ms = c->post_exit_ms;
-    } else if (c->is_hurried || sp_until_is_met(c, now, &due_ms)) {
+    } else if (c->is_hurried || is_met(c, now, &due_ms)) {
         return true;
     }
     sp_call_wake_at(c, due_ms);
@@ -183,7 +514,9 @@ bool sp_call_is_done(struct sp_call *c)
     return !sp_process_has_exited(c->process) || sp_process_is_judged(c->process);
 }
 
-void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
+/* ---- the clock of calls, while the caller or an open question stops it ---- */
+
+static void shift_call(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
 {
     const uint64_t from = c->from_ms > paused_from_ms ? c->from_ms : paused_from_ms;
     const uint64_t by = now_ms > from ? now_ms - from : 0;
@@ -192,15 +525,72 @@ void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
         return;
     c->deadline_ms = sp_later_ms(c->deadline_ms, by);
     c->post_exit_ms = sp_later_ms(c->post_exit_ms, by);
-    sp_until_shift(c, paused_from_ms, now_ms);
+    shift_quiet(c, paused_from_ms, now_ms);
 }
 
-void sp_call_prolong(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms)
+void sp_manager_pause(struct sp_manager *m)
+{
+    if (m->pauses++ == 0)
+        m->paused_from_ms = sp_manager_clock_ms();
+}
+
+void sp_manager_unpause(struct sp_manager *m)
+{
+    const uint64_t now_ms = sp_manager_clock_ms();
+
+    if (m->pauses == 0 || --m->pauses != 0)
+        return;
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        shift_call(c, m->paused_from_ms, now_ms);
+        sp_call_changed(c);
+    }
+}
+
+/* Moves the deadline by the time an open question stopped the clock; output silences still count.
+ */
+static void prolong_call(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms)
 {
     const uint64_t from = c->from_ms > stopped_ms ? c->from_ms : stopped_ms;
 
     if (c->is_collecting && now_ms > from)
         c->deadline_ms = sp_later_ms(c->deadline_ms, now_ms - from);
+}
+
+static void start_clock(struct sp_manager *m)
+{
+    const uint64_t now_ms = sp_manager_clock_ms();
+
+    if (!m->is_clock_stopped)
+        return;
+    m->is_clock_stopped = false;
+    sp_loop_cancel(m->loop, &m->clock_timer);
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        prolong_call(c, m->stopped_ms, now_ms);
+        sp_call_changed(c);
+    }
+}
+
+static void on_clock(struct sp_timer *t)
+{
+    start_clock(SP_CONTAINER(t, struct sp_manager, clock_timer));
+}
+
+/* Overlapping questions stop the clock once. The stop ends after SP_QUESTION_MS even without an
+ * answer: an abandoned question must not block the other calls for ever. */
+void sp_manager_on_asking(void *user, bool is_open)
+{
+    struct sp_manager *m = user;
+
+    if (!is_open) {
+        if (--m->questions == 0)
+            start_clock(m);
+        return;
+    }
+    if (m->questions++ != 0)
+        return;
+    m->stopped_ms = sp_manager_clock_ms();
+    m->is_clock_stopped =
+        sp_loop_timer(m->loop, &m->clock_timer, m->stopped_ms + SP_QUESTION_MS, on_clock);
 }
 
 /* ---- replies ---- */
@@ -309,8 +699,6 @@ void sp_call_abort(struct sp_call *c)
                       (unsigned)(tenths % 10));
 }
 
-/* ---- answers ---- */
-
 /* A label without meaning: it need not be unpredictable. */
 static void make_chunk_id(const struct sp_call *c, char ret[7])
 {
@@ -368,8 +756,8 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
             r.to = p->answered += sp_headtail_total(&out);
             r.was_denied = fate == SP_ANSWER_EXITED && was_denied(p, sp_buf_str(&decoded));
             p->was_denied |= r.was_denied;
-            r.woken_by = sp_until_woken_by(c);
-            sp_until_forget(p, c);
+            r.woken_by = find_wakener(c);
+            hear_rest(p, c);
             if (fate == SP_ANSWER_EXITED) /* the caller has seen the end */
                 sp_manager_remove(p);
             sp_call_finish(c, &r);
@@ -398,4 +786,69 @@ void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
     }
     r.text = sp_buf_str(&text);
     sp_call_finish(c, &r);
+}
+
+/* ---- requests of the caller ---- */
+
+bool sp_manager_cancel(struct sp_manager *m, uint64_t call)
+{
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
+        if (c->number == call) {
+            c->is_cancelled = true;
+            sp_call_changed(c);
+            return true;
+        }
+    return false;
+}
+
+void sp_manager_interrupt(struct sp_manager *m)
+{
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+        c->is_cancelled = true;
+        sp_call_changed(c);
+    }
+}
+
+void sp_manager_answer_now(struct sp_manager *m, uint64_t call)
+{
+    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
+        if (c->number == call) {
+            c->is_hurried = true;
+            sp_call_changed(c);
+        }
+}
+
+struct refused_call {
+    struct sp_call call;
+    struct sp_str text;
+};
+
+static void say_refused(struct sp_call *c)
+{
+    const struct sp_str text = SP_CONTAINER(c, struct refused_call, call)->text;
+    const struct sp_reply r = {
+        .fault = SP_FAULT_ARGUMENTS, .text = text, .error = text, .woken_by = -1};
+
+    if (c->is_cancelled)
+        sp_call_abort(c);
+    else
+        sp_call_finish(c, &r);
+}
+
+int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
+                      uint64_t *ret_call, struct sp_err *e)
+{
+    const int r = sp_manager_admit(m, e);
+
+    if (r < 0)
+        return r;
+    struct refused_call *c = calloc(1, sizeof *c);
+    if (c == NULL || !sp_arena_str(&c->call.keep, text, &c->text)) {
+        free(c);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    }
+    c->call.step = say_refused;
+    sp_call_begin(m, &c->call, fn, user);
+    *ret_call = c->call.number;
+    return 0;
 }

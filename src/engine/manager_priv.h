@@ -55,7 +55,7 @@
 
 struct sp_call;
 
-/* ---- conditions of a wait (until.c) ---- */
+/* ---- conditions of a wait (manager_call.c) ---- */
 
 struct sp_until_set {
     const struct sp_until *items;
@@ -92,12 +92,6 @@ void sp_until_done(struct sp_call *c);
 void sp_until_begin(struct sp_call *c);
 void sp_until_hear(struct sp_process *p,
                    struct sp_str bytes); /* feeds new output to the patterns */
-/* `taker` has consumed the pending output: the patterns of the other waiting calls start over. */
-void sp_until_forget(struct sp_process *p, const struct sp_call *taker);
-/* Whether a condition is met; if not, lowers *ret_due_ms to the time of the next check. */
-bool sp_until_is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms);
-int sp_until_woken_by(struct sp_call *c); /* when the wait has ended; -1: no condition */
-void sp_until_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms);
 
 /* ---- processes (process.c) ---- */
 
@@ -275,10 +269,6 @@ void sp_call_let_all_go(struct sp_process *p);
 void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms);
 /* Whether the wait is over; if not, sets the timer. */
 bool sp_call_is_done(struct sp_call *c);
-void sp_call_shift(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms);
-/* Moves the deadline by the time an open question stopped the clock; output silences still count.
- */
-void sp_call_prolong(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms);
 void sp_call_wake_at(struct sp_call *c, uint64_t due_ms);
 
 /* Each of these answers the call. The first two return false. */
@@ -375,9 +365,41 @@ static inline uint64_t sp_later_ms(uint64_t ms, uint64_t by_ms)
 {
     return ms > UINT64_MAX - by_ms ? UINT64_MAX : ms + by_ms;
 }
+/* An approver was asked, or has answered: an open question stops the clock of the calls. */
+void sp_manager_on_asking(void *manager, bool is_open);
 /* Fails while the manager is being freed. */
 int sp_manager_admit(const struct sp_manager *m, struct sp_err *e);
 void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e);
+
+/* ---- entries and records (manager_store.c) ---- */
+
+/* What an ended process leaves: its output and how it ended. */
+struct sp_remembered {
+    struct sp_manager *m;
+    struct sp_list link; /* m->remembered */
+    uint64_t until_ms;   /* UINT64_MAX: no expiry */
+    size_t bytes;
+    struct sp_arena keep;
+    struct sp_headtail transcript;
+    struct sp_environment *environment; /* a reference: view.policy points into it */
+    struct sp_manager_view view;        /* without the output */
+};
+
+/* Which process is evicted when too many are stored: a decision over facts. */
+#define SP_PRUNE_LIMIT     64 /* stored entries from which the next store prunes first */
+#define SP_PRUNE_PROTECTED 8  /* the most recently used entries are never chosen */
+#define SP_PRUNE_NONE      SIZE_MAX
+
+struct sp_prune_entry {
+    int id;
+    uint64_t last_used; /* any monotonic clock */
+    bool has_exited;
+    bool is_busy; /* a call is in progress, or its end event is pending */
+};
+
+/* Index of the victim, or SP_PRUNE_NONE: store without pruning. The entries may be in any order;
+ * for equal times the lower id counts as older. */
+size_t sp_prune_choose(const struct sp_prune_entry *entries, size_t count);
 
 int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_err *e);
 void sp_manager_unreserve(struct sp_manager *m, int id);           /* 0: no id */
@@ -388,7 +410,6 @@ struct sp_process *sp_manager_find(struct sp_manager *m, int id);
 /* Also finds a process that its creating call has not stored yet. */
 struct sp_process *sp_manager_find_any(struct sp_manager *m, int id);
 void sp_manager_wait_ttl(struct sp_process *p);
-void sp_manager_drop_orders(struct sp_manager *m); /* calls back with was_done false */
 void sp_manager_serve_orders(
     struct sp_process *p); /* runs close-stdin orders that wait for pending input */
 
@@ -397,8 +418,5 @@ void sp_manager_serve_orders(
 void sp_manager_remember(struct sp_process *p);
 bool sp_manager_is_remembered(const struct sp_manager *m, int id);
 void sp_manager_forget_all(struct sp_manager *m);
-
-/* NULL, or the invariant that does not hold. For tests, between two turns of the loop. */
-const char *sp_manager_check(const struct sp_manager *m);
 
 #endif

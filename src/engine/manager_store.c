@@ -3,11 +3,11 @@
  * manager_store: which processes are kept under which id: entries, pruning, and the records of
  * ended processes that can still be read.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
 #include "engine/manager_priv.h"
-#include "engine/prune.h"
 
 /* ---- ids ---- */
 
@@ -66,6 +66,51 @@ static bool is_busy(const struct sp_process *p)
            (sp_process_has_exited(p) && !p->has_ended);
 }
 
+/* ---- pruning ---- */
+
+static bool is_older(const struct sp_prune_entry *a, const struct sp_prune_entry *b)
+{
+    return a->last_used != b->last_used ? a->last_used < b->last_used : a->id < b->id;
+}
+
+static bool is_protected(const struct sp_prune_entry *entries, size_t count, size_t which)
+{
+    size_t newer = 0;
+
+    for (size_t i = 0; i < count && newer < SP_PRUNE_PROTECTED; i++)
+        newer += is_older(&entries[which], &entries[i]);
+    return newer < SP_PRUNE_PROTECTED;
+}
+
+static size_t older_of(const struct sp_prune_entry *entries, size_t best, size_t i)
+{
+    return best == SP_PRUNE_NONE || is_older(&entries[i], &entries[best]) ? i : best;
+}
+
+size_t sp_prune_choose(const struct sp_prune_entry *entries, size_t count)
+{
+    size_t exited = SP_PRUNE_NONE;
+    size_t live = SP_PRUNE_NONE;
+    bool is_exited_one_busy = false;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct sp_prune_entry *p = &entries[i];
+
+        if (is_protected(entries, count, i))
+            continue;
+        if (p->has_exited && p->is_busy)
+            is_exited_one_busy = true;
+        else if (p->has_exited)
+            exited = older_of(entries, exited, i);
+        else if (!p->is_busy)
+            live = older_of(entries, live, i);
+    }
+    if (exited != SP_PRUNE_NONE)
+        return exited;
+    /* The busy exited process goes by itself soon: do not kill a running one for its place. */
+    return is_exited_one_busy ? SP_PRUNE_NONE : live;
+}
+
 /* NULL: none, or out of memory; then one entry more is kept. */
 static struct sp_process *choose_victim(struct sp_manager *m)
 {
@@ -84,8 +129,8 @@ static struct sp_process *choose_victim(struct sp_manager *m)
 
 void sp_manager_store(struct sp_manager *m, struct sp_process *p)
 {
-    struct sp_process *victim = sp_prune_is_due(m->stored) ? choose_victim(m) : NULL;
-    char notice[SP_PRUNE_NOTICE_SIZE];
+    struct sp_process *victim = m->stored >= SP_PRUNE_LIMIT ? choose_victim(m) : NULL;
+    char notice[256];
 
     if (victim != NULL) {
         sp_manager_remove(victim);
@@ -95,8 +140,14 @@ void sp_manager_store(struct sp_manager *m, struct sp_process *p)
     p->is_stored = true;
     p->last_used_ns = p->start_ns;
     m->stored++;
-    if (sp_prune_notice(m->options.notify_at, m->stored, notice))
-        sp_process_tell_warning(p, notice);
+    if (m->options.notify_at == 0 || m->stored < m->options.notify_at)
+        return;
+    (void)snprintf(notice, sizeof notice,
+                   "The maximum number of unified exec processes you can keep open is %u and you "
+                   "currently have %u processes open. Reuse older processes or close them to "
+                   "prevent automatic pruning of old processes",
+                   (unsigned)m->options.notify_at, (unsigned)m->stored);
+    sp_process_tell_warning(p, notice);
 }
 
 /* ---- expiry of exited entries ---- */
@@ -147,32 +198,11 @@ void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct s
     }
 }
 
-uint32_t sp_manager_reserved(const struct sp_manager *m)
-{
-    return sp_ids_count(m->ids);
-}
-
-uint32_t sp_manager_stored(const struct sp_manager *m)
-{
-    return m->stored;
-}
-
 /*
  * ---- records of ended processes ----
  *
  * A record holds the output of a process and how it ended.
  */
-
-struct sp_remembered {
-    struct sp_manager *m;
-    struct sp_list link; /* m->remembered */
-    uint64_t until_ms;   /* UINT64_MAX: no expiry */
-    size_t bytes;
-    struct sp_arena keep;
-    struct sp_headtail transcript;
-    struct sp_environment *environment; /* a reference: view.policy points into it */
-    struct sp_manager_view view;        /* without the output */
-};
 
 static struct sp_remembered *oldest_of(const struct sp_manager *m)
 {
@@ -392,101 +422,4 @@ void sp_manager_remember(struct sp_process *p)
     m->remembered_count++;
     m->remembered_bytes += r->bytes;
     forget_old(m);
-}
-
-static const char *check_remembered(const struct sp_manager *m, uint32_t *ret_ids)
-{
-    uint32_t count = 0;
-    size_t bytes = 0;
-
-    sp_list_each(i, &m->remembered) {
-        const struct sp_remembered *r = SP_CONTAINER(i, struct sp_remembered, link);
-
-        if (!sp_ids_is_reserved(m->ids, r->view.process_id))
-            return "I5: a record without an id";
-        if (!r->view.has_exited || r->view.end_reason == SP_END_NONE)
-            return "a record of a process that has not ended";
-        bytes += r->bytes;
-        count++;
-    }
-    if (count != m->remembered_count || bytes != m->remembered_bytes)
-        return "the records were miscounted";
-    if (count > SP_REMEMBERED_MAX || bytes > SP_REMEMBERED_BYTES)
-        return "too many records";
-    *ret_ids = count;
-    return NULL;
-}
-
-/* ---- invariants between two turns of the loop, for tests ---- */
-
-static const char *check_process(const struct sp_process *p)
-{
-    if (sp_process_has_exited(p) && !p->has_exit_code && !sp_process_has_failed(p))
-        return "I1: exited without an exit code or a failure";
-    if (p->received != p->answered + sp_headtail_total(&p->pending))
-        return "I2: output was lost, or answered twice";
-    if ((!p->is_at_end || p->m->options.remembers_ended) &&
-        p->received + p->ahead != sp_headtail_total(&p->transcript))
-        return "I3: the transcript is not the whole output";
-    if (p->has_ended && !p->is_drained)
-        return "I4: the end before the last of the output";
-    if (p->has_ended && !p->m->options.remembers_ended && sp_headtail_total(&p->transcript) != 0)
-        return "I4: a transcript after the end event";
-    if ((p->is_stored || p->holds_id) && !sp_ids_is_reserved(p->m->ids, p->id))
-        return "I5: an entry without an id";
-    if (p->is_stored && p->holds_id)
-        return "I5: an id that is held twice";
-    if (sp_process_has_exited(p) != (sp_process_end_reason(p) != SP_END_NONE))
-        return "ended without a reason, or the other way round";
-    if (p->life == SP_PROCESS_CLOSED && !p->is_job_over)
-        return "closed, but its job goes on";
-    return NULL;
-}
-
-static const char *check_call(const struct sp_call *c)
-{
-    if (c->is_answered)
-        return "an answered call among the live ones";
-    if (c->reserved_id != 0 && !sp_ids_is_reserved(c->m->ids, c->reserved_id))
-        return "I5: a call without its id";
-    if (c->is_collecting && c->m->pauses == 0 && !c->m->is_clock_stopped &&
-        c->deadline_ms <= sp_loop_now(c->m->loop) &&
-        (!sp_process_has_exited(c->process) || sp_process_is_judged(c->process)))
-        return "I6: a call waits past its deadline";
-    if (c->is_collecting && c->is_hurried && c->process->has_begun &&
-        !sp_process_has_exited(c->process))
-        return "I6: a call waits although it is to answer now";
-    if (c->is_collecting && c->m->pauses == 0 && c->until != NULL && c->until->woken_by >= 0 &&
-        c->process->has_begun && !sp_process_has_exited(c->process))
-        return "I6: a call waits although what it waited for has come";
-    return NULL;
-}
-
-const char *sp_manager_check(const struct sp_manager *m)
-{
-    uint32_t ids = 0;
-    uint32_t stored = 0;
-    const char *forgotten = check_remembered(m, &ids);
-
-    if (forgotten != NULL)
-        return forgotten;
-
-    for (const struct sp_process *p = m->first; p != NULL; p = p->next) {
-        const char *wrong = check_process(p);
-
-        if (wrong != NULL)
-            return wrong;
-        stored += p->is_stored;
-        ids += p->holds_id;
-    }
-    for (const struct sp_call *c = m->calls; c != NULL; c = c->next) {
-        const char *wrong = check_call(c);
-
-        if (wrong != NULL)
-            return wrong;
-        ids += c->reserved_id != 0;
-    }
-    if (stored != m->stored)
-        return "entries were miscounted";
-    return ids + stored == sp_ids_count(m->ids) ? NULL : "I5: a reserved id without a holder";
 }

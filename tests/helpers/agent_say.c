@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../unit/manager_state.h"
 #include "agent.h"
 #include "base/auto.h"
 #include "base/base64.h"

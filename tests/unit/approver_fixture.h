@@ -11,6 +11,7 @@
 
 #include "approve/asking.h"
 #include "base/auto.h"
+#include "manager_state.h"
 #include "puppet_backend.h"
 
 struct someone {

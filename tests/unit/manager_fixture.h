@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "engine/manager_priv.h"
+#include "manager_state.h"
 #include "process_fixture.h"
 
 /* Who defines HAS_PUPPET_CLOCK before has a clock that moves only while the loop sleeps. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Callers, and what belongs to each. */
 #include "approve/approvals_priv.h"
+#include "manager_state.h"
 #include "mcp/caller.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call that comes twice acts once: keys of starts and ids of writes; and memory that ends. */
+#include "manager_state.h"
 #include "mcp_tools_fixture.h"
 #include "memory_fixture.h"
 

@@ -4,6 +4,7 @@
 
 #include "approve/approver.h"
 #include "approve/approvers.h"
+#include "manager_state.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec_command, write_stdin and read_output over real processes. */
+#include "manager_state.h"
 #include "mcp_tools_fixture.h"
 
 static void test_a_command_answers_in_text_and_structure(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pruning, rule by rule, and the choices of cases 98, 99 and 100. */
-#include "engine/prune.h"
+#include "engine/manager_priv.h"
 #include "test.h"
 
 #define MAX 80
@@ -20,15 +20,6 @@ static int victim(size_t count)
 
     assert_true(i == SP_PRUNE_NONE || i < count);
     return i == SP_PRUNE_NONE ? 0 : entries[i].id;
-}
-
-static void test_room_is_looked_for_from_64_on(void **state)
-{
-    (void)state;
-    assert_false(sp_prune_is_due(0));
-    assert_false(sp_prune_is_due(63));
-    assert_true(sp_prune_is_due(64));
-    assert_true(sp_prune_is_due(65));
 }
 
 /* Case 99: id and age in seconds. */
@@ -231,41 +222,7 @@ static void test_chance_agrees_with_the_rules_as_written(void **state)
     assert_true(found > 2000 && none > 2000);
 }
 
-/* ---- the notice ---- */
-
-static void test_the_notice_has_its_words(void **state)
-{
-    char text[SP_PRUNE_NOTICE_SIZE];
-
-    (void)state;
-    assert_true(sp_prune_notice(60, 61, text));
-    assert_string_equal(
-        text, "The maximum number of unified exec processes you can keep open is 60 and you "
-              "currently have 61 processes open. Reuse older processes or close them to prevent "
-              "automatic pruning of old processes");
-    assert_true(sp_prune_notice(UINT32_MAX, UINT32_MAX, text));
-    assert_true(strlen(text) < sizeof text - 1);
-    assert_non_null(strstr(text, "is 4294967295 and you currently have 4294967295 processes"));
-    assert_non_null(strstr(text, "pruning of old processes"));
-}
-
-static void test_the_notice_comes_from_its_threshold_on(void **state)
-{
-    char text[SP_PRUNE_NOTICE_SIZE] = "untouched";
-
-    (void)state;
-    assert_false(sp_prune_notice(0, 0, text));
-    assert_false(sp_prune_notice(0, 64, text)); /* off */
-    assert_false(sp_prune_notice(60, 59, text));
-    assert_string_equal(text, "untouched");
-    assert_true(sp_prune_notice(60, 60, text));
-    assert_non_null(strstr(text, "currently have 60 processes"));
-    assert_true(sp_prune_notice(1, 1, text));
-    assert_non_null(strstr(text, "keep open is 1 and"));
-}
-
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_room_is_looked_for_from_64_on),
     cmocka_unit_test(test_the_example),
     cmocka_unit_test(test_of_64_live_ones_the_oldest_goes),
     cmocka_unit_test(test_an_exited_one_goes_before_every_live_one),
@@ -278,8 +235,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_all_busy_is_no_victim),
     cmocka_unit_test(test_two_stores_beyond_the_limit_cost_two),
     cmocka_unit_test(test_chance_agrees_with_the_rules_as_written),
-    cmocka_unit_test(test_the_notice_has_its_words),
-    cmocka_unit_test(test_the_notice_comes_from_its_threshold_on),
 };
 
 TEST_MAIN(tests)
