@@ -56,60 +56,32 @@ bool sp_answer_add_output(struct sp_buf *out, const struct sp_exec_answer *a, bo
     return sp_truncate_format(out, a->output, asked, omission(a));
 }
 
-/* Not %f: the decimal point must not depend on the locale. */
-static bool add_wall_time(struct sp_buf *out, uint64_t ns)
-{
-    const uint64_t digits = ns / NS_PER_DIGIT + (ns % NS_PER_DIGIT >= NS_PER_DIGIT / 2);
-
-    return sp_buf_printf(out, "Wall time: %" PRIu64 ".%04u seconds\n", digits / 10000,
-                         (unsigned)(digits % 10000));
-}
-
-static bool add_fate(struct sp_buf *out, const struct sp_exec_answer *a)
-{
-    switch (a->fate) {
-    case SP_ANSWER_EXITED:
-        return sp_buf_printf(out, "Process exited with code %d\n", a->exit_code);
-    case SP_ANSWER_RUNNING:
-        return sp_buf_printf(out, "Process running with session ID %d\n", a->session_id);
-    case SP_ANSWER_NO_PROCESS:
-        break;
-    }
-    return true;
-}
-
-/* The lines before the output. */
-static bool add_header(struct sp_buf *out, const struct sp_exec_answer *a)
-{
-    if (a->chunk_id.n != 0 && !(sp_buf_add_str(out, SP_STR("Chunk ID: ")) &&
-                                sp_buf_add_str(out, a->chunk_id) && sp_buf_add(out, "\n", 1)))
-        return false;
-    if (!add_wall_time(out, a->wall_ns) || !add_fate(out, a))
-        return false;
-    if (a->has_token_count &&
-        !sp_buf_printf(out, "Original token count: %" PRIu64 "\n", a->token_count))
-        return false;
-    return sp_buf_add_str(out, a->more) && sp_buf_add_str(out, SP_STR("Output:\n"));
-}
-
-static bool add_body(struct sp_buf *out, const struct sp_exec_answer *a,
-                     const struct sp_answer_limits *limits, size_t header)
-{
-    const struct sp_allowance requested = {SP_ALLOWANCE_TOKENS, limits->has_max_tokens
-                                                                    ? limits->max_tokens
-                                                                    : SP_ANSWER_DEFAULT_TOKENS};
-    const uint64_t whole = sp_allowance_bytes(sp_allowance_scale(limits->configured, 6, 5));
-
-    return sp_truncate_fit(out, a->output, sp_allowance_effective(requested, limits->configured),
-                           omission(a), whole > header ? whole - header : 0);
-}
-
 bool sp_answer_add_text(struct sp_buf *out, const struct sp_exec_answer *a,
                         const struct sp_answer_limits *limits)
 {
+    const uint64_t max_tokens =
+        limits->has_max_tokens ? limits->max_tokens : SP_ANSWER_DEFAULT_TOKENS;
+    const struct sp_allowance requested = {SP_ALLOWANCE_TOKENS, max_tokens};
+    const uint64_t whole = sp_allowance_bytes(sp_allowance_scale(limits->configured, 6, 5));
+    const uint64_t digits =
+        a->wall_ns / NS_PER_DIGIT + (a->wall_ns % NS_PER_DIGIT >= NS_PER_DIGIT / 2);
     const size_t mark = out->len;
+    bool ok = a->chunk_id.n == 0 || (sp_buf_add_str(out, SP_STR("Chunk ID: ")) &&
+                                     sp_buf_add_str(out, a->chunk_id) && sp_buf_add(out, "\n", 1));
 
-    if (add_header(out, a) && add_body(out, a, limits, out->len - mark))
+    /* Not %f: the decimal point must not depend on the locale. */
+    ok = ok && sp_buf_printf(out, "Wall time: %" PRIu64 ".%04u seconds\n", digits / 10000,
+                             (unsigned)(digits % 10000));
+    if (a->fate == SP_ANSWER_EXITED)
+        ok = ok && sp_buf_printf(out, "Process exited with code %d\n", a->exit_code);
+    else if (a->fate == SP_ANSWER_RUNNING)
+        ok = ok && sp_buf_printf(out, "Process running with session ID %d\n", a->session_id);
+    if (a->has_token_count)
+        ok = ok && sp_buf_printf(out, "Original token count: %" PRIu64 "\n", a->token_count);
+    ok = ok && sp_buf_add_str(out, a->more) && sp_buf_add_str(out, SP_STR("Output:\n"));
+    const uint64_t header = out->len - mark;
+    if (ok && sp_truncate_fit(out, a->output, sp_allowance_effective(requested, limits->configured),
+                              omission(a), whole > header ? whole - header : 0))
         return true;
     out->len = mark;
     return false;

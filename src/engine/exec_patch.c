@@ -498,8 +498,7 @@ bool sp_exec_find_patch(struct sp_exec *x)
     if (call == SP_PATCH_CALL_NONE)
         return true;
     /* The paths of a patch are POSIX paths, and a remote patch needs the file methods. */
-    if (x->facts.is_remote &&
-        (!sp_backend_has_files(x->environment->backend) || x->cwd.p[0] != '/'))
+    if (x->facts.is_remote && (x->environment->backend->ops->file == NULL || x->cwd.p[0] != '/'))
         return REFUSE(x,
                       "environment `%s` has no files that a patch could change; change them "
                       "with commands",

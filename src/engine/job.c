@@ -2,6 +2,8 @@
 #include "engine/job.h"
 
 #include "approve/run_plan.h"
+#include "os/seccomp.h"
+#include "sandbox/denial.h"
 #include "sandbox/profile.h"
 
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
@@ -107,11 +109,6 @@ void sp_backend_forget_facts(struct sp_backend_wait *w)
         w->backend->ops->forget_facts(w);
 }
 
-bool sp_backend_has_files(const struct sp_backend *b)
-{
-    return b->ops->file != NULL;
-}
-
 int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e)
 {
     f->error = (struct sp_err){0};
@@ -147,4 +144,35 @@ void sp_job_apply_plan(struct sp_start *s, const struct sp_run_plan *p)
         s->dev = p->free.program.dev;
         s->ino = p->free.program.ino;
     }
+}
+
+/* ---- denials ---- */
+
+bool sp_denied_is_likely(enum sp_job_sandbox sandbox, int exit_code, struct sp_str out,
+                         struct sp_str err)
+{
+    struct sp_denial d;
+
+    if (sandbox != SP_JOB_SANDBOX_LINUX || exit_code <= 0)
+        return false;
+    sp_denial_init(&d);
+    sp_denial_feed(&d, SP_STREAM_STDOUT, out.p, out.n);
+    sp_denial_feed(&d, SP_STREAM_STDERR, err.p, err.n);
+    return sp_denial_is_likely(true, exit_code, &d);
+}
+
+bool sp_denied_judge(enum sp_job_sandbox sandbox, const struct sp_job_exit *how, struct sp_str out,
+                     struct sp_str err)
+{
+    /* A lost connection leaves the code -1: the output then says nothing about a sandbox. */
+    if (sandbox == SP_JOB_SANDBOX_NONE || how->code <= 0)
+        return false;
+    if (how->denied == 1 || (how->denial != NULL && how->denial->has_evidence))
+        return true;
+    return sp_denied_is_likely(sandbox, how->code, out, err);
+}
+
+const char *sp_denied_call_name(int call)
+{
+    return sp_syscall_name(call);
 }

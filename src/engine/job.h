@@ -121,6 +121,25 @@ void sp_job_go_on(struct sp_job *j);
 /* No op and no callback follows. A live process is terminated. */
 void sp_job_release(struct sp_job *j);
 
+/*
+ * ---- whether a command failed because its sandbox denied it something ----
+ *
+ * For runs and sessions alike: first the executor's verdict, then the kernel's evidence, and last
+ * the words of the output, which are only a guess.
+ */
+
+/* The guess alone, from both streams; output collected as one stream goes into `err`. false without
+ * a sandbox or without an exit code (-1). */
+bool sp_denied_is_likely(enum sp_job_sandbox sandbox, int exit_code, struct sp_str out,
+                         struct sp_str err);
+
+/* Verdict, evidence and guess. `sandbox` is that of the attempt that ran. */
+bool sp_denied_judge(enum sp_job_sandbox sandbox, const struct sp_job_exit *how, struct sp_str out,
+                     struct sp_str err);
+
+/* Name of a system call; NULL: unknown. */
+const char *sp_denied_call_name(int call);
+
 /* ---- backends ---- */
 
 /* Facts about the host where commands run. */
@@ -192,7 +211,8 @@ struct sp_backend_ops {
     void (*ask_facts)(struct sp_backend *b, struct sp_backend_wait *w);
     void (*forget_facts)(struct sp_backend_wait *w); /* only if w->backend is set */
     void (*free)(struct sp_backend *b);              /* after all its jobs were released */
-    int (*file)(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e); /* or NULL */
+    int (*file)(struct sp_backend *b, struct sp_backend_file *f,
+                struct sp_err *e); /* NULL: local files are read directly */
     void (*forget_file)(struct sp_backend_file *f);
 };
 
@@ -203,8 +223,6 @@ struct sp_backend {
 
 void sp_backend_ask_facts(struct sp_backend *b, struct sp_backend_wait *w);
 void sp_backend_forget_facts(struct sp_backend_wait *w);
-/* Whether it has file operations: a remote backend has; local files are read directly. */
-bool sp_backend_has_files(const struct sp_backend *b);
 /* 0: fn will be called. -SP_E_...: it will not be called. */
 int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e);
 void sp_backend_forget_file(struct sp_backend_file *f); /* drops the callback; not asked is fine */

@@ -433,7 +433,7 @@ static void forward_question(struct sp_approver *a, const struct sp_approval_que
 {
     struct sp_manager *m = SP_CONTAINER(a, struct sp_manager, callback);
 
-    (void)done; /* sp_manager_decide delivers the answer instead */
+    (void)done; /* sp_approvals_decide delivers the answer instead */
     (void)user;
     m->ops.ask(m->user, q);
 }
@@ -475,11 +475,6 @@ static int open_approvals(struct sp_manager *m, const struct sp_manager_options 
 struct sp_approvals *sp_manager_approvals(struct sp_manager *m)
 {
     return m->approvals;
-}
-
-void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_decision *d)
-{
-    sp_approvals_decide(m->approvals, question, d);
 }
 
 static int open_manager(struct sp_manager *m, const struct sp_manager_options *o, struct sp_err *e)
@@ -527,7 +522,7 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
     sp_list_init(&m->all_environments);
     sp_list_init(&m->orders);
     sp_list_init(&m->remembered);
-    m->poll_max_ms = o->poll_max_ms == 0 ? SP_YIELD_POLL_MAX_MS : sp_yield_poll_max(o->poll_max_ms);
+    m->poll_max_ms = o->poll_max_ms == 0 ? SP_YIELD_POLL_MAX_MS : o->poll_max_ms;
     m->allowance = o->output_allowance;
     if (m->allowance.unit == SP_ALLOWANCE_BYTES && m->allowance.limit == 0)
         m->allowance = (struct sp_allowance){SP_ALLOWANCE_TOKENS, SP_ANSWER_DEFAULT_TOKENS};

@@ -13,12 +13,31 @@
 #include "engine/answer.h"
 #include "engine/event.h"
 #include "engine/job.h"
-#include "engine/yield.h"
 
 struct sp_manager;
 struct sp_snapshots;
 
 #define SP_ENVIRONMENTS_MAX 64
+
+/* ---- how long a call waits before it answers for a process that still runs ---- */
+
+enum sp_yield_kind {
+    SP_YIELD_EXEC,
+    SP_YIELD_EXEC_WINDOWS, /* exec_command on a Windows host, which starts slowly */
+    SP_YIELD_WRITE,        /* write_stdin with characters */
+    SP_YIELD_POLL,         /* write_stdin without */
+    SP_YIELD_COMPAT,       /* the old unified_exec tool */
+    SP_YIELD_MAX
+};
+
+#define SP_YIELD_POLL_MAX_MS 300000     /* longest poll, unless configured otherwise */
+#define SP_YIELD_FOREVER     UINT64_MAX /* until the process exits */
+
+/* The time requested by a call. */
+struct sp_yield_ask {
+    bool has_yield_time;
+    uint64_t yield_time_ms; /* if has_yield_time */
+};
 
 /* Describes a place where commands run. The first of a manager is the primary one. */
 struct sp_environment_spec {
@@ -147,7 +166,7 @@ typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
 
 struct sp_manager_ops {
     void (*event)(void *user, const struct sp_exec_event *e); /* NULL: no events */
-    /* Must lead to sp_manager_decide, at once or later; the question is valid until then. NULL:
+    /* Must lead to sp_approvals_decide, at once or later; the question is valid until then. NULL:
      * options.approvals.approver is used; without either, questions are refused. */
     void (*ask)(void *user, const struct sp_approval_question *q);
     void (*withdraw)(void *user,
@@ -229,8 +248,6 @@ bool sp_manager_remove_environment(struct sp_manager *m, const char *id);
 /* Whether a call, a process or an environment still needs the backend. */
 bool sp_manager_uses(const struct sp_manager *m, const struct sp_backend *b);
 
-/* Answers a question. Ignored if the question is not open any more. */
-void sp_manager_decide(struct sp_manager *m, uint64_t question, const struct sp_decision *d);
 /* Rules, grants and policy of the manager. */
 struct sp_approvals *sp_manager_approvals(struct sp_manager *m);
 

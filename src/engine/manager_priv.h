@@ -26,7 +26,6 @@
 #include "base/headtail.h"
 #include "base/list.h"
 #include "engine/delta.h"
-#include "engine/denied.h"
 #include "engine/ids.h"
 #include "engine/manager.h"
 #include "sandbox/profile.h"
@@ -282,6 +281,13 @@ void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
                          const struct sp_patch_changes *changes);
 
 /* manager_write.c */
+/* poll_max_ms is used for polls only. */
+uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t poll_max_ms);
+
+/* The time of a write_stdin call, or SP_YIELD_FOREVER for no_timeout, which the caller passes only
+ * if the feature is on. SP_E_INVALID: contradicting arguments. */
+int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
+                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e);
 /* Serves the write_stdin calls of a process, one at a time. */
 void sp_write_serve(struct sp_process *p);
 

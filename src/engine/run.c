@@ -20,7 +20,6 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "engine/delta.h"
-#include "engine/denied.h"
 
 #define CANCELLED_CODE 1
 #define LOST           "\n... output lost ...\n"
@@ -329,44 +328,18 @@ void sp_run_free(struct sp_run *r)
     free(r);
 }
 
-static int code_of(const struct sp_run *r)
-{
-    switch (r->kind) {
-    case SP_RUN_EXITED:
-    case SP_RUN_SIGNALLED:
-        return r->how.code;
-    case SP_RUN_TIMED_OUT:
-        return SP_RUN_TIMEOUT_CODE;
-    case SP_RUN_CANCELLED:
-        return CANCELLED_CODE;
-    case SP_RUN_FAILED:
-    case SP_RUN_REJECTED:
-        break;
-    }
-    return -1;
-}
-
-static enum sp_run_class class_of(const struct sp_run *r, const struct sp_run_result *res)
-{
-    const bool has_ended = r->kind == SP_RUN_EXITED || r->kind == SP_RUN_SIGNALLED;
-
-    if (has_ended && (r->kind == SP_RUN_EXITED || r->how.signal == SIGSYS) &&
-        sp_denied_judge(r->sandbox, &r->how, res->out, res->err))
-        return SP_RUN_DENIED;
-    switch (r->kind) {
-    case SP_RUN_EXITED:
-    case SP_RUN_CANCELLED:
-        return SP_RUN_OK;
-    case SP_RUN_SIGNALLED:
-        return SP_RUN_SIGNAL;
-    case SP_RUN_TIMED_OUT:
-        return SP_RUN_TIMEOUT;
-    case SP_RUN_FAILED:
-    case SP_RUN_REJECTED:
-        break;
-    }
-    return SP_RUN_ERROR;
-}
+/* The exit code and the class of each end; an exit and a signal have the command's own code. */
+static const struct {
+    int code;
+    enum sp_run_class class;
+} ends[] = {
+    [SP_RUN_EXITED] = {0, SP_RUN_OK},
+    [SP_RUN_SIGNALLED] = {0, SP_RUN_SIGNAL},
+    [SP_RUN_TIMED_OUT] = {SP_RUN_TIMEOUT_CODE, SP_RUN_TIMEOUT},
+    [SP_RUN_CANCELLED] = {CANCELLED_CODE, SP_RUN_OK},
+    [SP_RUN_FAILED] = {-1, SP_RUN_ERROR},
+    [SP_RUN_REJECTED] = {-1, SP_RUN_ERROR},
+};
 
 static void fail_run(struct sp_run *r, enum sp_code code, int sys, const char *why)
 {
@@ -386,9 +359,13 @@ static void describe_result(struct sp_run *r, struct sp_run_result *ret)
     if (!fill_output(&r->capture, ret))
         fail_run(r, SP_E_SYSTEM, ENOMEM, "put the output together");
     ret->kind = r->kind;
-    ret->exit_code = code_of(r);
+    const bool has_ended = r->kind == SP_RUN_EXITED || r->kind == SP_RUN_SIGNALLED;
+    ret->exit_code = has_ended ? r->how.code : ends[r->kind].code;
     ret->signal = r->kind == SP_RUN_SIGNALLED ? r->how.signal : 0;
-    ret->class = class_of(r, ret);
+    ret->class = ends[r->kind].class;
+    if ((r->kind == SP_RUN_EXITED || (has_ended && r->how.signal == SIGSYS)) &&
+        sp_denied_judge(r->sandbox, &r->how, ret->out, ret->err))
+        ret->class = SP_RUN_DENIED;
     ret->error = r->kind == SP_RUN_FAILED ? &r->error : NULL;
 }
 

@@ -91,28 +91,19 @@ static void answer_call(struct sp_lib_call *c, struct sp_answer *a)
 
 /* ---- answers in the types of sallyport.h ---- */
 
-static enum sp_outcome outcome_of(const struct sp_reply *r)
-{
-    switch (r->fault) {
-    case SP_FAULT_NONE:
-        if (r->answer.fate == SP_ANSWER_RUNNING)
-            return SP_OUTCOME_RUNNING;
-        return r->signal != 0 ? SP_OUTCOME_SIGNALLED : SP_OUTCOME_EXITED;
-    case SP_FAULT_ABORTED:
-        return SP_OUTCOME_CANCELLED;
-    case SP_FAULT_UNKNOWN:
-        return SP_OUTCOME_UNKNOWN;
-    case SP_FAULT_REJECTED:
-        return SP_OUTCOME_REFUSED;
-    case SP_FAULT_ARGUMENTS:
-    case SP_FAULT_STDIN_CLOSED:
-    case SP_FAULT_WRITE:
-    case SP_FAULT_CREATE:
-    case SP_FAULT_FAILED:
-        break;
-    }
-    return SP_OUTCOME_FAILED;
-}
+/* Of a call that failed. */
+static const enum sp_outcome fault_outcomes[] = {
+    [SP_FAULT_ARGUMENTS] = SP_OUTCOME_FAILED,    [SP_FAULT_UNKNOWN] = SP_OUTCOME_UNKNOWN,
+    [SP_FAULT_STDIN_CLOSED] = SP_OUTCOME_FAILED, [SP_FAULT_WRITE] = SP_OUTCOME_FAILED,
+    [SP_FAULT_CREATE] = SP_OUTCOME_FAILED,       [SP_FAULT_REJECTED] = SP_OUTCOME_REFUSED,
+    [SP_FAULT_FAILED] = SP_OUTCOME_FAILED,       [SP_FAULT_ABORTED] = SP_OUTCOME_CANCELLED,
+};
+
+static const enum sp_outcome run_outcomes[] = {
+    [SP_RUN_EXITED] = SP_OUTCOME_EXITED,       [SP_RUN_SIGNALLED] = SP_OUTCOME_SIGNALLED,
+    [SP_RUN_TIMED_OUT] = SP_OUTCOME_TIMED_OUT, [SP_RUN_CANCELLED] = SP_OUTCOME_CANCELLED,
+    [SP_RUN_FAILED] = SP_OUTCOME_FAILED,       [SP_RUN_REJECTED] = SP_OUTCOME_REFUSED,
+};
 
 /* The public structs promise strings, never NULL. */
 static const char *or_empty(struct sp_str s)
@@ -126,7 +117,7 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
 {
     auto_free char *error = NULL;
     struct sp_answer a = {
-        .outcome = outcome_of(r),
+        .outcome = fault_outcomes[r->fault],
         .exit_code = -1,
         .signal = r->signal,
         .was_denied = r->was_denied,
@@ -143,17 +134,18 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
 
     if (r->fault == SP_FAULT_NONE && c->starts_nothing) {
         a.outcome = SP_OUTCOME_DONE;
-    } else if (r->fault == SP_FAULT_NONE) {
-        if (r->answer.fate == SP_ANSWER_RUNNING)
-            a.session = r->answer.session_id;
-        else
-            a.exit_code = r->answer.exit_code;
-        a.wall_ns = r->answer.wall_ns;
-        a.output = or_empty(r->answer.output);
-        a.output_size = r->answer.output.n;
-        a.omitted = r->answer.omitted;
-    } else if (r->was_denied) { /* a retry was refused: the output is that of the first attempt */
-        a.exit_code = r->answer.exit_code;
+    } else if (r->fault == SP_FAULT_NONE || r->was_denied) {
+        const bool is_running = r->answer.fate == SP_ANSWER_RUNNING;
+
+        /* was_denied with a fault: a retry was refused, the output is that of the first attempt. */
+        if (r->fault == SP_FAULT_NONE) {
+            a.outcome = is_running       ? SP_OUTCOME_RUNNING
+                        : r->signal != 0 ? SP_OUTCOME_SIGNALLED
+                                         : SP_OUTCOME_EXITED;
+            a.wall_ns = r->answer.wall_ns;
+        }
+        a.session = is_running ? r->answer.session_id : 0;
+        a.exit_code = is_running ? -1 : r->answer.exit_code;
         a.output = or_empty(r->answer.output);
         a.output_size = r->answer.output.n;
         a.omitted = r->answer.omitted;
@@ -182,25 +174,6 @@ static void on_tool_reply(void *user, const struct sp_tool_reply *r)
     tell_reply(user, r->from != NULL ? r->from : &refused, r->text, json);
 }
 
-static enum sp_outcome outcome_of_run(const struct sp_run_result *r)
-{
-    switch (r->kind) {
-    case SP_RUN_EXITED:
-        return SP_OUTCOME_EXITED;
-    case SP_RUN_SIGNALLED:
-        return SP_OUTCOME_SIGNALLED;
-    case SP_RUN_TIMED_OUT:
-        return SP_OUTCOME_TIMED_OUT;
-    case SP_RUN_CANCELLED:
-        return SP_OUTCOME_CANCELLED;
-    case SP_RUN_REJECTED:
-        return SP_OUTCOME_REFUSED;
-    case SP_RUN_FAILED:
-        break;
-    }
-    return SP_OUTCOME_FAILED;
-}
-
 /* A run as an answer. The limit of its text is that of the tools. */
 static void on_run_result(void *user, const struct sp_run_result *r)
 {
@@ -210,7 +183,7 @@ static void on_run_result(void *user, const struct sp_run_result *r)
     auto_buf struct sp_buf text = {0};
     char error[sizeof r->error->msg + 64];
     struct sp_answer a = {
-        .outcome = outcome_of_run(r),
+        .outcome = run_outcomes[r->kind],
         .exit_code = r->exit_code,
         .signal = r->signal,
         .was_denied = r->class == SP_RUN_DENIED,
@@ -407,13 +380,9 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
 int sp_engine_exec(struct sp_engine *engine, const struct sp_exec_options *options,
                    sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
 {
-    static const struct call_type type = {
-        .kind = SP_LIB_EXEC,
-        .size = sizeof *options,
-        .least = SP_LIB_LEAST(struct sp_exec_options, reason),
-        .name = "sp_exec_options",
-        .begin = begin_exec,
-    };
+    static const struct call_type type = {SP_LIB_EXEC, sizeof *options,
+                                          SP_LIB_LEAST(struct sp_exec_options, reason),
+                                          "sp_exec_options", begin_exec};
 
     return begin_call(engine, &type, options, fn, user, ret_call, e);
 }
@@ -595,13 +564,9 @@ static int begin_run(struct sp_lib_call *c, const void *options, struct sp_err *
 int sp_engine_run(struct sp_engine *engine, const struct sp_run_options *options, sp_answer_fn *fn,
                   void *user, uint64_t *ret_call, struct sp_error *e)
 {
-    static const struct call_type type = {
-        .kind = SP_LIB_RUN,
-        .size = sizeof *options,
-        .least = SP_LIB_LEAST(struct sp_run_options, is_silent),
-        .name = "sp_run_options",
-        .begin = begin_run,
-    };
+    static const struct call_type type = {SP_LIB_RUN, sizeof *options,
+                                          SP_LIB_LEAST(struct sp_run_options, is_silent),
+                                          "sp_run_options", begin_run};
 
     return begin_call(engine, &type, options, fn, user, ret_call, e);
 }
@@ -659,13 +624,9 @@ static int begin_tool(struct sp_lib_call *c, const void *options, struct sp_err 
 int sp_engine_call_tool(struct sp_engine *engine, const struct sp_tool_options *options,
                         sp_answer_fn *fn, void *user, uint64_t *ret_call, struct sp_error *e)
 {
-    static const struct call_type type = {
-        .kind = SP_LIB_TOOL,
-        .size = sizeof *options,
-        .least = SP_LIB_LEAST(struct sp_tool_options, turn),
-        .name = "sp_tool_options",
-        .begin = begin_tool,
-    };
+    static const struct call_type type = {SP_LIB_TOOL, sizeof *options,
+                                          SP_LIB_LEAST(struct sp_tool_options, turn),
+                                          "sp_tool_options", begin_tool};
 
     return begin_call(engine, &type, options, fn, user, ret_call, e);
 }

@@ -235,27 +235,15 @@ static void free_warnings(struct sp_engine *engine)
 
 /* ---- questions ---- */
 
-/* No default: the compiler reports a new kind of question. */
-static enum sp_question_topic topic_of(enum sp_question_kind kind)
-{
-    switch (kind) {
-    case SP_QUESTION_RETRY:
-        return SP_QUESTION_TRY_AGAIN;
-    case SP_QUESTION_ESCALATE:
-        return SP_QUESTION_UNCONFINED;
-    case SP_QUESTION_ADDITIONAL:
-        return SP_QUESTION_MORE;
-    case SP_QUESTION_PATCH:
-        return SP_QUESTION_CHANGES;
-    case SP_QUESTION_NETWORK:
-        return SP_QUESTION_HOST;
-    case SP_QUESTION_PERMISSIONS:
-        return SP_QUESTION_FROM_NOW_ON;
-    case SP_QUESTION_RUN:
-        break;
-    }
-    return SP_QUESTION_MAY_RUN;
-}
+static const enum sp_question_topic topics[] = {
+    [SP_QUESTION_RUN] = SP_QUESTION_MAY_RUN,
+    [SP_QUESTION_RETRY] = SP_QUESTION_TRY_AGAIN,
+    [SP_QUESTION_ESCALATE] = SP_QUESTION_UNCONFINED,
+    [SP_QUESTION_ADDITIONAL] = SP_QUESTION_MORE,
+    [SP_QUESTION_PATCH] = SP_QUESTION_CHANGES,
+    [SP_QUESTION_NETWORK] = SP_QUESTION_HOST,
+    [SP_QUESTION_PERMISSIONS] = SP_QUESTION_FROM_NOW_ON,
+};
 
 /* Called only if the host has an `ask` function. */
 static void tell_question(void *user, const struct sp_approval_question *from)
@@ -272,7 +260,7 @@ static void tell_question(void *user, const struct sp_approval_question *from)
     struct sp_question q = {
         .size = sizeof q,
         .id = from->id,
-        .topic = topic_of(from->kind),
+        .topic = topics[from->kind],
         .call = number_of(from->call_id),
         .reason = text_of(from->reason, &reason),
         .command = text_of(from->command, &command),
@@ -591,28 +579,15 @@ int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent
 
         d.amendment = q != NULL ? q->amendment : d.amendment; /* as offered */
     }
-    sp_manager_decide(engine->manager, question, &d);
+    sp_approvals_decide(sp_manager_approvals(engine->manager), question, &d);
     return 0;
-}
-
-struct search {
-    int session;
-    bool is_found;
-};
-
-static void compare(void *user, const struct sp_manager_entry *entry)
-{
-    struct search *s = user;
-
-    s->is_found = s->is_found || entry->process_id == s->session;
 }
 
 bool sp_lib_has_session(struct sp_engine *engine, int session)
 {
-    struct search s = {.session = session};
+    struct sp_manager_view v;
 
-    sp_manager_list(engine->manager, compare, &s);
-    return s.is_found;
+    return sp_manager_view(engine->manager, session, &v) && !v.is_answered && !v.has_exited;
 }
 
 /* sp_lib_enter, for functions about a session; there is no call whose answer could report an

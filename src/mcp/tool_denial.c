@@ -17,7 +17,7 @@
 #include "base/auto.h"
 #include "base/hostname.h"
 #include "base/utf8.h"
-#include "engine/denied.h"
+#include "engine/job.h"
 #include "mcp/tool.h"
 #include "sandbox/denial.h"
 

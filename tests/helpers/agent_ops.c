@@ -215,7 +215,8 @@ static void op_decide(struct agent *a)
     struct sp_decision_text d;
 
     sp_decision_read(sp_json_raw(&a->json, 0), false, &d);
-    sp_manager_decide(a->manager, (uint64_t)num(a, "question", 0), &d.decision);
+    sp_approvals_decide(sp_manager_approvals(a->manager), (uint64_t)num(a, "question", 0),
+                        &d.decision);
     sp_decision_text_done(&d);
 }
 

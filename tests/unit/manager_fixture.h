@@ -113,7 +113,7 @@ static inline void decide(uint64_t question, enum sp_decision_kind kind)
 {
     const struct sp_decision d = {.kind = kind};
 
-    sp_manager_decide(manager, question, &d);
+    sp_approvals_decide(sp_manager_approvals(manager), question, &d);
 }
 
 static inline void on_reply(void *user, const struct sp_reply *r)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/denied.h"
+#include "engine/job.h"
 #include "test.h"
 
 #define LINUX SP_JOB_SANDBOX_LINUX

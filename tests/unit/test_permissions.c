@@ -59,7 +59,7 @@ static void answer_json(const char *json)
 
     assert_true(sp_buf_printf(&text, "{\"decision\":%s}", json));
     sp_decision_read(sp_buf_str(&text), false, &d);
-    sp_manager_decide(manager, last_question.id, &d.decision);
+    sp_approvals_decide(sp_manager_approvals(manager), last_question.id, &d.decision);
     sp_decision_text_done(&d);
 }
 

@@ -270,11 +270,11 @@ static void test_a_refusal_can_say_why(void **state)
     confine(SP_APPROVAL_UNTRUSTED, NULL);
     begin(&a, "make");
     until(questions == 1);
-    sp_manager_decide(manager, last_question.id, &no);
+    sp_approvals_decide(sp_manager_approvals(manager), last_question.id, &no);
     expect_rejection(&a, "no");
     begin(&a, "make"); /* a refusal is not remembered */
     until(questions == 2);
-    sp_manager_decide(manager, last_question.id, &plain);
+    sp_approvals_decide(sp_manager_approvals(manager), last_question.id, &plain);
     expect_rejection(&a, "exec command rejected by user");
     begin(&a, "make");
     until(questions == 3);
@@ -294,7 +294,7 @@ static void test_a_long_refusal_is_cut(void **state)
     confine(SP_APPROVAL_UNTRUSTED, NULL);
     begin(&a, "make");
     until(questions == 1);
-    sp_manager_decide(manager, last_question.id, &no);
+    sp_approvals_decide(sp_manager_approvals(manager), last_question.id, &no);
     until(a.is_there);
     assert_int_equal(a.fault, SP_FAULT_REJECTED);
     assert_non_null(strstr(a.text, "truncated"));
@@ -378,7 +378,7 @@ static void accept_amendment(uint64_t question, const char *first, const char *s
     const struct sp_str words[] = {sp_str_of(first), sp_str_of(second)};
     const struct sp_decision d = {.kind = SP_DECISION_AMENDMENT, .amendment = {words, 2}};
 
-    sp_manager_decide(manager, question, &d);
+    sp_approvals_decide(sp_manager_approvals(manager), question, &d);
 }
 
 static void test_an_amendment_is_kept_and_counts(void **state)

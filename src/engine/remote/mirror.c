@@ -240,11 +240,6 @@ bool sp_mirror_wants_read(const struct sp_mirror *m)
                            sp_mirror_waits_for_verdict(m));
 }
 
-bool sp_mirror_is_complete(const struct sp_mirror *m)
-{
-    return m->has_close;
-}
-
 static void tell_exit(struct sp_mirror *m, int code, int denied)
 {
     if (m->is_exit_told)
@@ -298,16 +293,6 @@ void sp_mirror_tell(struct sp_mirror *m)
     m->is_telling = false;
     if (m->is_over)
         free_events(m);
-}
-
-void sp_mirror_unblock(struct sp_mirror *m)
-{
-    m->is_blocked = false;
-}
-
-void sp_mirror_no_verdict(struct sp_mirror *m)
-{
-    m->has_verdict = true;
 }
 
 /*

@@ -93,7 +93,10 @@ int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, u
 int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct sp_err *e);
 void sp_mirror_drop_answer(struct sp_mirror_answer *a);
 /* No verdict will come: reports a waiting exit without one. */
-void sp_mirror_no_verdict(struct sp_mirror *m);
+static inline void sp_mirror_no_verdict(struct sp_mirror *m)
+{
+    m->has_verdict = true;
+}
 
 /* The same from JSON: the params of a notification process/output, exited or closed, which are
  * decoded in place; and the answer to process/read. A failure that the answer reports is returned,
@@ -103,12 +106,18 @@ int sp_mirror_take_event(struct sp_mirror *m, struct sp_str method, struct sp_js
 int sp_mirror_take_answer(struct sp_mirror *m, struct sp_json *j, uint32_t value, struct sp_err *e);
 
 /* The close is known. Until then a bounded reader reads on. */
-bool sp_mirror_is_complete(const struct sp_mirror *m);
+static inline bool sp_mirror_is_complete(const struct sp_mirror *m)
+{
+    return m->has_close;
+}
 
 /* Reports what can be reported. Call it after each of the above, from the loop. */
 void sp_mirror_tell(struct sp_mirror *m);
 /* The owner accepts output again; sp_mirror_tell continues. */
-void sp_mirror_unblock(struct sp_mirror *m);
+static inline void sp_mirror_unblock(struct sp_mirror *m)
+{
+    m->is_blocked = false;
+}
 
 /* Too much waits for the owner. A wait for the verdict does not count: the verdict comes over the
  * connection that would be paused. */
