@@ -103,7 +103,7 @@ bool sp_manager_remove_environment(struct sp_manager *m, const char *id)
         i++;
     if (i >= m->environment_count)
         return false;
-    for (struct sp_process *p = m->first; p != NULL; p = p->next)
+    sp_each_process(p, m)
         if (p->is_stored && !sp_process_has_exited(p) && p->environment != NULL &&
             strcmp(p->environment->id, id) == 0)
             sp_manager_terminate(m, p->id, NULL, NULL);
@@ -282,9 +282,9 @@ void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint
 static void close_stdin(struct sp_order *o)
 {
     o->is_held = false;
-    for (const struct sp_call *c = o->process == NULL ? NULL : o->process->waiting; c != NULL;
-         c = c->next_waiting)
-        o->is_held |= c->chars.n != 0 && c->number <= o->after_call;
+    if (o->process != NULL)
+        sp_each_waiting(c, o->process)
+            o->is_held |= c->chars.n != 0 && c->number <= o->after_call;
     if (!o->is_held && can_ask(o))
         sp_job_close_stdin(&o->process->job, &o->look.call);
 }
@@ -322,9 +322,10 @@ void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *f
     struct sp_process *p = sp_manager_find(m, process_id);
 
     /* A process that lost its entry can still be inspected while its output is held open. */
-    for (struct sp_process *i = p == NULL ? m->last : NULL; i != NULL && p == NULL; i = i->prev)
-        if (i->id == process_id && !i->is_discarded && i->life != SP_PROCESS_STARTING)
-            p = i;
+    if (p == NULL)
+        sp_each_process(i, m)
+            if (i->id == process_id && !i->is_discarded && i->life != SP_PROCESS_STARTING)
+                p = i; /* the newest */
     struct sp_order *o = new_order(m, INSPECT, p, NULL, user);
     if (o == NULL) {
         fn(user, NULL);
@@ -361,16 +362,16 @@ static void drop_orders(struct sp_manager *m)
  * have no process yet are cancelled. */
 void sp_manager_terminate_all(struct sp_manager *m)
 {
-    for (struct sp_process *p = m->first; p != NULL; p = p->next)
+    sp_each_process(p, m)
         sp_manager_remove(p);
-    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+    sp_each_call(c, &m->calls) {
         sp_manager_unreserve(m, c->reserved_id);
         c->reserved_id = 0;
         if (c->is_exec && c->process == NULL)
             c->is_cancelled = true;
         sp_call_changed(c);
     }
-    for (struct sp_process *p = m->first; p != NULL; p = p->next)
+    sp_each_process(p, m)
         if (!p->is_discarded) {
             sp_process_blame(p, SP_END_TERMINATED);
             sp_process_kill(p);
@@ -521,6 +522,9 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
         m->ops = *o->ops;
     sp_list_init(&m->all_environments);
     sp_list_init(&m->orders);
+    sp_list_init(&m->processes);
+    sp_list_init(&m->calls);
+    sp_list_init(&m->dead);
     sp_list_init(&m->remembered);
     m->poll_max_ms = o->poll_max_ms == 0 ? SP_YIELD_POLL_MAX_MS : o->poll_max_ms;
     m->allowance = o->output_allowance;
@@ -541,32 +545,31 @@ void sp_manager_free(struct sp_manager *m)
     if (m == NULL)
         return;
     m->is_closing = true; /* callbacks from here on cannot begin calls */
-    while (m->calls != NULL) {
-        m->calls->is_cancelled = true;
-        if (m->calls->is_exec)
-            sp_exec_step(m->calls);
+    for (struct sp_list *i; (i = sp_list_first(&m->calls)) != NULL;) {
+        struct sp_call *c = SP_CONTAINER(i, struct sp_call, link);
+
+        c->is_cancelled = true;
+        if (c->is_exec)
+            sp_exec_step(c);
         else
-            sp_call_abort(m->calls);
+            sp_call_abort(c);
     }
     drop_orders(m);
     sp_manager_forget_all(m);
-    while (m->first != NULL) {
-        struct sp_process *p = m->first;
+    for (struct sp_list *i; (i = sp_list_first(&m->processes)) != NULL;) {
+        struct sp_process *p = SP_CONTAINER(i, struct sp_process, link);
 
         /* Every begin event gets its end event, even if the exit code is unknown. */
-        p->interaction = p->waiting = p->initial = NULL;
+        p->interaction = p->initial = NULL;
+        sp_list_init(&p->waiting);
         p->is_verdict_open = false;
         sp_process_count_as_exited(p);
         sp_process_at_end(p);
         sp_process_publish_end(p);
         sp_process_free(p);
     }
-    while (m->dead != NULL) {
-        struct sp_call *c = m->dead;
-
-        m->dead = c->next;
-        sp_call_free(c);
-    }
+    for (struct sp_list *i; (i = sp_list_first(&m->dead)) != NULL;)
+        sp_call_free(SP_CONTAINER(i, struct sp_call, link));
     sp_loop_undefer(m->loop, &m->sweeping);
     free_parts(m);
 }

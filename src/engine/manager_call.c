@@ -36,9 +36,7 @@ void sp_call_begin(struct sp_manager *m, struct sp_call *c, sp_reply_fn *fn, voi
     c->user = user;
     c->number = ++m->next_call;
     c->began_ns = sp_clock_ns();
-    c->prev = m->calls_last;
-    *(m->calls_last != NULL ? &m->calls_last->next : &m->calls) = c;
-    m->calls_last = c;
+    sp_list_append(&m->calls, &c->link);
     m->call_count++;
     sp_call_changed(c);
 }
@@ -47,6 +45,7 @@ void sp_call_free(struct sp_call *c)
 {
     if (c->release != NULL)
         c->release(c);
+    sp_list_remove(&c->link);
     sp_loop_undefer(c->m->loop, &c->deferred);
     sp_loop_cancel(c->m->loop, &c->timer);
     sp_until_done(c);
@@ -57,18 +56,10 @@ void sp_call_free(struct sp_call *c)
 static void sweep(struct sp_deferred *d)
 {
     struct sp_manager *m = SP_CONTAINER(d, struct sp_manager, sweeping);
-    struct sp_call **at = &m->dead;
 
-    while (*at != NULL) {
-        struct sp_call *c = *at;
-
-        if (c->is_awaited) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        sp_call_free(c);
-    }
+    sp_list_each_safe(i, &m->dead)
+        if (!SP_CONTAINER(i, struct sp_call, link)->is_awaited)
+            sp_call_free(SP_CONTAINER(i, struct sp_call, link));
 }
 
 void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
@@ -79,8 +70,7 @@ void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
     c->is_answered = true;
     sp_loop_cancel(m->loop, &c->timer);
     sp_loop_undefer(m->loop, &c->deferred);
-    *(c->prev != NULL ? &c->prev->next : &m->calls) = c->next;
-    *(c->next != NULL ? &c->next->prev : &m->calls_last) = c->prev;
+    sp_list_remove(&c->link);
     m->call_count--;
     sp_manager_unreserve(m, c->reserved_id);
     c->reserved_id = 0;
@@ -92,8 +82,7 @@ void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
     }
     if (!c->is_awaited)
         c->process = NULL;
-    c->next = m->dead;
-    m->dead = c;
+    sp_list_prepend(&m->dead, &c->link);
     sp_loop_defer(m->loop, &m->sweeping, sweep);
     c->fn(c->user, reply);
 }
@@ -107,7 +96,7 @@ void sp_call_let_go(struct sp_call *c)
 
 void sp_call_let_all_go(struct sp_process *p)
 {
-    for (struct sp_call *c = p->m->dead; c != NULL; c = c->next)
+    sp_each_call(c, &p->m->dead)
         if (c->process == p)
             sp_call_let_go(c);
 }
@@ -481,10 +470,10 @@ static bool has_waited_enough(struct sp_call *c)
     if (p->life == SP_PROCESS_CLOSED || (now >= c->deadline_ms && !is_stopped) || c->is_due)
         return true;
     /* A poll ends early for a call behind it that has input, any call for one in a hurry. */
-    for (const struct sp_call *w = p->interaction == c ? p->waiting : NULL; w != NULL;
-         w = w->next_waiting)
-        if ((w->chars.n != 0 && c->chars.n == 0) || w->is_hurried)
-            return true;
+    if (p->interaction == c)
+        sp_each_waiting(w, p)
+            if ((w->chars.n != 0 && c->chars.n == 0) || w->is_hurried)
+                return true;
     if (p->life == SP_PROCESS_EXITED) {
         /* Wait for the last output; further output does not extend this. */
         if (c->post_exit_ms == UINT64_MAX) {
@@ -540,7 +529,7 @@ void sp_manager_unpause(struct sp_manager *m)
 
     if (m->pauses == 0 || --m->pauses != 0)
         return;
-    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+    sp_each_call(c, &m->calls) {
         shift_call(c, m->paused_from_ms, now_ms);
         sp_call_changed(c);
     }
@@ -564,7 +553,7 @@ static void start_clock(struct sp_manager *m)
         return;
     m->is_clock_stopped = false;
     sp_loop_cancel(m->loop, &m->clock_timer);
-    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+    sp_each_call(c, &m->calls) {
         prolong_call(c, m->stopped_ms, now_ms);
         sp_call_changed(c);
     }
@@ -792,7 +781,7 @@ void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
 
 bool sp_manager_cancel(struct sp_manager *m, uint64_t call)
 {
-    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
+    sp_each_call(c, &m->calls)
         if (c->number == call) {
             c->is_cancelled = true;
             sp_call_changed(c);
@@ -803,7 +792,7 @@ bool sp_manager_cancel(struct sp_manager *m, uint64_t call)
 
 void sp_manager_interrupt(struct sp_manager *m)
 {
-    for (struct sp_call *c = m->calls; c != NULL; c = c->next) {
+    sp_each_call(c, &m->calls) {
         c->is_cancelled = true;
         sp_call_changed(c);
     }
@@ -811,7 +800,7 @@ void sp_manager_interrupt(struct sp_manager *m)
 
 void sp_manager_answer_now(struct sp_manager *m, uint64_t call)
 {
-    for (struct sp_call *c = m->calls; c != NULL; c = c->next)
+    sp_each_call(c, &m->calls)
         if (c->number == call) {
             c->is_hurried = true;
             sp_call_changed(c);

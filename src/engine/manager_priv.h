@@ -103,7 +103,7 @@ enum sp_process_life {
 
 struct sp_process {
     struct sp_manager *m;
-    struct sp_process *prev, *next; /* all processes of the manager, by start */
+    struct sp_list link; /* m->processes, by start */
     struct sp_job job;
     struct sp_deferred settling, memory_again;
     struct sp_timer grace_timer, verdict_timer, ttl_timer, quiet_timer, memory_timer;
@@ -165,7 +165,7 @@ struct sp_process {
 
     struct sp_call *initial;     /* the creating call, until it is answered */
     struct sp_call *interaction; /* the write_stdin call in progress */
-    struct sp_call *waiting;     /* the write_stdin calls behind it, in order of arrival */
+    struct sp_list waiting;      /* the write_stdin calls behind it, in order of arrival */
 };
 
 /* A process that is not started yet. NULL: out of memory. */
@@ -220,7 +220,7 @@ void sp_process_publish_end(struct sp_process *p);
 
 struct sp_call {
     struct sp_manager *m;
-    struct sp_call *prev, *next; /* among the manager's live calls; dead ones use next only */
+    struct sp_list link; /* m->calls until it is answered, then m->dead */
     uint64_t number;
     sp_reply_fn *fn;
     void *user;
@@ -244,11 +244,11 @@ struct sp_call {
     uint64_t max_tokens;
 
     bool is_collecting;
-    uint64_t from_ns;      /* begin of its wall time */
-    uint64_t from_ms;      /* the same in ms, rounded up */
-    uint64_t deadline_ms;  /* UINT64_MAX: none */
-    uint64_t post_exit_ms; /* UINT64_MAX: not set */
-    struct sp_call *next_waiting;
+    uint64_t from_ns;           /* begin of its wall time */
+    uint64_t from_ms;           /* the same in ms, rounded up */
+    uint64_t deadline_ms;       /* UINT64_MAX: none */
+    uint64_t post_exit_ms;      /* UINT64_MAX: not set */
+    struct sp_list waiting;     /* process->waiting */
     struct sp_str chars;        /* what write_stdin types */
     struct sp_until_set *until; /* NULL: no conditions */
 };
@@ -337,9 +337,9 @@ struct sp_manager {
     struct sp_list all_environments; /* with replaced ones still in use */
 
     struct sp_ids *ids;
-    struct sp_process *first, *last;
+    struct sp_list processes;
     uint32_t stored;
-    struct sp_call *calls, *calls_last, *dead;
+    struct sp_list calls, dead; /* unanswered ones; answered ones until they can be freed */
     uint32_t call_count;
     struct sp_deferred sweeping;
     struct sp_list orders;
@@ -359,6 +359,16 @@ struct sp_manager {
     uint64_t stopped_ms;   /* ... from here */
     struct sp_timer clock_timer;
 };
+
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
+/* The body must not remove the current one, except to leave the loop. */
+#define sp_each_of(type, p, head, member)                                          \
+    for (type *p = SP_CONTAINER((head)->next, type, member); &p->member != (head); \
+         p = SP_CONTAINER(p->member.next, type, member))
+#define sp_each_process(p, m) sp_each_of(struct sp_process, p, &(m)->processes, link)
+#define sp_each_call(c, head) sp_each_of(struct sp_call, c, head, link)
+#define sp_each_waiting(c, p) sp_each_of(struct sp_call, c, &(p)->waiting, waiting)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 /* Monotonic, rounded up: a deadline computed from it is never early. */
 static inline uint64_t sp_manager_clock_ms(void)

@@ -26,7 +26,7 @@ void sp_manager_unreserve(struct sp_manager *m, int id)
 
 struct sp_process *sp_manager_find(struct sp_manager *m, int id)
 {
-    for (struct sp_process *p = m->first; p != NULL; p = p->next)
+    sp_each_process(p, m)
         if (p->is_stored && p->id == id)
             return p;
     return NULL;
@@ -38,10 +38,10 @@ struct sp_process *sp_manager_find_any(struct sp_manager *m, int id)
 
     if (stored != NULL)
         return stored;
-    for (struct sp_process *p = m->last; p != NULL; p = p->prev)
+    sp_each_process(p, m)
         if (p->id == id && p->initial != NULL && !p->is_discarded)
-            return p;
-    return NULL;
+            stored = p; /* the newest */
+    return stored;
 }
 
 void sp_manager_remove(struct sp_process *p)
@@ -62,7 +62,7 @@ void sp_manager_remove(struct sp_process *p)
  * none of them. */
 static bool is_busy(const struct sp_process *p)
 {
-    return p->initial != NULL || p->interaction != NULL || p->waiting != NULL ||
+    return p->initial != NULL || p->interaction != NULL || !sp_list_is_empty(&p->waiting) ||
            (sp_process_has_exited(p) && !p->has_ended);
 }
 
@@ -117,8 +117,8 @@ static struct sp_process *choose_victim(struct sp_manager *m)
     auto_free struct sp_prune_entry *facts = calloc(m->stored, sizeof *facts);
     size_t count = 0;
 
-    for (const struct sp_process *p = m->first; p != NULL && facts != NULL; p = p->next)
-        if (p->is_stored)
+    sp_each_process(p, m)
+        if (p->is_stored && facts != NULL)
             facts[count++] = (struct sp_prune_entry){.id = p->id,
                                                      .last_used = p->last_used_ns,
                                                      .has_exited = sp_process_has_exited(p),
@@ -181,7 +181,7 @@ void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct s
     for (;;) {
         const struct sp_process *next = NULL;
 
-        for (const struct sp_process *p = m->first; p != NULL; p = p->next)
+        sp_each_process(p, m)
             if (p->is_stored && !sp_process_has_exited(p) && p->id > last &&
                 (next == NULL || p->id < next->id))
                 next = p;
@@ -305,7 +305,7 @@ static bool view_from(const struct sp_manager *m, int id, struct sp_manager_view
     const struct sp_process *process = NULL;
     const struct sp_remembered *record = NULL;
 
-    for (const struct sp_process *p = m->first; p != NULL; p = p->next)
+    sp_each_process(p, m)
         if ((p->is_stored || p->holds_id) && p->id >= id &&
             (process == NULL || p->id < process->id))
             process = p;

@@ -225,11 +225,9 @@ static bool advance(struct sp_call *c)
 
 static struct sp_call *take_cancelled(struct sp_process *p)
 {
-    for (struct sp_call **at = &p->waiting; *at != NULL; at = &(*at)->next_waiting)
-        if ((*at)->is_cancelled) {
-            struct sp_call *c = *at;
-
-            *at = c->next_waiting;
+    sp_each_waiting(c, p)
+        if (c->is_cancelled) {
+            sp_list_remove(&c->waiting);
             return c;
         }
     return NULL;
@@ -241,11 +239,9 @@ static struct sp_call *take_hurried(struct sp_process *p)
     if (!p->is_stored || sp_process_has_failed(p) ||
         (sp_process_has_exited(p) && !sp_process_is_judged(p)))
         return NULL;
-    for (struct sp_call **at = &p->waiting; *at != NULL; at = &(*at)->next_waiting)
-        if ((*at)->is_hurried && (*at)->chars.n == 0) {
-            struct sp_call *c = *at;
-
-            *at = c->next_waiting;
+    sp_each_waiting(c, p)
+        if (c->is_hurried && c->chars.n == 0) {
+            sp_list_remove(&c->waiting);
             return c;
         }
     return NULL;
@@ -269,10 +265,10 @@ void sp_write_serve(struct sp_process *p)
             continue;
         }
         sp_process_publish_end(p);
-        c = p->waiting;
-        if (c == NULL)
+        struct sp_list *first = sp_list_take_first(&p->waiting);
+        if (first == NULL)
             return;
-        p->waiting = c->next_waiting;
+        c = SP_CONTAINER(first, struct sp_call, waiting);
         p->interaction = c;
         start_write(c);
     }
@@ -285,7 +281,6 @@ static void enter_queue(struct sp_call *c)
 {
     const struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
     struct sp_process *p = sp_manager_find(c->m, w->session_id);
-    struct sp_call **at;
 
     if (c->is_cancelled)
         sp_call_abort(c);
@@ -298,9 +293,7 @@ static void enter_queue(struct sp_call *c)
     else if (c->m->call_count > SP_CALLS_MAX)
         sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: too many calls are waiting");
     else {
-        for (at = &p->waiting; *at != NULL;)
-            at = &(*at)->next_waiting;
-        *at = c;
+        sp_list_append(&p->waiting, &c->waiting);
         c->process = p;
         sp_process_changed(p);
     }

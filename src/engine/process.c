@@ -278,7 +278,8 @@ enum sp_end_reason sp_process_end_reason(const struct sp_process *p)
 
 static bool is_in_use(const struct sp_process *p)
 {
-    return p->initial != NULL || p->interaction != NULL || p->waiting != NULL || p->orders != 0;
+    return p->initial != NULL || p->interaction != NULL || !sp_list_is_empty(&p->waiting) ||
+           p->orders != 0;
 }
 
 void sp_process_use(struct sp_process *p)
@@ -607,12 +608,8 @@ struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *
     sp_delta_init(&p->delta, &p->quota, tell_delta, p);
     p->start_ns = p->last_used_ns = sp_clock_ns();
     p->start_ms = p->idle_from_ms = sp_manager_clock_ms();
-    p->prev = m->last;
-    if (m->last != NULL)
-        m->last->next = p;
-    else
-        m->first = p;
-    m->last = p;
+    sp_list_init(&p->waiting);
+    sp_list_append(&m->processes, &p->link);
     return p;
 }
 
@@ -630,8 +627,7 @@ void sp_process_free(struct sp_process *p)
         sp_loop_cancel(m->loop, timers[i]);
     sp_loop_undefer(m->loop, &p->settling);
     free_output(p);
-    *(p->prev != NULL ? &p->prev->next : &m->first) = p->next;
-    *(p->next != NULL ? &p->next->prev : &m->last) = p->prev;
+    sp_list_remove(&p->link);
     sp_environment_unref(p->environment);
     sp_arena_done(&p->keep);
     free(p);

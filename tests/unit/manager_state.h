@@ -5,6 +5,14 @@
 
 #include "engine/manager_priv.h"
 
+/* NULL: the manager has no process. */
+static inline struct sp_process *first_process(const struct sp_manager *m)
+{
+    struct sp_list *first = sp_list_first(&m->processes);
+
+    return first == NULL ? NULL : SP_CONTAINER(first, struct sp_process, link);
+}
+
 /* Ids in use. */
 static inline uint32_t sp_manager_reserved(const struct sp_manager *m)
 {
@@ -93,7 +101,7 @@ static inline const char *sp_manager_check(const struct sp_manager *m)
     if (forgotten != NULL)
         return forgotten;
 
-    for (const struct sp_process *p = m->first; p != NULL; p = p->next) {
+    sp_each_process(p, m) {
         const char *wrong = check_process(p);
 
         if (wrong != NULL)
@@ -101,7 +109,7 @@ static inline const char *sp_manager_check(const struct sp_manager *m)
         stored += p->is_stored;
         ids += p->holds_id;
     }
-    for (const struct sp_call *c = m->calls; c != NULL; c = c->next) {
+    sp_each_call(c, &m->calls) {
         const char *wrong = check_call(c);
 
         if (wrong != NULL)

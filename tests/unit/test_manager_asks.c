@@ -97,8 +97,8 @@ static void test_a_remote_shell_is_the_one_it_reports(void **state)
     say_started(0);
     until(a.is_there);
     assert_running(&a, 1000);
-    assert_string_equal(manager->first->argv[0].p, "/there/zsh");
-    assert_string_equal(manager->first->argv[1].p, "-c");
+    assert_string_equal(first_process(manager)->argv[0].p, "/there/zsh");
+    assert_string_equal(first_process(manager)->argv[1].p, "-c");
 }
 
 static void test_permissions_are_asked_for_in_the_right_way(void **state)

@@ -416,8 +416,8 @@ static void test_a_write_that_nobody_takes_is_answered_in_the_end(void **state)
     until(a.is_there);
     assert_exit(&a, 5);
     run_for(200); /* neither is ever answered */
-    assert_null(manager->first);
-    assert_null(manager->dead);
+    assert_null(first_process(manager));
+    assert_true(sp_list_is_empty(&manager->dead));
 }
 
 /* ---- special calls ---- */

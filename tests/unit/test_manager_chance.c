@@ -92,7 +92,7 @@ static int any_id(void)
 {
     uint32_t n = below(manager->stored + 1);
 
-    for (const struct sp_process *p = manager->first; p != NULL; p = p->next)
+    sp_each_process(p, manager)
         if (p->is_stored && n-- == 0)
             return p->id;
     return 424242;
@@ -260,18 +260,18 @@ static void end_everything(void)
     assert_int_equal(orders, orders_told);
     assert_int_equal(looks, looks_told);
     while (manager->stored != 0) {
-        const struct sp_process *p = manager->first;
+        const struct sp_process *p = first_process(manager);
         struct answer a;
 
         while (!p->is_stored)
-            p = p->next;
+            p = SP_CONTAINER(p->link.next, struct sp_process, link);
         write_for(&a, p->id, "", 0);
         until(a.is_there);
         assert_true(a.fault == SP_FAULT_FAILED || a.answer.fate == SP_ANSWER_EXITED);
     }
     run_for(300);
     assert_int_equal(sp_manager_reserved(manager), manager->remembered_count);
-    assert_null(manager->first);
+    assert_null(first_process(manager));
     size_t begun = 0;
     size_t ended = 0;
     for (size_t i = 0; i < event_count; i++) {

@@ -80,13 +80,13 @@ static void test_who_holds_the_output_can_be_seen(void **state)
     until(was_asked(0, "look"));
     run_for(1000); /* it stays until the answer is there */
     assert_int_equal(s.count, 0);
-    assert_non_null(manager->first);
+    assert_non_null(first_process(manager));
     answer_call(&jobs[0], SP_JOB_OK);
     until(s.count == 1);
     assert_true(s.is_known);
     assert_int_equal(s.look.holders[0].pid, 42);
     run_for(10);
-    assert_null(manager->first);
+    assert_null(first_process(manager));
     assert_int_equal(sp_manager_reserved(manager), 1);
     sp_manager_look(manager, 1000, on_look, &s); /* only remembered: nobody can tell */
     until(s.count == 2);

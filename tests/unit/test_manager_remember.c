@@ -106,7 +106,7 @@ static void test_a_session_is_readable_after_its_exit_was_answered(void **state)
     assert_true(sp_str_eq(v.call_id, SP_STR("call")));
     assert_true(sp_str_eq(v.cwd, SP_STR("/site")));
     assert_true(v.started_at_ms > 1700000000000);
-    assert_null(manager->first); /* nothing but that is left of it */
+    assert_null(first_process(manager)); /* nothing but that is left of it */
     assert_int_equal(sp_manager_stored(manager), 0);
     expect_unknown(1000, "write_stdin failed: Unknown process id 1000; read_output still has its "
                          "output");
@@ -129,7 +129,7 @@ static void test_a_command_that_ends_within_its_call_is_readable(void **state)
     v = look_at(1000);
     assert_text(&v, "all of it");
     assert_true(v.is_answered);
-    assert_null(manager->first);
+    assert_null(first_process(manager));
     run_through("next"); /* its id was not given away */
     v = look_at(1001);
     assert_text(&v, "next");
@@ -381,7 +381,7 @@ static void test_remembering_survives_the_loss_of_any_memory(void **state)
         end_memory_at(n);
         run_for(1000);
         const bool did_end = did_memory_end();
-        assert_null(manager->first);
+        assert_null(first_process(manager));
         if (!did_end || is_there(1000)) {
             const struct sp_manager_view v = look_at(1000);
             assert_text(&v, "text");
