@@ -402,13 +402,7 @@ static bool prepare(struct sp_exec *x)
         sp_call_answer_hook(&x->call, sp_buf_str(&out), 0, NULL);
         return false;
     }
-    if (!sp_exec_find_patch(x))
-        return false;
-    if (x->patch.is_one) {
-        x->stage = SP_EXEC_VERIFYING;
-        return sp_exec_verify_patch(x);
-    }
-    return begin_plan(x);
+    return sp_exec_begin_patch(x) && (x->patch.is_one || begin_plan(x));
 }
 
 static bool await_changes(struct sp_exec *x)
@@ -584,32 +578,29 @@ static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_req
 
 /* ---- starting ---- */
 
-static bool describe_process(struct sp_process *p, const struct sp_exec *x)
+/* Starts the job of the attempt. Everything that the process tells about itself is copied into it.
+ */
+static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
 {
+    struct sp_arena *k = &p->keep;
+    auto_buf struct sp_buf script = {0};
+    struct sp_env_request env;
+    struct sp_str rewritten[3];
+    char name[16];
+
     p->environment = sp_environment_ref(x->environment);
     p->is_remote = x->facts.is_remote;
     p->is_tty = x->ask.is_tty;
     p->has_stdin = x->ask.wants_stdin;
     p->timeout_ms = x->ask.timeout_ms;
     p->argc = x->argc;
-    return sp_arena_str(&p->keep, x->ask.call_id, &p->call_id) &&
-           sp_arena_str(&p->keep, x->ask.turn_id, &p->turn_id) &&
-           sp_arena_str(&p->keep, x->ask.cmd.p != NULL ? x->ask.cmd : x->argv[0], &p->command) &&
-           sp_arena_str(&p->keep, x->cwd, &p->cwd) &&
-           sp_arena_strs(&p->keep, x->argv, x->argc, &p->argv);
-}
-
-static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
-{
-    struct sp_env_request env;
-    auto_buf struct sp_buf script = {0};
-    struct sp_str rewritten[3];
-    char name[16];
-
-    if (!sp_exec_make_env(x, &env) || !describe_process(p, x))
+    if (!sp_exec_make_env(x, &env) || !sp_arena_str(k, x->ask.call_id, &p->call_id) ||
+        !sp_arena_str(k, x->ask.turn_id, &p->turn_id) ||
+        !sp_arena_str(k, x->ask.cmd.p != NULL ? x->ask.cmd : x->argv[0], &p->command) ||
+        !sp_arena_str(k, x->cwd, &p->cwd) || !sp_arena_strs(k, x->argv, x->argc, &p->argv))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a command");
     (void)snprintf(name, sizeof name, "%d", p->id);
-    struct sp_start launch = {
+    struct sp_start start = {
         .label = sp_str_of(name),
         .is_tty = x->ask.is_tty,
         .wants_stdin = x->ask.wants_stdin,
@@ -620,37 +611,31 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
         .argc = x->argc,
         .environ = &env,
     };
-    sp_job_apply_plan(&launch, &x->plan);
+    sp_job_apply_plan(&start, &x->plan);
     if (x->snapshot != NULL && add_snapshot_script(x, &env, &script)) {
         rewritten[0] = x->argv[0];
         rewritten[1] = SP_STR("-c");
-        rewritten[2] = (struct sp_str){script.data, script.len};
-        launch.argv = rewritten;
+        rewritten[2] = sp_buf_str(&script);
+        start.argv = rewritten;
     }
-    return sp_job_start(x->environment->backend, &p->job, &sp_process_job_ops, &launch, e);
-}
-
-static bool launch_attempt(struct sp_exec *x)
-{
-    struct sp_call *c = &x->call;
-    struct sp_process *p = sp_process_new(c->m, c->reserved_id, c);
-    struct sp_err e = {0};
-    const int r =
-        p != NULL ? start_job(x, p, &e) : sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
-
-    if (r == 0) {
-        c->process = p;
-        return true;
-    }
-    if (p != NULL)
-        sp_process_free(p);
-    return sp_call_fail_create(c, &e);
+    return sp_job_start(x->environment->backend, &p->job, &sp_process_job_ops, &start, e);
 }
 
 static bool await_snapshot(struct sp_exec *x)
 {
-    if (!get_snapshot(x) || !launch_attempt(x))
+    struct sp_call *c = &x->call;
+    struct sp_err e = {0};
+
+    if (!get_snapshot(x))
         return false;
+    struct sp_process *p = sp_process_new(c->m, c->reserved_id, c);
+    if (p == NULL)
+        return sp_exec_refuse_without_memory(x);
+    if (start_job(x, p, &e) < 0) {
+        sp_process_free(p);
+        return sp_call_fail_create(c, &e);
+    }
+    c->process = p;
     x->stage = SP_EXEC_STARTING;
     return true;
 }
@@ -663,8 +648,7 @@ static bool await_start(struct sp_exec *x)
         const struct sp_err why = p->refusal;
 
         discard_process(x);
-        sp_call_fail_create(&x->call, &why);
-        return false;
+        return sp_call_fail_create(&x->call, &why);
     }
     if (p->life == SP_PROCESS_STARTING)
         return false;

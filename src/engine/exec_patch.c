@@ -485,39 +485,6 @@ static bool read_patch(struct sp_exec *x)
                   SP_STR_ARG(id), x->environment->id);
 }
 
-bool sp_exec_find_patch(struct sp_exec *x)
-{
-    const struct sp_words argv = {x->argv, x->argc};
-    struct sp_exec_patch *p = &x->patch;
-    enum sp_patch_call call = SP_PATCH_CALL_NONE;
-    auto_buf struct sp_buf cd = {0};
-    struct sp_err e = {0};
-
-    if (sp_patch_recognise(argv, &call, &p->text, &cd, &e) < 0)
-        return sp_exec_refuse_without_memory(x);
-    if (call == SP_PATCH_CALL_NONE)
-        return true;
-    /* The paths of a patch are POSIX paths, and a remote patch needs the file methods. */
-    if (x->facts.is_remote && (x->environment->backend->ops->file == NULL || x->cwd.p[0] != '/'))
-        return REFUSE(x,
-                      "environment `%s` has no files that a patch could change; change them "
-                      "with commands",
-                      x->environment->id);
-    if (call == SP_PATCH_CALL_BARE)
-        return REFUSE(x, "%s",
-                      "patch detected without explicit call to apply_patch. Rerun as "
-                      "[\"apply_patch\", \"<patch>\"]");
-    p->is_one = true;
-    auto_free char *cwd = sp_str_dup(x->cwd);
-    auto_free char *base = NULL;
-    if (cwd == NULL || (cd.len != 0 && !sp_buf_add(&cd, "", 1)))
-        return sp_exec_refuse_without_memory(x);
-    base = sp_path_normalise(cd.len != 0 ? cd.data : cwd, cwd);
-    if (base == NULL || !sp_arena_str(&x->call.keep, sp_str_of(base), &p->base))
-        return sp_exec_refuse_without_memory(x);
-    return read_patch(x);
-}
-
 /* ---- verification ---- */
 
 #define PATCH_ARGC 6
@@ -634,7 +601,7 @@ static bool start_verification(struct sp_exec *x, const struct sp_policy *policy
     return sp_call_fail_create(&x->call, &e);
 }
 
-bool sp_exec_verify_patch(struct sp_exec *x)
+static bool verify_patch(struct sp_exec *x)
 {
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_exec_patch *p = &x->patch;
@@ -652,6 +619,40 @@ bool sp_exec_verify_patch(struct sp_exec *x)
         return start_verification(x, NULL);
     return sp_run_plan_make_read_only(&policy.profile) ? start_verification(x, &policy)
                                                        : sp_exec_refuse_without_memory(x);
+}
+
+bool sp_exec_begin_patch(struct sp_exec *x)
+{
+    const struct sp_words argv = {x->argv, x->argc};
+    struct sp_exec_patch *p = &x->patch;
+    enum sp_patch_call call = SP_PATCH_CALL_NONE;
+    auto_buf struct sp_buf cd = {0};
+    struct sp_err e = {0};
+
+    if (sp_patch_recognise(argv, &call, &p->text, &cd, &e) < 0)
+        return sp_exec_refuse_without_memory(x);
+    if (call == SP_PATCH_CALL_NONE)
+        return true;
+    /* The paths of a patch are POSIX paths, and a remote patch needs the file methods. */
+    if (x->facts.is_remote && (x->environment->backend->ops->file == NULL || x->cwd.p[0] != '/'))
+        return REFUSE(x,
+                      "environment `%s` has no files that a patch could change; change them "
+                      "with commands",
+                      x->environment->id);
+    if (call == SP_PATCH_CALL_BARE)
+        return REFUSE(x, "%s",
+                      "patch detected without explicit call to apply_patch. Rerun as "
+                      "[\"apply_patch\", \"<patch>\"]");
+    p->is_one = true;
+    auto_free char *cwd = sp_str_dup(x->cwd);
+    auto_free char *base = NULL;
+    if (cwd == NULL || (cd.len != 0 && !sp_buf_add(&cd, "", 1)))
+        return sp_exec_refuse_without_memory(x);
+    base = sp_path_normalise(cd.len != 0 ? cd.data : cwd, cwd);
+    if (base == NULL || !sp_arena_str(&x->call.keep, sp_str_of(base), &p->base))
+        return sp_exec_refuse_without_memory(x);
+    x->stage = SP_EXEC_VERIFYING;
+    return read_patch(x) && verify_patch(x);
 }
 
 bool sp_exec_has_changes(struct sp_exec *x)

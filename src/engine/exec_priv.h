@@ -80,9 +80,9 @@ struct sp_exec {
 bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code);
 
 /* exec_patch.c: each answers the call and returns false if it fails. */
-bool sp_exec_find_patch(struct sp_exec *x);   /* sets x->patch.is_one */
-bool sp_exec_verify_patch(struct sp_exec *x); /* starts comparing the patch with its files */
-bool sp_exec_has_changes(struct sp_exec *x);  /* false also while the comparison runs */
+/* Sets x->patch.is_one, and then starts comparing the patch with its files. */
+bool sp_exec_begin_patch(struct sp_exec *x);
+bool sp_exec_has_changes(struct sp_exec *x); /* false also while the comparison runs */
 
 bool sp_exec_refuse_without_memory(struct sp_exec *x); /* false */
 /* Starts applying the patch under the plan's sandbox, or answers the call and returns false. */

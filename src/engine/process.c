@@ -227,36 +227,6 @@ static bool add_output(struct sp_process *p, struct sp_str bytes)
     return true;
 }
 
-/* false: out of memory; the job offers the bytes again. */
-static bool take_output(struct sp_process *p, struct sp_str bytes)
-{
-    if (p->owes_gap) {
-        if (!add_output(p, SP_STR(LOST)))
-            return hold_up(p);
-        p->owes_gap = false;
-    }
-    if (!add_output(p, bytes))
-        return hold_up(p);
-    if (!p->has_begun && p->held.len >= SP_HELD_MAX)
-        sp_process_changed(p);
-    return true;
-}
-
-static void take_gap(struct sp_process *p)
-{
-    p->owes_gap = !add_output(p, SP_STR(LOST));
-}
-
-static void free_output(struct sp_process *p)
-{
-    sp_loop_cancel(p->m->loop, &p->quiet_timer);
-    sp_loop_cancel(p->m->loop, &p->memory_timer);
-    sp_loop_undefer(p->m->loop, &p->memory_again);
-    sp_headtail_done(&p->pending);
-    sp_headtail_done(&p->transcript);
-    sp_buf_done(&p->held);
-}
-
 /* ---- reasons and timers of the end ---- */
 
 void sp_process_blame(struct sp_process *p, enum sp_end_reason reason)
@@ -513,16 +483,31 @@ static void on_refused(struct sp_job *j, const struct sp_err *e)
     sp_process_changed(p);
 }
 
+/* stdout and stderr are one text, in order of arrival. false: out of memory; the job offers the
+ * bytes again. */
 static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
 {
-    (void)stream; /* stdout and stderr are one text, in order of arrival */
-    return take_output(SP_CONTAINER(j, struct sp_process, job), bytes);
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
+
+    (void)stream;
+    if (p->owes_gap) {
+        if (!add_output(p, SP_STR(LOST)))
+            return hold_up(p);
+        p->owes_gap = false;
+    }
+    if (!add_output(p, bytes))
+        return hold_up(p);
+    if (!p->has_begun && p->held.len >= SP_HELD_MAX)
+        sp_process_changed(p);
+    return true;
 }
 
 static void on_gap(struct sp_job *j, uint64_t bytes)
 {
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
+
     (void)bytes;
-    take_gap(SP_CONTAINER(j, struct sp_process, job));
+    p->owes_gap = !add_output(p, SP_STR(LOST));
 }
 
 /* The first reported code is final, but one that comes after the end event is ignored. */
@@ -616,8 +601,9 @@ struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *
 void sp_process_free(struct sp_process *p)
 {
     struct sp_manager *m = p->m;
-    struct sp_timer *timers[] = {&p->grace_timer, &p->verdict_timer, &p->ttl_timer,
-                                 &p->timeout_timer, &p->idle_timer};
+    struct sp_timer *timers[] = {&p->grace_timer,   &p->verdict_timer, &p->ttl_timer,
+                                 &p->timeout_timer, &p->idle_timer,    &p->quiet_timer,
+                                 &p->memory_timer};
 
     sp_job_release(&p->job);
     if (p->holds_id)
@@ -626,7 +612,10 @@ void sp_process_free(struct sp_process *p)
     for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
         sp_loop_cancel(m->loop, timers[i]);
     sp_loop_undefer(m->loop, &p->settling);
-    free_output(p);
+    sp_loop_undefer(m->loop, &p->memory_again);
+    sp_headtail_done(&p->pending);
+    sp_headtail_done(&p->transcript);
+    sp_buf_done(&p->held);
     sp_list_remove(&p->link);
     sp_environment_unref(p->environment);
     sp_arena_done(&p->keep);

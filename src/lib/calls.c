@@ -548,7 +548,8 @@ static int begin_run(struct sp_lib_call *c, const void *options, struct sp_err *
     struct sp_lib_place *place = sp_lib_place_find(engine, o->environment);
     if (place == NULL)
         return sp_fail(e, SP_E_NOT_FOUND, 0, "there is no environment `%s`", o->environment);
-    c->place = sp_lib_place_ref(place);
+    c->place = place;
+    place->refs++;
     if (place->cwd != NULL || (o->cwd != NULL && o->cwd[0] == '/'))
         return start_run(c, o, place->cwd, e);
     c->options = *o;

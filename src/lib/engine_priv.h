@@ -137,7 +137,6 @@ int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options
 void sp_lib_places_free(struct sp_engine *engine);
 /* Closes backends that no place and no process uses. */
 void sp_lib_drop_unused(struct sp_engine *engine);
-struct sp_lib_place *sp_lib_place_ref(struct sp_lib_place *p);
 void sp_lib_place_unref(struct sp_lib_place *p); /* NULL is fine */
 /* name NULL: the primary one. NULL: unknown. */
 struct sp_lib_place *sp_lib_place_find(const struct sp_engine *engine, const char *name);

@@ -228,12 +228,6 @@ void sp_lib_drop_unused(struct sp_engine *engine)
 
 /* ---- places ---- */
 
-struct sp_lib_place *sp_lib_place_ref(struct sp_lib_place *p)
-{
-    p->refs++;
-    return p;
-}
-
 void sp_lib_place_unref(struct sp_lib_place *p)
 {
     if (p == NULL || --p->refs != 0)

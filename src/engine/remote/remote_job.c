@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/base64.h"
+#include "engine/ids.h"
 #include "engine/remote/remote_priv.h"
 
 #define MAX_EARLY       (16U << 20) /* output before the answer to process/start */
@@ -602,6 +603,18 @@ void sp_remote_resumed(struct sp_remote_job *rj)
         ask_read(rj, on_read);
 }
 
+/* LABEL-UUID, to be freed: unique, since a server keeps an ended process under its name for a
+ * while. NULL: out of memory or of randomness. */
+static char *make_id(struct sp_str name)
+{
+    char uuid[SP_UUID_SIZE];
+    char *id;
+
+    return sp_uuid_make(uuid) && asprintf(&id, SP_STR_FMT "-%s", SP_STR_ARG(name), uuid) >= 0
+               ? id
+               : NULL;
+}
+
 static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
                          struct sp_err *e)
 {
@@ -621,7 +634,7 @@ static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp
     sp_mirror_init(&rj->mirror, &mirror_ops, rj);
     if (l->label.n > 256 || sp_str_has_nul(l->label))
         err = sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
-    else if ((rj->id = sp_remote_make_id(l->label)) == NULL)
+    else if ((rj->id = make_id(l->label)) == NULL)
         err = sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
     else
         err = sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);

@@ -10,7 +10,6 @@
 
 #include "base/uri.h"
 #include "base/utf8.h"
-#include "engine/ids.h"
 #include "engine/remote/remote_priv.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/profile.h"
@@ -358,14 +357,4 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
     put_sandbox(&w, l->policy);
     put(&w, "}");
     return w.r;
-}
-
-char *sp_remote_make_id(struct sp_str name)
-{
-    char uuid[SP_UUID_SIZE];
-    char *id;
-
-    return sp_uuid_make(uuid) && asprintf(&id, SP_STR_FMT "-%s", SP_STR_ARG(name), uuid) >= 0
-               ? id
-               : NULL;
 }

@@ -82,10 +82,6 @@ int sp_remote_need_client(struct sp_remote *r, struct sp_err *e);
 /* remote_launch.c */
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_start *l,
                            const char *cwd, struct sp_err *e);
-/* NAME-UUID, to be freed: unique, since a server keeps an ended process under its name for a while.
- * NULL: out of memory or of randomness. */
-char *sp_remote_make_id(struct sp_str name);
-
 /* Each appends one JSON value. Fails if the value cannot be expressed. */
 int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_err *e);
 int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e);
