@@ -23,10 +23,9 @@ struct sp_snapshots;
 
 enum sp_yield_kind {
     SP_YIELD_EXEC,
-    SP_YIELD_EXEC_WINDOWS, /* exec_command on a Windows host, which starts slowly */
-    SP_YIELD_WRITE,        /* write_stdin with characters */
-    SP_YIELD_POLL,         /* write_stdin without */
-    SP_YIELD_COMPAT,       /* the old unified_exec tool */
+    SP_YIELD_WRITE,  /* write_stdin with characters */
+    SP_YIELD_POLL,   /* write_stdin without */
+    SP_YIELD_COMPAT, /* the old unified_exec tool */
     SP_YIELD_MAX
 };
 
@@ -205,7 +204,6 @@ struct sp_manager_options {
     const char *thread_id, *session_id;   /* NULL: none */
     const struct sp_env_request *environ; /* own, policy, set and never_seen; copied deeply */
     struct sp_snapshots *snapshots;       /* NULL: no shell snapshots */
-    uint64_t write_yield_default_ms;      /* 0: 250 */
 };
 
 int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_err *e);
@@ -274,17 +272,6 @@ bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message);
 /* While is_open, an exit is judged up to SP_VERDICT_MS later, so that sp_manager_fail can come
  * after it. */
 bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_open);
-
-struct sp_manager_entry {
-    struct sp_str call_id;
-    int process_id;
-    struct sp_str command, cwd;
-    bool is_tty;
-    const char *environment; /* environment id */
-};
-/* The running processes by id; each entry is valid during its call. */
-void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_entry *e),
-                     void *user);
 
 /* One process, running or remembered; valid until the loop continues. */
 struct sp_manager_view {

@@ -173,31 +173,6 @@ void sp_manager_wait_ttl(struct sp_process *p)
         (void)sp_loop_timer(p->m->loop, &p->ttl_timer, sp_loop_now(p->m->loop) + ttl_ms, on_ttl);
 }
 
-void sp_manager_list(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_entry *e),
-                     void *user)
-{
-    int last = 0;
-
-    for (;;) {
-        const struct sp_process *next = NULL;
-
-        sp_each_process(p, m)
-            if (p->is_stored && !sp_process_has_exited(p) && p->id > last &&
-                (next == NULL || p->id < next->id))
-                next = p;
-        if (next == NULL)
-            return;
-        last = next->id;
-        fn(user, &(struct sp_manager_entry){
-                     .call_id = next->call_id,
-                     .process_id = next->id,
-                     .command = next->command,
-                     .cwd = next->cwd,
-                     .is_tty = next->is_tty,
-                     .environment = next->environment == NULL ? "" : next->environment->id});
-    }
-}
-
 /*
  * ---- records of ended processes ----
  *

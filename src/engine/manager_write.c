@@ -24,7 +24,6 @@ static const struct row {
     uint64_t usual_ms, min_ms, max_ms;
 } table[SP_YIELD_MAX] = {
     [SP_YIELD_EXEC] = {10000, MIN_MS, MAX_MS},
-    [SP_YIELD_EXEC_WINDOWS] = {10000, 10000, MAX_MS},
     [SP_YIELD_WRITE] = {250, MIN_MS, MAX_MS},
     [SP_YIELD_POLL] = {250, MIN_POLL_MS, 0}, /* the maximum is configured */
     [SP_YIELD_COMPAT] = {1000, 0, 60000},
@@ -309,9 +308,6 @@ static void decide_time(struct sp_write *w, const struct sp_manager *m,
         w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, yield, m->poll_max_ms);
         return;
     }
-    if (!yield.has_yield_time && !no_timeout && ask->chars.n != 0 &&
-        m->options.write_yield_default_ms != 0)
-        yield = (struct sp_yield_ask){true, m->options.write_yield_default_ms};
     (void)sp_yield_of_write(yield, ask->chars.n != 0, no_timeout, m->poll_max_ms, &w->yield_ms,
                             &w->misuse);
 }

@@ -174,8 +174,7 @@ int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret,
 {
     const char *account = places->account_shell != NULL ? places->account_shell : "";
     const enum sp_shell_type type = sp_shell_type_of(sp_str_of(account));
-    const enum sp_shell_type next[] = {places->is_macos ? SP_SHELL_ZSH : SP_SHELL_BASH,
-                                       places->is_macos ? SP_SHELL_BASH : SP_SHELL_ZSH};
+    const enum sp_shell_type next[] = {SP_SHELL_BASH, SP_SHELL_ZSH};
 
     if (type != SP_SHELL_UNKNOWN && is_program(places, account))
         return set_shell(type, account, ret, e);

@@ -40,7 +40,6 @@ void sp_shell_done(struct sp_shell *s);
 struct sp_shell_places {
     const char *account_shell; /* from the password database; NULL: none */
     const char *path;          /* PATH; NULL: none */
-    bool is_macos;             /* prefer zsh over bash */
     bool (*is_program)(const char *path, void *context); /* for tests; NULL: inspects the file */
     void *context;
 };

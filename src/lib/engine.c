@@ -647,11 +647,13 @@ struct listing {
     bool is_short; /* out of memory: incomplete */
 };
 
-/* Grows both arrays together; three strings belong to each item. */
-static void add_session(void *user, const struct sp_manager_entry *entry)
+/* Only running ones. Grows both arrays together; three strings belong to each item. */
+static void add_session(void *user, const struct sp_manager_view *entry)
 {
     struct listing *l = user;
 
+    if (entry->has_exited || entry->is_answered)
+        return;
     if (l->count == l->cap) {
         const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
         struct sp_session_info *items = realloc(l->items, cap * sizeof *items);
@@ -689,7 +691,7 @@ int sp_engine_list(struct sp_engine *engine,
     if (r < 0)
         return r;
     /* Collected first: fn may call any function, even sp_engine_free. */
-    sp_manager_list(engine->manager, add_session, &l);
+    sp_manager_each(engine->manager, add_session, &l);
     for (size_t i = 0; i < l.count; i++) {
         if (!l.is_short)
             fn(user, &l.items[i]);

@@ -146,10 +146,12 @@ void say_done(struct sp_str tag, bool was_done)
     say(&line);
 }
 
-static void put_entry(void *user, const struct sp_manager_entry *e)
+static void put_entry(void *user, const struct sp_manager_view *e)
 {
     struct sp_buf *line = user;
 
+    if (e->has_exited || e->is_answered)
+        return;
     if (line->data[line->len - 1] == '}')
         put(line, ",");
     put(line, "{\"item_id\":");
@@ -167,7 +169,7 @@ void say_list(struct sp_str tag, struct sp_manager *m)
 
     begin(&line, "done", tag);
     put(&line, ",\"list\":[");
-    sp_manager_list(m, put_entry, &line);
+    sp_manager_each(m, put_entry, &line);
     put(&line, "]");
     say(&line);
 }

@@ -178,11 +178,13 @@ static void test_orders_go_to_the_process(void **state)
 
 static char listed[256];
 
-static void list_one(void *user, const struct sp_manager_entry *e)
+static void list_one(void *user, const struct sp_manager_view *e)
 {
     const size_t n = strlen(listed);
 
     (void)user;
+    if (e->has_exited)
+        return;
     (void)snprintf(listed + n, sizeof listed - n, "%d:%s:%s:%s ", e->process_id, e->call_id.p,
                    e->command.p, e->cwd.p);
 }
@@ -196,7 +198,7 @@ static void test_the_list_has_the_live_ones_by_id(void **state)
     end_with(1, 0);
     turn();
     listed[0] = 0;
-    sp_manager_list(manager, list_one, NULL);
+    sp_manager_each(manager, list_one, NULL);
     assert_string_equal(listed, "1000:call:bash -i:/site 1002:call:three:/site ");
 }
 

@@ -306,33 +306,6 @@ static void a_refused_read_is_enough(void **state)
 
 /* ---- reads ---- */
 
-static void bounded_reads_find_everything(void **state)
-{
-    (void)state;
-    assert_int_equal(answer(ANSWER(.next_seq = 2, .is_bounded = true, .has_exited = true,
-                                   .has_closed = true, .code = 0),
-                            "1a"),
-                     0);
-    assert_told("a");
-    assert_false(sp_mirror_is_complete(&o.m)); /* closed, and yet there is more */
-    assert_int_equal(sp_mirror_begin_read(&o.m), 1);
-    assert_int_equal(answer(ANSWER(.next_seq = 3, .is_bounded = true, .has_exited = true,
-                                   .has_closed = true, .code = 0),
-                            "2b"),
-                     0);
-    assert_int_equal(answer(ANSWER(.next_seq = 4, .is_bounded = true, .has_exited = true,
-                                   .has_closed = true, .code = 0),
-                            "3c"),
-                     0);
-    assert_false(sp_mirror_is_complete(&o.m));
-    assert_int_equal(answer(ANSWER(.next_seq = 6, .is_bounded = true, .has_exited = true,
-                                   .has_closed = true, .code = 0, .denied = 0),
-                            ""),
-                     0);
-    assert_told("abcx0.");
-    assert_true(sp_mirror_is_complete(&o.m));
-}
-
 static void an_end_that_was_missed_is_in_the_answer(void **state)
 {
     (void)state;
@@ -619,7 +592,6 @@ static const struct CMUnitTest tests[] = {
     CASE(an_exit_without_a_verdict_waits_for_one),
     CASE(a_read_that_knows_none_is_enough),
     CASE(a_refused_read_is_enough),
-    CASE(bounded_reads_find_everything),
     CASE(an_end_that_was_missed_is_in_the_answer),
     CASE(the_exit_is_the_number_that_no_chunk_has),
     CASE(forgotten_output_is_a_gap),

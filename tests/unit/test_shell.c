@@ -149,17 +149,6 @@ static void test_an_unusable_account_shell_gives_way_to_bash_then_zsh_then_sh(vo
     user_has(HOST("/usr/sbin/nologin", NULL, ), SP_SHELL_SH, "/bin/sh"); /* nothing at all */
 }
 
-static void test_on_macos_zsh_comes_first(void **state)
-{
-    struct sp_shell_places mac = *HOST(NULL, NULL, "/bin/bash", "/bin/zsh", );
-    struct sp_shell_places bare = *HOST(NULL, NULL, "/bin/bash", );
-
-    (void)state;
-    mac.is_macos = bare.is_macos = true;
-    user_has(&mac, SP_SHELL_ZSH, "/bin/zsh");
-    user_has(&bare, SP_SHELL_BASH, "/bin/bash");
-}
-
 static void test_a_type_is_located_in_account_then_path_then_usual_places(void **state)
 {
     (void)state;
@@ -393,7 +382,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_type_has_its_name),
     cmocka_unit_test(test_the_user_has_the_shell_of_the_account),
     cmocka_unit_test(test_an_unusable_account_shell_gives_way_to_bash_then_zsh_then_sh),
-    cmocka_unit_test(test_on_macos_zsh_comes_first),
     cmocka_unit_test(test_a_type_is_located_in_account_then_path_then_usual_places),
     cmocka_unit_test(test_powershell_has_two_names),
     cmocka_unit_test(test_path_entries_that_are_not_absolute_are_skipped),

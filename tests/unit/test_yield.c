@@ -23,7 +23,6 @@ static void test_what_is_omitted_has_its_default(void **state)
 {
     (void)state;
     assert_int_equal(omitted(SP_YIELD_EXEC), 10000);
-    assert_int_equal(omitted(SP_YIELD_EXEC_WINDOWS), 10000);
     assert_int_equal(omitted(SP_YIELD_WRITE), 250);
     assert_int_equal(omitted(SP_YIELD_POLL), 5000);
     assert_int_equal(omitted(SP_YIELD_COMPAT), 1000);
@@ -46,10 +45,6 @@ static void test_every_call_has_its_bounds(void **state)
         {SP_YIELD_EXEC, 31415, 30000},
         {SP_YIELD_EXEC, 120000, 30000},
         {SP_YIELD_EXEC, UINT64_MAX, 30000},
-        {SP_YIELD_EXEC_WINDOWS, 0, 10000},
-        {SP_YIELD_EXEC_WINDOWS, 9999, 10000},
-        {SP_YIELD_EXEC_WINDOWS, 10001, 10001},
-        {SP_YIELD_EXEC_WINDOWS, 30001, 30000},
         {SP_YIELD_WRITE, 0, 250},
         {SP_YIELD_WRITE, 10, 250},
         {SP_YIELD_WRITE, 500, 500},

@@ -329,7 +329,6 @@ int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, u
     if (seq <= a->last || seq >= a->next_seq)
         return sp_fail(e, SP_E_INVALID, 0, "the answer to a read has its chunks out of order");
     a->last = seq;
-    a->has_chunks = true;
     if (seq <= m->known)
         return 0;
     struct sp_mirror_event *ev = new_event(SP_MIRROR_OUTPUT, seq, bytes, e);
@@ -356,12 +355,6 @@ static struct sp_mirror_event *next_of(struct sp_mirror *m, struct sp_mirror_ans
     return ev;
 }
 
-/* In a bounded answer the exit state is current, but chunks before it may be left to read. */
-static bool is_last_page(const struct sp_mirror_answer *a)
-{
-    return !a->is_bounded || !a->has_chunks;
-}
-
 /* Merges both lists, each number once, with the close at the end. */
 static int merge(struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t last,
                  struct sp_mirror_event **ret, struct sp_err *e)
@@ -380,7 +373,7 @@ static int merge(struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t last,
         *end = ev;
         end = &ev->next;
     }
-    if (!is_last_page(a) || !a->has_closed || m->has_close || last <= before)
+    if (!a->has_closed || m->has_close || last <= before)
         return 0;
     *end = new_event(SP_MIRROR_CLOSE, last, (struct sp_str){0}, e);
     return *end == NULL ? -SP_E_SYSTEM : 0;
@@ -466,7 +459,7 @@ static int settle_end(struct filling *f)
     struct sp_mirror *m = f->m;
     int r = 0;
 
-    if (!is_last_page(f->a) || m->held != NULL || m->dropped > m->known)
+    if (m->held != NULL || m->dropped > m->known)
         return 0;
     if (!m->has_exit && (f->a->has_exited || f->a->has_closed))
         r = queue_new(f, SP_MIRROR_EXIT, m->known);
@@ -494,7 +487,7 @@ int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct s
             catch_up(m);
         if (r == 0)
             r = settle_end(&f);
-        if (r == 0 && m->known < m->gap_end && !a->is_bounded)
+        if (r == 0 && m->known < m->gap_end)
             r = sp_fail(e, SP_E_INVALID, 0, "the executor cannot tell what came before event %llu",
                         (unsigned long long)m->gap_end);
     }

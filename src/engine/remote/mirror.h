@@ -78,14 +78,12 @@ uint64_t sp_mirror_begin_read(struct sp_mirror *m);
 /* The answer to a read: fill the first members, add each chunk in order, then end. */
 struct sp_mirror_answer {
     uint64_t next_seq;
-    bool is_bounded; /* the read had maxBytes: more may follow */
     bool has_exited, has_closed;
     int code;   /* -1: unknown */
     int denied; /* -1: unknown */
     /* private to the mirror */
     uint64_t last;
     struct sp_mirror_event *first, **end;
-    bool has_chunks;
 };
 int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t seq,
                         enum sp_stream stream, struct sp_str bytes, struct sp_err *e);
@@ -105,7 +103,7 @@ int sp_mirror_take_event(struct sp_mirror *m, struct sp_str method, struct sp_js
                          uint32_t params, struct sp_err *e);
 int sp_mirror_take_answer(struct sp_mirror *m, struct sp_json *j, uint32_t value, struct sp_err *e);
 
-/* The close is known. Until then a bounded reader reads on. */
+/* The close is known. */
 static inline bool sp_mirror_is_complete(const struct sp_mirror *m)
 {
     return m->has_close;
