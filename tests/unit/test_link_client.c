@@ -8,7 +8,8 @@
 
 #include "base/auto.h"
 #include "process_fixture.h"
-#include "server/net/link_priv.h"
+#include "server/net/intake.h"
+#include "server/net/link_open.h"
 
 #define MIB ((size_t)1 << 20)
 

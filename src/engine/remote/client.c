@@ -860,7 +860,7 @@ void sp_client_settle(struct sp_client *c, unsigned timeout_ms)
         flush_requests(c);
         if (sp_list_is_empty(&c->sent) && sp_list_is_empty(&c->queued))
             return;
-        if (!sp_link_is_live(c->link))
+        if (!sp_link_is_open(c->link))
             return;
         sp_link_turn(c->link, (int)left);
     }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link: the life of a connection: how it begins (as a server or a client), its timers, the end of
- * each turn, and how it closes. Input is in link_in.c, output in link_out.c.
+ * link: the life of a connection: how it begins (as a server or a client), its input and output,
+ * its timers, the end of each turn, and how it closes.
+ *
+ * mcp/mcp_http_conn.c is the other connection machine. It answers HTTP requests one after the
+ * other; a link leaves HTTP with its first request and then carries messages in both directions at
+ * any time. Both use the acceptor, the head parser, the Host check and the output queue.
  */
 #include "server/net/link.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,22 +20,47 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "server/net/link_priv.h"
 
 #define CLOSE_MS     2000U
 #define CHALLENGE_MS 2000U
 #define LINGER_MS    2000U
-#define RELEASE_MS   1000U /* unused buffers are freed after this time */
+#define RELEASE_MS   1000U       /* unused buffers are freed after this time */
+#define AHEAD        (64U << 10) /* received while paused, to see pongs and the end of the stream */
+#define LINGER_BYTES (16U << 20) /* dropped in LINGER, so that the peer can read our last bytes */
+#define BUDGET       64          /* messages in one callback; then other links have their turn */
+#define SEND_AT_ONCE (64U << 10) /* queued bytes: a fast reader keeps the same few pages in use */
+#define NO_STATUS    1005        /* an empty close frame; never on the wire */
 
 static void on_tick(struct sp_timer *t);
 static void on_turn_end(struct sp_deferred *d);
+static void on_in(struct sp_watch *w, uint32_t events);
+static void on_again(struct sp_deferred *d);
 
-void sp_link_at_turn_end(struct sp_link *l)
+bool sp_link_is_open(const struct sp_link *l)
+{
+    return l->phase == FRAMES || l->phase == LINES;
+}
+
+static uint64_t link_now(const struct sp_link *l)
+{
+    return sp_loop_now(l->host->loop);
+}
+
+/* The peer is alive. */
+static void note_alive(struct sp_link *l)
+{
+    l->heard_ms = link_now(l);
+    l->challenge_ms = 0;
+}
+
+static void at_turn_end(struct sp_link *l)
 {
     sp_loop_defer(l->host->loop, &l->turn_end, on_turn_end);
 }
 
-void sp_link_drop(struct sp_link *l, const char *why)
+static void drop_link(struct sp_link *l, const char *why)
 {
     if (l->phase == GONE)
         return;
@@ -39,63 +69,534 @@ void sp_link_drop(struct sp_link *l, const char *why)
     l->phase = GONE;
     sp_loop_unwatch(l->host->loop, &l->in);
     sp_loop_unwatch(l->host->loop, &l->out);
-    sp_link_at_turn_end(l);
+    at_turn_end(l);
 }
 
-/* ---- time ---- */
-
-static uint64_t earlier(uint64_t a, uint64_t b)
+/* Sets the timer to the earliest of the link's times; to be called after one has changed. */
+static void arm(struct sp_link *l)
 {
-    return b != 0 && b < a ? b : a;
-}
-
-static uint64_t next_due(const struct sp_link *l)
-{
+    const bool is_silence_bound = l->phase == FRAMES && l->host->silence_ms != 0;
+    const uint64_t times[] = {is_silence_bound ? l->heard_ms + l->host->silence_ms : 0, l->ping_ms,
+                              l->challenge_ms, l->release_ms};
     uint64_t due = UINT64_MAX;
 
-    switch ((enum sp_link_phase)l->phase) {
-    case HTTP:
-    case CLOSING:
-    case LINGER:
-        return l->deadline_ms;
-    case FRAMES:
-        if (l->host->silence_ms != 0)
-            due = l->heard_ms + l->host->silence_ms;
-        due = earlier(earlier(due, l->ping_ms), l->challenge_ms);
-        return earlier(due, l->release_ms);
-    case LINES:
-        return earlier(due, l->release_ms);
-    case SNIFF:
-    case GONE:
-        break;
-    }
-    return due;
-}
-
-void sp_link_arm(struct sp_link *l)
-{
-    const uint64_t due = next_due(l);
-
+    if (l->phase == HTTP || l->phase == CLOSING || l->phase == LINGER)
+        due = l->deadline_ms;
+    for (size_t i = 0; i < sizeof times / sizeof times[0] && sp_link_is_open(l); i++)
+        if (times[i] != 0 && times[i] < due)
+            due = times[i];
     if (due == UINT64_MAX)
         sp_loop_cancel(l->host->loop, &l->tick);
     else if (!sp_loop_timer(l->host->loop, &l->tick, due, on_tick))
-        sp_link_drop(l, "no memory");
+        drop_link(l, "no memory");
 }
 
-/* ---- closing ---- */
-
 /* status: of the close frame, in phase FRAMES. */
-void sp_link_begin_close(struct sp_link *l, unsigned status, const char *why)
+static void begin_close(struct sp_link *l, unsigned status, const char *why)
 {
     if (l->phase >= CLOSING)
         return;
     l->close_status = l->phase == FRAMES ? (uint16_t)status : 0;
     l->why = why;
     l->phase = CLOSING;
-    l->deadline_ms = sp_link_now(l) + CLOSE_MS;
-    sp_link_arm(l);
-    sp_link_at_turn_end(l);
+    l->deadline_ms = link_now(l) + CLOSE_MS;
+    arm(l);
+    at_turn_end(l);
 }
+
+/* ---- output ---- */
+
+static ssize_t send_some(const struct sp_link *l, const char *bytes, size_t size)
+{
+    if (l->is_socket_out)
+        return send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return l->host->is_client ? sp_write_no_sigpipe(l->fd_out, bytes, size)
+                              : write(l->fd_out, bytes, size);
+}
+
+static bool has_output(const struct sp_link *l)
+{
+    return sp_outq_size(&l->outq) != 0 || l->sources != NULL;
+}
+
+static void end_source(struct sp_link *l)
+{
+    struct sp_link_source *s = l->sources;
+
+    l->sources = s->next;
+    if (l->sources == NULL)
+        sp_outq_done(&l->piece);
+    s->done(s);
+}
+
+static void end_sources(struct sp_link *l)
+{
+    while (l->sources != NULL)
+        end_source(l);
+}
+
+static bool make_piece(struct sp_link *l, struct sp_link_source *s)
+{
+    const size_t max = s->left < SP_LINK_FRAGMENT ? s->left : SP_LINK_FRAGMENT;
+    char *room = sp_outq_reserve(&l->piece, max);
+
+    if (room == NULL)
+        return false;
+    const size_t n = s->write(s, room, max);
+    assert(n != 0 && n <= max);
+    s->left -= n;
+    sp_outq_commit_part(&l->piece, n, !s->is_begun, s->left == 0);
+    s->is_begun = true;
+    return true;
+}
+
+/* The queue with the next bytes to send, and their number. NULL: no memory. */
+static struct sp_outq *next_bytes(struct sp_link *l, size_t *ret_n)
+{
+    struct sp_link_source *s = l->sources;
+    struct sp_outq *q = s == NULL || s->before != 0 ? &l->outq : &l->piece;
+
+    if (q == &l->piece && sp_outq_size(q) == 0) { /* a pong goes between two fragments */
+        const bool ok =
+            l->has_pong ? sp_outq_control(q, SP_WS_PONG, l->pong, l->pong_len) : make_piece(l, s);
+
+        l->has_pong = false;
+        if (!ok)
+            return NULL;
+    }
+    *ret_n = sp_outq_size(q);
+    if (q == &l->outq && s != NULL && s->before < *ret_n)
+        *ret_n = s->before;
+    return q;
+}
+
+static void note_sent(struct sp_link *l, struct sp_outq *q, size_t n)
+{
+    struct sp_link_source *s = l->sources;
+
+    l->host->bytes_out += (uint64_t)n;
+    sp_outq_sent(q, n);
+    if (s != NULL && q == &l->outq)
+        s->before -= n;
+    else if (s != NULL && s->left == 0 && sp_outq_size(q) == 0)
+        end_source(l);
+}
+
+/* Sends until the queue is empty or the kernel takes no more. */
+static void flush(struct sp_link *l)
+{
+    while (!l->is_blocked && l->phase < LINGER && has_output(l)) {
+        size_t size = 0;
+        struct sp_outq *q = next_bytes(l, &size);
+
+        if (q == NULL) {
+            drop_link(l, "no memory");
+            return;
+        }
+        ssize_t n = send_some(l, q->data + q->start, size);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN) {
+            drop_link(l, "the peer is gone");
+            return;
+        }
+        if (n < 0)
+            n = 0;
+        l->is_blocked = (size_t)n < size;
+        note_sent(l, q, (size_t)n);
+    }
+}
+
+static void note_full(struct sp_link *l)
+{
+    l->was_used = true;
+    if (sp_link_is_full(l))
+        l->was_full = true;
+    at_turn_end(l);
+}
+
+static void queue_control(struct sp_link *l, enum sp_ws_opcode opcode, const void *bytes, size_t n)
+{
+    if (!sp_outq_control(&l->outq, opcode, bytes, n))
+        drop_link(l, "no memory");
+    note_full(l);
+}
+
+/* While the queue is full, only the newest ping is answered: pings must not fill memory. */
+static void answer_ping(struct sp_link *l, const char *payload, size_t n)
+{
+    if (!sp_link_is_full(l)) {
+        queue_control(l, SP_WS_PONG, payload, n);
+        return;
+    }
+    l->has_pong = true;
+    l->pong_len = (uint8_t)n;
+    memcpy(l->pong, payload, n);
+}
+
+static void tell_drained(struct sp_link *l)
+{
+    if (!sp_link_is_open(l) || l->sources != NULL || sp_outq_size(&l->outq) > SP_LINK_FULL / 2)
+        return;
+    if (l->has_pong) {
+        l->has_pong = false;
+        queue_control(l, SP_WS_PONG, l->pong, l->pong_len);
+    }
+    if (l->was_full) {
+        l->was_full = false;
+        l->ops->drained(l->user);
+    }
+}
+
+static void on_writable(struct sp_link *l)
+{
+    l->is_blocked = false;
+    note_alive(l); /* the peer has taken output */
+    flush(l);
+    tell_drained(l);
+    at_turn_end(l);
+}
+
+char *sp_link_reserve(struct sp_link *l, size_t max)
+{
+    if (!sp_link_is_open(l))
+        return NULL;
+    char *room = sp_outq_reserve(&l->outq, max);
+    if (room == NULL)
+        drop_link(l, "no memory");
+    return room;
+}
+
+void sp_link_commit(struct sp_link *l, size_t len)
+{
+    if (l->outq.reserved == 0)
+        return;
+    sp_outq_commit(&l->outq, len);
+    if (len == 0)
+        return;
+    if (sp_outq_size(&l->outq) >= SEND_AT_ONCE)
+        flush(l);
+    note_full(l);
+}
+
+void sp_link_send(struct sp_link *l, struct sp_link_source *s)
+{
+    struct sp_link_source **at = &l->sources;
+
+    if (!sp_link_is_open(l) || s->left == 0) {
+        s->done(s);
+        return;
+    }
+    s->before = sp_outq_size(&l->outq);
+    s->is_begun = false;
+    s->next = NULL;
+    for (; *at != NULL; at = &(*at)->next)
+        s->before -= (*at)->before;
+    *at = s;
+    l->piece.fragment = l->outq.fragment;
+    l->piece.is_masked = l->outq.is_masked;
+    flush(l);
+    note_full(l);
+}
+
+bool sp_link_is_full(const struct sp_link *l)
+{
+    return l->sources != NULL || sp_outq_size(&l->outq) >= SP_LINK_FULL;
+}
+
+size_t sp_link_queued(const struct sp_link *l)
+{
+    size_t n = sp_outq_size(&l->outq) + sp_outq_size(&l->piece);
+
+    for (const struct sp_link_source *s = l->sources; s != NULL; s = s->next)
+        n += s->left;
+    return n;
+}
+
+/* ---- input ---- */
+
+static void hear_messages(struct sp_link *l)
+{
+    for (int i = 0; sp_link_is_open(l); i++) {
+        struct sp_intake_event ev;
+
+        if (i == BUDGET) {
+            sp_loop_again(l->host->loop, &l->again, on_again);
+            return;
+        }
+        const enum sp_intake_what what = sp_intake_next(&l->intake, !l->is_paused, &ev);
+        l->is_hearing = true;
+        switch (what) {
+        case SP_INTAKE_MESSAGE:
+            l->ops->message(l->user, ev.text, ev.len);
+            break;
+        case SP_INTAKE_NOT_TEXT:
+            l->ops->not_text(l->user);
+            break;
+        case SP_INTAKE_PING:
+            answer_ping(l, ev.text, ev.len);
+            break;
+        case SP_INTAKE_CLOSE: /* answered with its own status */
+            begin_close(l,
+                        ev.len == 0 ? NO_STATUS
+                                    : (unsigned)(uint8_t)ev.text[0] << 8 | (uint8_t)ev.text[1],
+                        "closed by the peer");
+            break;
+        case SP_INTAKE_BAD:
+            begin_close(l, ev.status, ev.why);
+            break;
+        case SP_INTAKE_PONG: /* receive() has noted that the peer is alive */
+        case SP_INTAKE_MORE:
+        case SP_INTAKE_HELD:
+            break;
+        }
+        l->is_hearing = false;
+        if (what == SP_INTAKE_MORE || what == SP_INTAKE_HELD)
+            return;
+    }
+}
+
+static void begin_frames(struct sp_link *l)
+{
+    l->phase = FRAMES;
+    l->intake.mode = SP_INTAKE_FRAMES;
+    l->outq.fragment = SP_LINK_FRAGMENT;
+    l->ping_ms = l->host->ping_every_ms == 0 ? 0 : link_now(l) + l->host->ping_every_ms;
+    arm(l);
+    at_turn_end(l);
+}
+
+static void hear_request(struct sp_link *l)
+{
+    const struct sp_str bytes = sp_intake_peek(&l->intake);
+    struct sp_http_request r;
+    struct sp_http_answer refusal = {.status = 400};
+    auto_buf struct sp_buf out = {0};
+    bool is_upgrade = false;
+    const char *why = "not a request we can read";
+
+    switch (sp_http_parse(&l->parser, bytes.p, bytes.n, &r)) {
+    case SP_HTTP_MORE:
+        return;
+    case SP_HTTP_DONE:
+        is_upgrade = l->host->request(l->host->user, l, &r, &out);
+        sp_intake_skip(&l->intake, r.head_len);
+        why = "request answered";
+        break;
+    case SP_HTTP_TOO_BIG:
+        refusal.status = 431;
+        /* fall through */
+    case SP_HTTP_BAD:
+        if (!sp_http_write(&out, &refusal))
+            drop_link(l, "no memory");
+        break;
+    }
+    if (!sp_outq_raw(&l->outq, out.data, out.len))
+        drop_link(l, "no memory");
+    else if (!is_upgrade)
+        begin_close(l, 0, why);
+    else if (l->phase == HTTP) /* host.request may have closed the link */
+        begin_frames(l);
+}
+
+/* Reads the answer to a client's upgrade request. Bytes after the answer are frames already. */
+static void hear_answer(struct sp_link *l, bool is_end)
+{
+    struct sp_link_asked *a = l->asked;
+    size_t len;
+
+    switch (sp_upgrade_read(&a->upgrade, sp_intake_peek(&l->intake), is_end, &len, a->why,
+                            sizeof a->why)) {
+    case SP_UPGRADE_MORE:
+        break;
+    case SP_UPGRADE_REFUSED:
+        a->is_refused = true;
+        drop_link(l, a->why);
+        break;
+    case SP_UPGRADE_ENDED:
+        drop_link(l, "the server left without an answer to the upgrade");
+        break;
+    case SP_UPGRADE_DONE:
+        sp_intake_skip(&l->intake, len);
+        a->is_told = true;
+        if (!l->host->opened(l->host->user, l))
+            drop_link(l, "refused");
+        else if (l->phase == HTTP) /* opened may have closed the link */
+            begin_frames(l);
+        break;
+    }
+}
+
+static void begin_lines(struct sp_link *l)
+{
+    l->kind = SP_LINK_LINES;
+    if (!l->host->opened(l->host->user, l)) {
+        drop_link(l, "refused");
+        return;
+    }
+    if (l->phase != SNIFF) /* opened has closed the link */
+        return;
+    l->phase = LINES;
+    l->intake.mode = SP_INTAKE_LINES;
+}
+
+static void hear(struct sp_link *l)
+{
+    const struct sp_str bytes = sp_intake_peek(&l->intake);
+
+    if (l->phase == SNIFF && bytes.n != 0 && (bytes.p[0] < 'A' || bytes.p[0] > 'Z')) {
+        begin_lines(l);
+    } else if (l->phase == SNIFF && bytes.n != 0) {
+        l->phase = HTTP;
+        l->deadline_ms = link_now(l) + l->host->handshake_ms;
+        arm(l);
+    }
+    if (l->phase == HTTP && l->asked != NULL)
+        hear_answer(l, false);
+    else if (l->phase == HTTP)
+        hear_request(l);
+    if (sp_link_is_open(l))
+        hear_messages(l);
+}
+
+static void hear_end(struct sp_link *l)
+{
+    l->has_ended = true;
+    if (l->phase == HTTP && l->asked != NULL)
+        hear_answer(l, true);
+    if (!sp_link_is_open(l)) {
+        drop_link(l, "the peer left early");
+        return;
+    }
+    if (!l->host->is_client)
+        sp_intake_finish(&l->intake);
+    hear_messages(l);
+    begin_close(l, 0, "closed by the peer");
+}
+
+/* Small messages are not counted: the number of links bounds them. */
+static void count_unfinished(struct sp_link *l)
+{
+    const size_t n = sp_intake_size(&l->intake);
+    const size_t counted = n > SP_LINK_MAX_FIRST ? n : 0;
+
+    l->host->unfinished += counted - l->unfinished;
+    l->unfinished = counted;
+}
+
+/* Ends the processing of received bytes. If all links together hold too many unfinished bytes, the
+ * largest closes, which lets the others finish; not reading could block all of them. */
+static void settle(struct sp_link *l)
+{
+    const struct sp_link_host *h = l->host;
+    struct sp_link *largest = NULL;
+
+    if (!sp_intake_settle(&l->intake)) {
+        sp_intake_done(&l->intake);
+        drop_link(l, "no memory");
+    }
+    count_unfinished(l);
+    if (l->unfinished != 0 && h->max_unfinished != 0 && h->unfinished > h->max_unfinished)
+        for (struct sp_link *i = h->first; i != NULL; i = i->next)
+            if (sp_link_is_open(i) && (largest == NULL || i->unfinished > largest->unfinished))
+                largest = i;
+    if (largest != NULL) {
+        begin_close(largest, SP_WS_TOO_BIG, "too much unfinished input of all connections");
+        sp_intake_done(&largest->intake);
+        count_unfinished(largest);
+    }
+    if (sp_intake_is_idle(&l->intake))
+        at_turn_end(l); /* sets the timer that frees the buffer */
+}
+
+/* Receives once: epoll is level-triggered, and reports the rest again. */
+static void receive(struct sp_link *l)
+{
+    size_t room;
+    char *to = sp_intake_room(&l->intake, l->host->scratch, &room);
+
+    if (to == NULL) {
+        drop_link(l, "no memory");
+        return;
+    }
+    const ssize_t n =
+        l->is_socket_in ? recv(l->fd_in, to, room, MSG_DONTWAIT) : read(l->fd_in, to, room);
+    if (n > 0) {
+        l->host->bytes_in += (uint64_t)n;
+        l->was_used = true;
+        note_alive(l);
+        sp_intake_added(&l->intake, (size_t)n);
+        hear(l);
+    } else if (n == 0 || errno == EIO) { /* EIO: a terminal that was hung up */
+        hear_end(l);
+    } else if (errno != EAGAIN && errno != EINTR) {
+        drop_link(l, "the connection broke");
+    }
+    settle(l);
+}
+
+/* While paused a little is still read, to notice the end of the stream. */
+static bool wants_more(const struct sp_link *l)
+{
+    return !l->is_paused || sp_intake_size(&l->intake) < AHEAD;
+}
+
+/* Input in LINGER, which is dropped. */
+static void drop_input(struct sp_link *l)
+{
+    const ssize_t n = recv(l->fd_in, l->host->scratch, SP_INTAKE_SCRATCH, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0)
+        l->lingered += (size_t)n;
+    if (n <= 0 || l->lingered > LINGER_BYTES)
+        drop_link(l, l->why);
+}
+
+static void on_in(struct sp_watch *w, uint32_t events)
+{
+    struct sp_link *l = SP_CONTAINER(w, struct sp_link, in);
+    const bool is_broken = (events & (EPOLLHUP | EPOLLERR)) != 0;
+
+    if ((events & EPOLLOUT) != 0)
+        on_writable(l);
+    if (l->phase == GONE || (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0)
+        return;
+    if (l->phase == LINGER) {
+        drop_input(l);
+    } else if (l->phase == CLOSING) {
+        if (is_broken)
+            drop_link(l, l->why);
+    } else if (l->again.is_queued) {
+        return; /* process the received messages first */
+    } else if (wants_more(l)) {
+        receive(l);
+    } else if (is_broken) {
+        drop_link(l, "the connection broke");
+    } else {
+        l->is_held_back = true;
+        at_turn_end(l);
+    }
+}
+
+/* Continues with messages above the budget, those of a pause, or a regular file. */
+static void on_again(struct sp_deferred *d)
+{
+    struct sp_link *l = SP_CONTAINER(d, struct sp_link, again);
+
+    if (!sp_link_is_open(l))
+        return;
+    hear_messages(l);
+    settle(l);
+    if (sp_link_is_open(l) && l->is_file_in && !l->again.is_queued && wants_more(l)) {
+        receive(l);
+        sp_loop_again(l->host->loop, &l->again, on_again);
+    }
+}
+
+/* ---- closing ---- */
 
 static void queue_close_frame(struct sp_link *l)
 {
@@ -103,8 +604,7 @@ static void queue_close_frame(struct sp_link *l)
 
     if (l->close_status == 0)
         return;
-    (void)sp_outq_control(&l->outq, SP_WS_CLOSE, payload,
-                          l->close_status == SP_LINK_NO_STATUS ? 0 : 2);
+    (void)sp_outq_control(&l->outq, SP_WS_CLOSE, payload, l->close_status == NO_STATUS ? 0 : 2);
     l->close_status = 0; /* out of memory: the peer sees the end of the stream */
 }
 
@@ -113,41 +613,29 @@ static void queue_close_frame(struct sp_link *l)
 static void begin_linger(struct sp_link *l)
 {
     if (l->is_pair || l->has_ended || shutdown(l->fd_out, SHUT_WR) < 0) {
-        sp_link_drop(l, l->why);
+        drop_link(l, l->why);
         return;
     }
     l->phase = LINGER;
-    l->deadline_ms = sp_link_now(l) + LINGER_MS;
-    sp_link_arm(l);
+    l->deadline_ms = link_now(l) + LINGER_MS;
+    arm(l);
 }
 
-/* For a client's link that never opened. */
-static void tell_failed(struct sp_link *l)
-{
-    struct sp_link_asked *a = l->asked;
-
-    if (a == NULL || a->is_told)
-        return;
-    a->is_told = true;
-    l->host->failed(l->host->user, a->is_refused, a->why[0] != 0 ? a->why : l->why);
-}
-
+/* The last callback: ops.closed, or host.failed of a client's link that never opened. */
 static void tell_closed(struct sp_link *l)
 {
     const struct sp_link_ops *ops = l->ops;
+    struct sp_link_asked *a = l->asked;
 
-    tell_failed(l);
+    if (a != NULL && !a->is_told) {
+        a->is_told = true;
+        l->host->failed(l->host->user, a->is_refused, a->why[0] != 0 ? a->why : l->why);
+    }
     if (ops == NULL)
         return;
     l->ops = NULL;
     l->host->open--;
     ops->closed(l->user, l->why);
-}
-
-static void restore_flags(int fd, int flags)
-{
-    if (flags >= 0)
-        (void)fcntl(fd, F_SETFL, flags); /* fails if the caller has closed it */
 }
 
 static void destroy_link(struct sp_link *l)
@@ -159,15 +647,17 @@ static void destroy_link(struct sp_link *l)
     sp_loop_cancel(h->loop, &l->tick);
     sp_loop_undefer(h->loop, &l->turn_end);
     sp_loop_undefer(h->loop, &l->again);
-    restore_flags(l->fd_in, l->flags_in);
-    restore_flags(l->fd_out, l->flags_out);
+    if (l->flags_in >= 0) /* fails if the caller has closed it */
+        (void)fcntl(l->fd_in, F_SETFL, l->flags_in);
+    if (l->flags_out >= 0)
+        (void)fcntl(l->fd_out, F_SETFL, l->flags_out);
     if (!l->is_pair)
         (void)close(l->fd_in);
     if (l->owns_out)
         (void)close(l->fd_out);
     sp_intake_done(&l->intake);
-    sp_link_count_unfinished(l);
-    sp_link_end_sources(l);
+    count_unfinished(l);
+    end_sources(l);
     sp_outq_done(&l->outq);
     free(l->asked);
     *l->at = l->next;
@@ -191,13 +681,13 @@ static void set_watch(struct sp_link *l, struct sp_watch *w, int fd, uint32_t ev
     else if (w->fn != NULL)
         sp_loop_rewatch(l->host->loop, w, events);
     else if (sp_loop_watch(l->host->loop, w, fd, events, fn, &e) < 0)
-        sp_link_drop(l, "cannot be watched");
+        drop_link(l, "cannot be watched");
 }
 
 static void on_out(struct sp_watch *w, uint32_t events)
 {
     (void)events; /* the write reports errors */
-    sp_link_on_writable(SP_CONTAINER(w, struct sp_link, out));
+    on_writable(SP_CONTAINER(w, struct sp_link, out));
 }
 
 static void update_watch(struct sp_link *l)
@@ -213,14 +703,9 @@ static void update_watch(struct sp_link *l)
         return;
     }
     if (!l->is_file_in)
-        set_watch(l, &l->in, l->fd_in, in, sp_link_on_in);
+        set_watch(l, &l->in, l->fd_in, in, on_in);
     if (l->phase != GONE)
         set_watch(l, &l->out, l->fd_out, out, on_out);
-}
-
-static bool has_idle_memory(const struct sp_link *l)
-{
-    return (l->outq.data != NULL && sp_outq_size(&l->outq) == 0) || sp_intake_is_idle(&l->intake);
 }
 
 static void on_turn_end(struct sp_deferred *d)
@@ -229,18 +714,20 @@ static void on_turn_end(struct sp_deferred *d)
 
     if (l->wants_ping && l->phase == FRAMES) {
         l->wants_ping = false;
-        sp_link_queue_control(l, SP_WS_PING, NULL, 0);
+        queue_control(l, SP_WS_PING, NULL, 0);
     }
     if (l->phase == CLOSING)
         queue_close_frame(l);
-    sp_link_flush(l);
-    sp_link_tell_drained(l);
-    if (l->phase == CLOSING && !sp_link_has_output(l))
+    flush(l);
+    tell_drained(l);
+    if (l->phase == CLOSING && !has_output(l))
         begin_linger(l);
     update_watch(l);
-    if (sp_link_is_open(l) && l->release_ms == 0 && has_idle_memory(l)) {
-        l->release_ms = sp_link_now(l) + RELEASE_MS;
-        sp_link_arm(l);
+    const bool has_idle_memory =
+        (l->outq.data != NULL && sp_outq_size(&l->outq) == 0) || sp_intake_is_idle(&l->intake);
+    if (sp_link_is_open(l) && l->release_ms == 0 && has_idle_memory) {
+        l->release_ms = link_now(l) + RELEASE_MS;
+        arm(l);
     }
     if (l->phase >= LINGER)
         tell_closed(l);
@@ -248,53 +735,40 @@ static void on_turn_end(struct sp_deferred *d)
         destroy_link(l);
 }
 
-static void release_buffers(struct sp_link *l)
-{
-    const bool was_used = l->was_used;
-
-    l->was_used = false;
-    l->release_ms = sp_link_now(l) + RELEASE_MS;
-    if (was_used)
-        return;
-    if (sp_outq_size(&l->outq) == 0)
-        sp_outq_done(&l->outq);
-    if (sp_intake_is_idle(&l->intake))
-        sp_intake_release(&l->intake);
-    l->release_ms = 0;
-}
-
-static void tick_frames(struct sp_link *l)
-{
-    const uint64_t now = sp_link_now(l);
-
-    if (l->is_held_back) /* we do not read, so silence means nothing */
-        l->heard_ms = now;
-    if ((l->challenge_ms != 0 && now >= l->challenge_ms) ||
-        (l->host->silence_ms != 0 && now - l->heard_ms >= l->host->silence_ms)) {
-        sp_link_drop(l, "no sign of life");
-        return;
-    }
-    if (l->ping_ms != 0 && now >= l->ping_ms) {
-        l->ping_ms = now + l->host->ping_every_ms;
-        l->wants_ping = true;
-        sp_link_at_turn_end(l);
-    }
-}
-
 static void on_tick(struct sp_timer *t)
 {
     struct sp_link *l = SP_CONTAINER(t, struct sp_link, tick);
+    const uint64_t now = link_now(l);
 
     if (l->phase == HTTP)
-        sp_link_drop(l, "the handshake took too long");
+        drop_link(l, "the handshake took too long");
     else if (!sp_link_is_open(l))
-        sp_link_drop(l, l->why);
-    if (l->phase == FRAMES)
-        tick_frames(l);
-    if (sp_link_is_open(l) && l->release_ms != 0 && sp_link_now(l) >= l->release_ms)
-        release_buffers(l);
-    if (sp_link_is_open(l))
-        sp_link_arm(l);
+        drop_link(l, l->why);
+    if (l->is_held_back) /* we do not read, so silence means nothing */
+        l->heard_ms = now;
+    if (l->phase == FRAMES &&
+        ((l->challenge_ms != 0 && now >= l->challenge_ms) ||
+         (l->host->silence_ms != 0 && now - l->heard_ms >= l->host->silence_ms)))
+        drop_link(l, "no sign of life");
+    if (!sp_link_is_open(l))
+        return;
+    if (l->ping_ms != 0 && now >= l->ping_ms) {
+        l->ping_ms = now + l->host->ping_every_ms;
+        l->wants_ping = true;
+        at_turn_end(l);
+    }
+    if (l->release_ms != 0 && now >= l->release_ms) {
+        l->release_ms = now + RELEASE_MS;
+        if (!l->was_used) {
+            l->release_ms = 0;
+            if (sp_outq_size(&l->outq) == 0)
+                sp_outq_done(&l->outq);
+            if (sp_intake_is_idle(&l->intake))
+                sp_intake_release(&l->intake);
+        }
+        l->was_used = false;
+    }
+    arm(l);
 }
 
 /* ---- for the layer above ---- */
@@ -308,25 +782,25 @@ void sp_link_pause(struct sp_link *l, bool is_paused)
         return;
     if (l->is_held_back) {
         l->is_held_back = false;
-        sp_link_at_turn_end(l);
+        at_turn_end(l);
     }
     if (!l->is_hearing && (l->is_file_in || sp_intake_size(&l->intake) != 0))
-        sp_loop_again(l->host->loop, &l->again, sp_link_on_again);
+        sp_loop_again(l->host->loop, &l->again, on_again);
 }
 
 void sp_link_close(struct sp_link *l, const char *why)
 {
-    sp_link_begin_close(l, SP_WS_NORMAL, why);
+    begin_close(l, SP_WS_NORMAL, why);
 }
 
 void sp_link_challenge(struct sp_link *l)
 {
     if (l->phase != FRAMES || l->challenge_ms != 0)
         return;
-    l->challenge_ms = sp_link_now(l) + CHALLENGE_MS;
+    l->challenge_ms = link_now(l) + CHALLENGE_MS;
     l->wants_ping = true;
-    sp_link_arm(l);
-    sp_link_at_turn_end(l);
+    arm(l);
+    at_turn_end(l);
 }
 
 enum sp_link_kind sp_link_kind(const struct sp_link *l)
@@ -341,14 +815,9 @@ const char *sp_link_peer(const struct sp_link *l)
 
 /* ---- new links ---- */
 
-static size_t max_message(const struct sp_link_host *h)
-{
-    return h->max_line != 0 ? h->max_line : SP_LINK_MAX_MESSAGE;
-}
-
 void sp_link_widen(struct sp_link *l)
 {
-    l->intake.max_message = max_message(l->host);
+    l->intake.max_message = l->host->max_line != 0 ? l->host->max_line : SP_LINK_MAX_MESSAGE;
 }
 
 static struct sp_link *make_link(struct sp_link_host *h, int in, int out, const char *peer)
@@ -362,8 +831,9 @@ static struct sp_link *make_link(struct sp_link_host *h, int in, int out, const 
     l->fd_out = out;
     l->flags_in = l->flags_out = -1;
     l->heard_ms = sp_loop_now(h->loop);
-    sp_intake_init(&l->intake, SP_WS_SERVER, SP_LINK_MAX_FRAME,
-                   h->is_narrow ? SP_LINK_MAX_FIRST : max_message(h));
+    sp_intake_init(&l->intake, SP_WS_SERVER, SP_LINK_MAX_FRAME, SP_LINK_MAX_FIRST);
+    if (!h->is_narrow)
+        sp_link_widen(l);
     l->intake.keeps_on = h->keeps_on;
     (void)snprintf(l->peer, sizeof l->peer, "%s", peer);
     l->at = &h->first;
@@ -388,10 +858,10 @@ int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const 
     l->kind = SP_LINK_WEBSOCKET;
     l->phase = start == SP_LINK_START_HTTP ? HTTP : SNIFF;
     l->deadline_ms = sp_loop_now(h->loop) + h->handshake_ms;
-    const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, sp_link_on_in, e);
+    const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, on_in, e);
     if (r < 0)
-        sp_link_drop(l, "cannot be watched"); /* freed at the end of the turn */
-    sp_link_arm(l);
+        drop_link(l, "cannot be watched"); /* freed at the end of the turn */
+    arm(l);
     return r;
 }
 
@@ -434,55 +904,22 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
     l->flags_in = make_nonblocking(in, &l->is_socket_in);
     l->flags_out = make_nonblocking(out, &l->is_socket_out);
     reopen_terminal(l);
-    sp_link_begin_lines(l);
+    begin_lines(l);
     if (l->phase != LINES)
         return 0;
 
     struct sp_err why;
-    if (sp_loop_watch(h->loop, &l->in, in, EPOLLIN, sp_link_on_in, &why) < 0) {
+    if (sp_loop_watch(h->loop, &l->in, in, EPOLLIN, on_in, &why) < 0) {
         l->is_file_in = why.sys == EPERM; /* epoll refuses regular files, which are always ready */
         if (l->is_file_in)
-            sp_loop_again(h->loop, &l->again, sp_link_on_again);
+            sp_loop_again(h->loop, &l->again, on_again);
         else
-            sp_link_begin_close(l, 0, "the input cannot be watched");
+            begin_close(l, 0, "the input cannot be watched");
     }
     return 0;
 }
 
 /* ---- the link of a client ---- */
-
-/* Bytes after the answer are frames already. */
-static void begin_upgraded(struct sp_link *l, size_t head_len)
-{
-    sp_intake_skip(&l->intake, head_len);
-    l->asked->is_told = true;
-    if (!l->host->opened(l->host->user, l))
-        sp_link_drop(l, "refused");
-    else if (l->phase == HTTP) /* opened may have closed the link */
-        sp_link_begin_frames(l);
-}
-
-void sp_link_hear_answer(struct sp_link *l, bool is_end)
-{
-    struct sp_link_asked *a = l->asked;
-    size_t len;
-
-    switch (sp_upgrade_read(&a->upgrade, sp_intake_peek(&l->intake), is_end, &len, a->why,
-                            sizeof a->why)) {
-    case SP_UPGRADE_MORE:
-        break;
-    case SP_UPGRADE_REFUSED:
-        a->is_refused = true;
-        sp_link_drop(l, a->why);
-        break;
-    case SP_UPGRADE_ENDED:
-        sp_link_drop(l, "the server left without an answer to the upgrade");
-        break;
-    case SP_UPGRADE_DONE:
-        begin_upgraded(l, len);
-        break;
-    }
-}
 
 static bool ask_upgrade(struct sp_link *l, const struct sp_upgrade *ask)
 {
@@ -518,28 +955,28 @@ int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *
     l->deadline_ms = sp_loop_now(h->loop) + h->handshake_ms;
     if (ask != NULL && !ask_upgrade(l, ask)) {
         free(TAKE_PTR(l->asked)); /* the return value reports this, not host.failed */
-        sp_link_drop(l, "no memory");
+        drop_link(l, "no memory");
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
     }
-    const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, sp_link_on_in, e);
+    const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, on_in, e);
     if (r < 0) {
         free(TAKE_PTR(l->asked));
-        sp_link_drop(l, "cannot be watched");
+        drop_link(l, "cannot be watched");
         return r;
     }
-    sp_link_arm(l);
-    sp_link_at_turn_end(l); /* sends the request */
+    arm(l);
+    at_turn_end(l); /* sends the request */
     if (ask == NULL)
-        sp_link_begin_lines(l);
+        begin_lines(l);
     return 0;
 }
 
 void sp_link_turn(struct sp_link *l, int timeout_ms)
 {
-    sp_link_flush(l);
+    flush(l);
     if (l->again.is_queued) { /* input is left from the last callback */
         sp_loop_undefer(l->host->loop, &l->again);
-        sp_link_on_again(&l->again);
+        on_again(&l->again);
         return;
     }
     struct pollfd at[2] = {{.fd = l->fd_in, .events = POLLIN},
@@ -547,14 +984,9 @@ void sp_link_turn(struct sp_link *l, int timeout_ms)
     if (l->phase == GONE || poll(at, 2, timeout_ms) <= 0)
         return;
     if ((at[1].revents & POLLOUT) != 0)
-        sp_link_on_writable(l);
+        on_writable(l);
     if (l->phase != GONE && (at[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
-        sp_link_on_in(&l->in, EPOLLIN | (at[0].revents & POLLERR ? EPOLLERR : 0));
-}
-
-bool sp_link_is_live(const struct sp_link *l)
-{
-    return sp_link_is_open(l);
+        on_in(&l->in, EPOLLIN | (at[0].revents & POLLERR ? EPOLLERR : 0));
 }
 
 /* ---- for the host ---- */
@@ -570,9 +1002,9 @@ void sp_link_end_now(struct sp_link *l, const char *why)
 {
     if (sp_link_is_open(l)) {
         sp_outq_commit(&l->outq, 0);
-        sp_link_begin_close(l, SP_WS_GOING_AWAY, why);
+        begin_close(l, SP_WS_GOING_AWAY, why);
         queue_close_frame(l);
-        sp_link_flush(l);
+        flush(l);
     }
     if (l->why == NULL)
         l->why = why;
@@ -593,6 +1025,6 @@ bool sp_link_evict(const struct sp_link_host *h)
         if (l->ops == NULL && l->phase != GONE)
             oldest = l;
     if (oldest != NULL)
-        sp_link_drop(oldest, "displaced by a newer connection");
+        drop_link(oldest, "displaced by a newer connection");
     return oldest != NULL;
 }

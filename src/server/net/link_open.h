@@ -62,7 +62,6 @@ int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *
 /* One turn of this link without the loop: sends, polls for timeout_ms, receives. Used when a client
  * ends. Not from a callback of this link. */
 void sp_link_turn(struct sp_link *l, int timeout_ms);
-bool sp_link_is_live(const struct sp_link *l); /* messages can be sent and received */
 
 /* Sets the receiver of messages; from host.request and host.opened. */
 void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link_priv: shared by link.c (life and timers), link_in.c (input) and link_out.c (output).
+ * link_priv: the struct behind a link, for link.c and for the tests that look at its buffers.
  */
 #ifndef SP_SERVER_NET_LINK_PRIV_H
 #define SP_SERVER_NET_LINK_PRIV_H
@@ -8,8 +8,6 @@
 #include "server/net/intake.h"
 #include "server/net/link_open.h"
 #include "server/net/outq.h"
-
-#define SP_LINK_NO_STATUS 1005 /* an empty close frame; never on the wire */
 
 /*
  *   SNIFF --capital--> HTTP --101--> FRAMES --close--> CLOSING --sent--> LINGER --end--> GONE
@@ -75,48 +73,5 @@ struct sp_link {
     char pong[SP_WS_MAX_CONTROL];
     char peer[64];
 };
-
-static inline bool sp_link_is_open(const struct sp_link *l)
-{
-    return l->phase == FRAMES || l->phase == LINES;
-}
-
-static inline uint64_t sp_link_now(const struct sp_link *l)
-{
-    return sp_loop_now(l->host->loop);
-}
-
-/* The peer is alive. */
-static inline void sp_link_heard(struct sp_link *l)
-{
-    l->heard_ms = sp_link_now(l);
-    l->challenge_ms = 0;
-}
-
-/* link.c */
-void sp_link_drop(struct sp_link *l, const char *why);
-void sp_link_begin_close(struct sp_link *l, unsigned status, const char *why);
-void sp_link_arm(struct sp_link *l); /* call after a deadline has changed */
-void sp_link_at_turn_end(struct sp_link *l);
-
-/* Reads the answer to a client's upgrade request. */
-void sp_link_hear_answer(struct sp_link *l, bool is_end);
-
-/* link_in.c */
-void sp_link_count_unfinished(struct sp_link *l);
-void sp_link_on_in(struct sp_watch *w, uint32_t events);
-void sp_link_on_again(struct sp_deferred *d);
-void sp_link_begin_lines(struct sp_link *l);
-void sp_link_begin_frames(struct sp_link *l);
-
-/* link_out.c */
-bool sp_link_has_output(const struct sp_link *l);
-void sp_link_end_sources(struct sp_link *l);
-void sp_link_flush(struct sp_link *l);
-void sp_link_on_writable(struct sp_link *l);
-void sp_link_tell_drained(struct sp_link *l);
-void sp_link_queue_control(struct sp_link *l, enum sp_ws_opcode opcode, const void *bytes,
-                           size_t n);
-void sp_link_answer_ping(struct sp_link *l, const char *payload, size_t n);
 
 #endif
