@@ -47,8 +47,8 @@
 #include "mcp/mcp_http_gate.h"
 #include "mcp/peer.h"
 #include "server/net/acceptor.h"
+#include "server/net/frames.h"
 #include "server/net/http_body.h"
-#include "server/net/outq.h"
 
 #define HEAD_MS         10000U /* from its first byte; for the first head from accept */
 #define BODY_MS         30000U

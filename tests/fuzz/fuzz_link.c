@@ -10,8 +10,8 @@
 
 #include "base/auto.h"
 #include "fuzz.h"
+#include "server/net/frames.h"
 #include "server/net/http_gate.h"
-#include "server/net/intake.h"
 #include "server/net/link_open.h"
 
 #define UPGRADE                                                       \

@@ -6,8 +6,7 @@
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "fuzz.h"
-#include "server/net/intake.h"
-#include "server/net/outq.h"
+#include "server/net/frames.h"
 
 #define MAX_FRAME   3000
 #define MAX_MESSAGE 5000

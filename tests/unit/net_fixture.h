@@ -19,9 +19,9 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "os/loop.h"
+#include "server/net/frames.h"
 #include "server/net/link_priv.h"
 #include "server/net/listen.h"
-#include "server/net/ws.h"
 #include "test.h"
 
 #define CLIENTS 4

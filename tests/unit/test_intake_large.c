@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Large frames and fragments, which are read as they come: however they come, they say the same. */
 #include "base/buf.h"
-#include "server/net/intake.h"
+#include "server/net/frames.h"
 #include "test.h"
 
 enum { MESSAGES = 12, ROUNDS = 40, LONGEST = 300000 };

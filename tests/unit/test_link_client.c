@@ -8,7 +8,7 @@
 
 #include "base/auto.h"
 #include "process_fixture.h"
-#include "server/net/intake.h"
+#include "server/net/frames.h"
 #include "server/net/link_open.h"
 
 #define MIB ((size_t)1 << 20)

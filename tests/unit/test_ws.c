@@ -2,9 +2,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "server/net/intake.h"
-#include "server/net/outq.h"
-#include "server/net/ws.h"
+#include "server/net/frames.h"
 #include "test.h"
 
 /* ---- frame headers ---- */

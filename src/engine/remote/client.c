@@ -23,7 +23,7 @@
 #include "base/redact.h"
 #include "engine/remote/dial.h"
 #include "engine/remote/remote_program.h"
-#include "server/net/intake.h"
+#include "server/net/frames.h"
 #include "server/net/link_open.h"
 
 #define CONNECT_MS      10000U

@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-#include "server/net/ws.h"
+#include "server/net/frames.h"
 
 static enum sp_http_gate_verdict answer(struct sp_http_answer *ret, unsigned status,
                                         const char *header, const char *body)

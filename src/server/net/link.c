@@ -3,7 +3,7 @@
  * link: the life of a connection: how it begins (as a server or a client), its input and output,
  * its timers, the end of each turn, and how it closes.
  *
- * mcp/mcp_http_conn.c is the other connection machine. It answers HTTP requests one after the
+ * mcp/mcp_http.c is the other connection machine. It answers HTTP requests one after the
  * other; a link leaves HTTP with its first request and then carries messages in both directions at
  * any time. Both use the acceptor, the head parser, the Host check and the output queue.
  */

@@ -5,9 +5,8 @@
 #ifndef SP_SERVER_NET_LINK_PRIV_H
 #define SP_SERVER_NET_LINK_PRIV_H
 
-#include "server/net/intake.h"
+#include "server/net/frames.h"
 #include "server/net/link_open.h"
-#include "server/net/outq.h"
 
 /*
  *   SNIFF --capital--> HTTP --101--> FRAMES --close--> CLOSING --sent--> LINGER --end--> GONE

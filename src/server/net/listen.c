@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "server/net/frames.h"
 #include "server/net/http_gate.h"
-#include "server/net/intake.h"
 #include "server/net/link_open.h"
 
 #define SPARE        128U /* connections above the limit, which get a 503 */

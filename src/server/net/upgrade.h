@@ -7,7 +7,7 @@
 #define SP_SERVER_NET_UPGRADE_H
 
 #include "base/buf.h"
-#include "server/net/ws.h"
+#include "server/net/frames.h"
 
 #define SP_UPGRADE_KEY_LEN 24
 

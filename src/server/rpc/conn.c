@@ -17,7 +17,6 @@
 #include "server/rpc/metrics.h"
 #include "server/rpc/start_gate.h"
 #include "server/rpc/text.h"
-#include "server/rpc/watches.h"
 
 /* ---- the methods ---- */
 
@@ -49,7 +48,9 @@ bool sp_rpc_init(struct sp_rpc *rpc)
 
 void sp_rpc_done(struct sp_rpc *rpc)
 {
-    sp_watches_free(rpc);
+    for (size_t f = 0; f < FAMILIES; f++)
+        if (families[f]->ended != NULL)
+            families[f]->ended(rpc);
     sp_web_free(rpc->web);
     sp_json_done(&rpc->json);
     free(rpc->stats);
@@ -134,11 +135,6 @@ static void reply_failure(struct sp_conn *conn, struct sp_str id, const struct s
 void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result)
 {
     reply(c->conn, c->id, result);
-    sp_rpc_call_done(c);
-}
-
-void sp_rpc_call_done(struct sp_rpc_call *c)
-{
     sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);
 }
 

@@ -172,8 +172,10 @@ struct sp_method {
  * conn.c joins them. */
 struct sp_family {
     const struct sp_method *methods;
-    void (*closed)(
-        struct sp_conn *conn); /* the connection and its requests are gone; may be NULL */
+    /* A connection ended, and its requests before it; the server ends, after all connections. NULL:
+     * nothing to do. */
+    void (*closed)(struct sp_conn *conn);
+    void (*ended)(struct sp_rpc *rpc);
 };
 extern const struct sp_family sp_session_family, sp_config_family, sp_discover_family,
     sp_start_family, sp_process_family, sp_observe_family, sp_fs_family, sp_watch_family,
@@ -203,7 +205,6 @@ char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
 void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
 void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result);
-void sp_rpc_call_done(struct sp_rpc_call *c); /* after sp_reply_end */
 
 /* Parks the request, with `extra` bytes behind it. NULL and an error: at a limit, no memory. */
 struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e);

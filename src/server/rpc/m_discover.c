@@ -39,7 +39,7 @@ struct found_list {
 };
 
 enum step {
-    STEP_ROOT_MANIFEST, /* of the root, else of a directory above it */
+    STEP_ROOT_MANIFEST, /* in the root, else in a parent directory */
     STEP_MANIFESTS,     /* those that the walk found */
     STEP_SERVERS,       /* the files that the root's manifest names */
     STEP_APPS,
@@ -496,7 +496,7 @@ static size_t parent_len(const char *path)
     return slash == NULL ? 0 : (size_t)(slash - path);
 }
 
-/* ---- the files of a root, one after the other ---- */
+/* ---- reading the files of a root ---- */
 
 /* Only the first manifest of a directory counts, and the one that was already found for the root.
  */

@@ -16,6 +16,7 @@
 #include "os/seccomp.h"
 #include "sandbox/compile.h"
 #include "server/rpc/conn.h"
+#include "server/rpc/metrics.h"
 
 /* ---- which process ---- */
 
@@ -145,7 +146,7 @@ static int process_read(struct sp_rpc_call *c, struct sp_err *e)
     if (wait_ms != 0 && !is_answer(p, &page, after_seq))
         return park_read(c, p, after_seq, max_bytes, wait_ms, e);
     (void)sp_push_page(c->conn, c->id, p, &page); /* false: the connection is closing */
-    sp_rpc_call_done(c);
+    sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);
     return 0;
 }
 

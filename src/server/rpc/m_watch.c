@@ -184,7 +184,7 @@ static void drop_watches(struct sp_conn *conn)
     forget_unused(all);
 }
 
-void sp_watches_free(struct sp_rpc *rpc)
+static void free_watches(struct sp_rpc *rpc)
 {
     struct sp_watches *all = rpc->watches;
 
@@ -545,4 +545,5 @@ static const struct sp_method methods[] = {
     {0},
 };
 
-const struct sp_family sp_watch_family = {.methods = methods, .closed = drop_watches};
+const struct sp_family sp_watch_family = {
+    .methods = methods, .closed = drop_watches, .ended = free_watches};

@@ -11,9 +11,6 @@
 #define SP_WATCH_MAX_PATHS 64   /* missing paths of one watch */
 #define SP_WATCH_MAX       1024 /* watches of one connection */
 
-/* The server ends; all connections are closed. */
-void sp_watches_free(struct sp_rpc *rpc);
-
 /* ---- reference counts of inotify watches ---- */
 
 struct sp_watch_id;

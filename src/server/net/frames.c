@@ -1,10 +1,150 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/net/intake.h"
+#include "server/net/frames.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
+#include "base/base64.h"
+#include "base/sha.h"
 #include "base/utf8.h"
+
+/* ---- frames ---- */
+
+#define FIN      0x80
+#define RESERVED 0x70
+#define MASKED   0x80
+
+static enum sp_ws_result bad(const char **ret_why, const char *why)
+{
+    *ret_why = why;
+    return SP_WS_BAD;
+}
+
+static uint64_t big_endian(const uint8_t *p, size_t n)
+{
+    uint64_t v = 0;
+
+    for (size_t i = 0; i < n; i++)
+        v = v << 8 | p[i];
+    return v;
+}
+
+static bool is_opcode(uint8_t opcode)
+{
+    return opcode <= SP_WS_BINARY || (opcode >= SP_WS_CLOSE && opcode <= SP_WS_PONG);
+}
+
+enum sp_ws_result sp_ws_read_header(enum sp_ws_role role, const void *bytes, size_t n,
+                                    struct sp_ws_header *ret, const char **ret_why)
+{
+    const uint8_t *p = bytes;
+
+    if (n < 2)
+        return SP_WS_MORE;
+    const uint8_t opcode = p[0] & 0x0F;
+    const bool is_final = (p[0] & FIN) != 0;
+    const bool is_masked = (p[1] & MASKED) != 0;
+    const uint8_t len7 = p[1] & 0x7F;
+
+    if ((p[0] & RESERVED) != 0)
+        return bad(ret_why, "frame with reserved bits set");
+    if (!is_opcode(opcode))
+        return bad(ret_why, "frame with a reserved opcode");
+    if (is_masked != (role == SP_WS_SERVER))
+        return bad(ret_why, is_masked ? "masked frame from a server" : "frame without a mask");
+    if (sp_ws_is_control(opcode) && !is_final)
+        return bad(ret_why, "fragmented control frame");
+    if (sp_ws_is_control(opcode) && len7 > SP_WS_MAX_CONTROL)
+        return bad(ret_why, "control frame above 125 bytes");
+
+    const size_t extended = len7 == 126 ? 2 : len7 == 127 ? 8 : 0;
+    const size_t size = 2 + extended + (is_masked ? 4 : 0);
+    if (n < size)
+        return SP_WS_MORE;
+    const uint64_t len = extended == 0 ? len7 : big_endian(p + 2, extended);
+    if (len >> 63 != 0)
+        return bad(ret_why, "frame length with its top bit set");
+    if ((extended == 2 && len < 126) || (extended == 8 && len <= UINT16_MAX))
+        return bad(ret_why, "frame length not in its shortest form");
+
+    *ret = (struct sp_ws_header){
+        .len = len, .size = (uint8_t)size, .opcode = opcode, .is_final = is_final};
+    if (is_masked)
+        memcpy(ret->mask, p + size - 4, 4);
+    return SP_WS_OK;
+}
+
+void sp_ws_mask(void *bytes, size_t n, const uint8_t mask[4], size_t at)
+{
+    sp_ws_mask_to(bytes, bytes, n, mask, at);
+}
+
+void sp_ws_mask_to(void *to, const void *from, size_t n, const uint8_t mask[4], size_t at)
+{
+    const uint8_t *in = from;
+    uint8_t *out = to;
+    uint8_t turned[8];
+    uint64_t word;
+
+    for (size_t i = 0; i < sizeof turned; i++)
+        turned[i] = mask[(at + i) & 3];
+    memcpy(&word, turned, sizeof word);
+
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) { /* four words at a time: compilers vectorize this */
+        uint64_t v[4];
+
+        memcpy(v, in + i, sizeof v);
+        for (size_t k = 0; k < 4; k++)
+            v[k] ^= word;
+        memcpy(out + i, v, sizeof v);
+    }
+    for (; i < n; i++)
+        out[i] = in[i] ^ turned[i & 7];
+}
+
+size_t sp_ws_header_size(uint64_t len, bool is_masked)
+{
+    const size_t size = len < 126 ? 2 : len <= UINT16_MAX ? 4 : 10;
+
+    return is_masked ? size + 4 : size;
+}
+
+size_t sp_ws_write_header(void *out, enum sp_ws_opcode opcode, bool is_final, uint64_t len,
+                          const uint8_t *mask)
+{
+    uint8_t *p = out;
+    const size_t bare = sp_ws_header_size(len, false);
+
+    p[0] = (uint8_t)((is_final ? FIN : 0) | (unsigned)opcode);
+    p[1] = bare == 2 ? (uint8_t)len : bare == 4 ? 126 : 127;
+    for (size_t i = bare - 1; i >= 2; i--, len >>= 8)
+        p[i] = (uint8_t)len;
+    if (mask == NULL)
+        return bare;
+    p[1] |= MASKED;
+    memcpy(p + bare, mask, 4);
+    return bare + 4;
+}
+
+bool sp_ws_accept(struct sp_str key, char ret[SP_WS_ACCEPT_LEN])
+{
+    static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    char text[128 + sizeof guid];
+    uint8_t digest[20];
+
+    if (key.n > 128)
+        return false;
+    memcpy(text, key.p, key.n);
+    memcpy(text + key.n, guid, sizeof guid - 1);
+    sp_sha1((struct sp_str){text, key.n + sizeof guid - 1}, digest);
+    (void)sp_base64_encode(ret, digest, sizeof digest);
+    return true;
+}
+
+/* ---- intake ---- */
 
 #define SMALL \
     (16U << 10) /* a rest up to this size moves to the scratch memory for the next receive */
@@ -34,8 +174,6 @@ void sp_intake_done(struct sp_intake *in)
     in->used = 0;
     in->patch = NULL;
 }
-
-/* ---- the buffer ---- */
 
 static void close_gap(struct sp_intake *in)
 {
@@ -382,4 +520,183 @@ enum sp_intake_what sp_intake_next(struct sp_intake *in, bool may_deliver,
         return SP_INTAKE_MORE;
     return in->mode == SP_INTAKE_LINES ? next_line(in, may_deliver, ret)
                                        : next_frame(in, may_deliver, ret);
+}
+
+/* ---- outq ---- */
+
+#define OUT_FIRST 4096U
+#define OUT_SMALL (64U << 10)  /* up to here a buffer grows with its contents */
+#define OUT_BUSY  (512U << 10) /* the next size: fits the queue of a busy link */
+#define OUT_KEEP \
+    (4U << 20) /* an empty buffer up to this size is kept: fits a file of 1 MiB in base64 */
+
+void sp_outq_done(struct sp_outq *q)
+{
+    free(q->data);
+    *q = (struct sp_outq){.fragment = q->fragment, .is_masked = q->is_masked};
+}
+
+/*
+ * Makes room for n bytes at the end. Bytes are moved to the front only when at least half as many
+ * were sent before them, and a new buffer is a quarter larger than needed: each byte is moved a
+ * bounded number of times.
+ */
+static bool outq_ensure(struct sp_outq *q, size_t n)
+{
+    const size_t size = sp_outq_size(q);
+
+    if (n <= q->cap - q->end)
+        return true;
+    if (n > SIZE_MAX / 4 || size > SIZE_MAX / 4)
+        return false;
+    if (q->start >= size / 2 && n <= q->cap - size) {
+        memmove(q->data, q->data + q->start, size);
+    } else {
+        const size_t need = size + n + (size + n) / 4;
+        const size_t cap = need <= OUT_FIRST                     ? OUT_FIRST
+                           : need > OUT_SMALL && need < OUT_BUSY ? OUT_BUSY
+                                                                 : need;
+        char *data = malloc(cap);
+
+        if (data == NULL)
+            return false;
+        if (size != 0)
+            memcpy(data, q->data + q->start, size);
+        free(q->data);
+        q->data = data;
+        q->cap = cap;
+    }
+    q->start = 0;
+    q->end = size;
+    return true;
+}
+
+/* Room before the text, for the header of the first frame. */
+static size_t head_room(const struct sp_outq *q, size_t max)
+{
+    if (q->fragment == 0)
+        return 0;
+    return sp_ws_header_size(max < q->fragment ? max : q->fragment, q->is_masked);
+}
+
+/* Room after the text, for the headers of further frames. */
+static size_t tail_room(const struct sp_outq *q, size_t max)
+{
+    return q->fragment == 0 ? 0 : max / q->fragment * SP_WS_MAX_HEADER;
+}
+
+char *sp_outq_reserve(struct sp_outq *q, size_t max)
+{
+    assert(q->reserved == 0);
+    if (max > SIZE_MAX / 8)
+        return NULL;
+    q->head_room = head_room(q, max);
+    if (!outq_ensure(q, q->head_room + max + tail_room(q, max) + 1)) /* 1: the line's end */
+        return NULL;
+    q->reserved = max + 1;
+    return q->data + q->end + q->head_room;
+}
+
+/* Writes the header before n payload bytes that are in place, and masks them; returns the end. */
+static char *finish_frame(const struct sp_outq *q, char *frame, enum sp_ws_opcode opcode,
+                          bool is_final, size_t n)
+{
+    uint8_t mask[4] = {0};
+
+    if (q->is_masked)
+        (void)!getrandom(mask, sizeof mask, 0); /* so few bytes never fail */
+    const size_t header =
+        sp_ws_write_header(frame, opcode, is_final, n, q->is_masked ? mask : NULL);
+    if (q->is_masked)
+        sp_ws_mask(frame + header, n, mask, 0);
+    return frame + header + n;
+}
+
+/* One frame. The text moves to the left if it is so short that its header is. */
+static void commit_frame(struct sp_outq *q, enum sp_ws_opcode opcode, bool is_final, size_t len)
+{
+    char *frame = q->data + q->end;
+    char *to = frame + sp_ws_header_size(len, q->is_masked);
+
+    if (to != frame + q->head_room)
+        memmove(to, frame + q->head_room, len);
+    q->end = (size_t)(finish_frame(q, frame, opcode, is_final, len) - q->data);
+}
+
+/* Several. The first is in its place; those behind it move to the right, the last one first, by the
+ * headers before them: all but the last have a header of the same size. */
+static void commit_frames(struct sp_outq *q, size_t len)
+{
+    const size_t header = sp_ws_header_size(q->fragment, q->is_masked);
+    const size_t stride = header + q->fragment;
+    const size_t last = (len - 1) / q->fragment;
+    char *first = q->data + q->end;
+
+    for (size_t i = last; i > 0; i--) {
+        const size_t n = i == last ? len - last * q->fragment : q->fragment;
+        char *frame = first + i * stride;
+
+        memmove(frame + sp_ws_header_size(n, q->is_masked), first + header + i * q->fragment, n);
+        frame = finish_frame(q, frame, SP_WS_CONTINUATION, i == last, n);
+        if (i == last)
+            q->end = (size_t)(frame - q->data);
+    }
+    (void)finish_frame(q, first, SP_WS_TEXT, false, q->fragment);
+}
+
+void sp_outq_commit(struct sp_outq *q, size_t len)
+{
+    assert(len == 0 || len < q->reserved);
+    if (len != 0 && q->fragment != 0 && len > q->fragment)
+        commit_frames(q, len);
+    else if (len != 0)
+        sp_outq_commit_part(q, len, true, true);
+    q->reserved = 0;
+}
+
+void sp_outq_commit_part(struct sp_outq *q, size_t len, bool is_first, bool is_last)
+{
+    assert(len < q->reserved && (q->fragment == 0 || len <= q->fragment));
+    q->reserved = 0;
+    if (q->fragment != 0) {
+        commit_frame(q, is_first ? SP_WS_TEXT : SP_WS_CONTINUATION, is_last, len);
+        return;
+    }
+    q->end += len;
+    if (is_last)
+        q->data[q->end++] = '\n';
+}
+
+bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n)
+{
+    assert(q->reserved == 0 && n <= SP_WS_MAX_CONTROL);
+    const size_t header = sp_ws_header_size(n, q->is_masked);
+
+    if (!outq_ensure(q, header + n))
+        return false;
+    char *frame = q->data + q->end;
+    if (n != 0)
+        memcpy(frame + header, bytes, n);
+    q->end = (size_t)(finish_frame(q, frame, opcode, true, n) - q->data);
+    return true;
+}
+
+bool sp_outq_raw(struct sp_outq *q, const void *bytes, size_t n)
+{
+    if (!outq_ensure(q, n))
+        return false;
+    if (n != 0)
+        memcpy(q->data + q->end, bytes, n);
+    q->end += n;
+    return true;
+}
+
+void sp_outq_sent(struct sp_outq *q, size_t n)
+{
+    q->start += n;
+    if (q->start != q->end)
+        return;
+    q->start = q->end = 0;
+    if (q->cap > OUT_KEEP)
+        sp_outq_done(q);
 }
