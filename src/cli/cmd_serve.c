@@ -134,7 +134,7 @@ static const struct sp_option options[] = {
 
 struct serve {
     struct sp_loop *loop;
-    struct sp_server *server;
+    struct sp_front *server;
     struct sp_rpc rpc;
     struct sp_auth *auth;
     char token[SP_AUTH_TOKEN_LEN + 1]; /* that we made; "": none, or printed already */
@@ -324,7 +324,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         raised = (struct rlimit){nofile.rlim_max, nofile.rlim_max};
         (void)setrlimit(RLIMIT_NOFILE, &raised);
     }
-    const struct sp_server_options so = {
+    const struct sp_front_options so = {
         .program = "/proc/self/exe",
         .max_processes = (uint32_t)o->max_processes,
         .session_ttl_ms = o->session_ttl_s * 1000,
@@ -339,7 +339,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         .drained = on_drained,
         .ended = s->approve != NULL ? on_ended : NULL,
     };
-    r = sp_server_new(s->loop, &so, &s->server, e);
+    r = sp_front_new(s->loop, &so, &s->server, e);
     if (r < 0)
         return r;
     s->rpc.server = s->server;
@@ -374,7 +374,7 @@ static void end_serving(struct serve *s)
     sp_listener_free(s->local);
     sp_listener_free(s->listener);
     sp_rpc_done(&s->rpc);
-    sp_server_free(s->server);
+    sp_front_free(s->server);
     sp_serve_approve_free(s->approve);
     sp_auth_free(s->auth);
     sp_hidden_paths_done(&s->hidden_paths);

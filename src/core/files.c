@@ -294,8 +294,8 @@ static void set_not_waiting(struct sp_files_call *c)
 static int find_cell(struct sp_files *f, const struct sp_policy *policy, uint64_t session,
                      struct sp_cell **ret, struct sp_err *e)
 {
-    return policy == NULL ? sp_server_cell(f->server, ret, e)
-                          : sp_cell_pool_get(f->server->cell_pool, session, policy, ret, e);
+    return policy == NULL ? sp_front_cell(f->front, ret, e)
+                          : sp_cell_pool_get(f->front->cell_pool, session, policy, ret, e);
 }
 
 /* *ret NULL: the call has to wait. */
@@ -516,14 +516,14 @@ void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd)
 
 /* ---- beginning and end ---- */
 
-int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_err *e)
+int sp_files_new(struct sp_front *front, struct sp_files **ret, struct sp_err *e)
 {
     struct sp_files *f = calloc(1, sizeof *f);
 
     if (f == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare file operations");
-    f->server = server;
-    f->loop = server->loop;
+    f->front = front;
+    f->loop = front->loop;
     *ret = f;
     return 0;
 }

@@ -73,7 +73,7 @@ struct sp_files_call {
     struct sp_files_parked *parked; /* the message and its data */
 };
 
-int sp_files_new(struct sp_server *server, struct sp_files **ret, struct sp_err *e);
+int sp_files_new(struct sp_front *front, struct sp_files **ret, struct sp_err *e);
 /* No call may be pending. Before the cells are freed. */
 void sp_files_free(struct sp_files *f);
 

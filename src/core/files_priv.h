@@ -28,7 +28,7 @@ struct sp_files_parked {
 #define SP_FILES_SPARE_MAX (64U << 20)
 
 struct sp_files {
-    struct sp_server *server;
+    struct sp_front *front;
     struct sp_loop *loop;
     struct sp_files_server *servers;
     struct sp_files_server *spare; /* the server that keeps a memory file; NULL: none */

@@ -33,7 +33,7 @@
 
 static void count_result(struct sp_proc *p)
 {
-    struct sp_server_stats *s = &p->session->server->stats;
+    struct sp_front_stats *s = &p->session->front->stats;
 
     if (p->is_lost)
         s->finished_lost++;
@@ -48,7 +48,7 @@ static void count_result(struct sp_proc *p)
 static void on_forget_timer(struct sp_timer *t)
 {
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
-    struct sp_loop *loop = p->session->server->loop;
+    struct sp_loop *loop = p->session->front->loop;
 
     /* A slow client still gets the last records and its answers. */
     if ((p->requests > 0 || (p->session->client != NULL && p->sent.seq < p->tail.seq)) &&
@@ -59,13 +59,13 @@ static void on_forget_timer(struct sp_timer *t)
 
 static void become_closed(struct sp_proc *p)
 {
-    struct sp_server *server = p->session->server;
+    struct sp_front *front = p->session->front;
 
     p->life = SP_PROC_CLOSED;
     sp_cell_rest(&p->seat);
-    server->stats.live--;
-    const uint64_t due = sp_loop_now(server->loop) + server->options.closed_ttl_ms;
-    if (!sp_loop_timer(server->loop, &p->life_timer, due, on_forget_timer))
+    front->stats.live--;
+    const uint64_t due = sp_loop_now(front->loop) + front->options.closed_ttl_ms;
+    if (!sp_loop_timer(front->loop, &p->life_timer, due, on_forget_timer))
         sp_log(SP_LOG_WARN,
                "no memory for a timer: process " SP_STR_FMT " is kept with its session",
                SP_STR_ARG(p->id));
@@ -147,16 +147,16 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
 /* Polling pays off for one command after another, and costs time when many run at once. */
 static void expect_if_alone(struct sp_proc *p, uint32_t us)
 {
-    struct sp_server *server = p->session->server;
+    struct sp_front *front = p->session->front;
 
-    if (server->stats.live == 1)
-        sp_loop_expect(server->loop, us);
+    if (front->stats.live == 1)
+        sp_loop_expect(front->loop, us);
 }
 
 static void count_starting(struct sp_proc *p, int change)
 {
     p->session->starting += (uint32_t)change;
-    p->session->server->starting += (uint32_t)change;
+    p->session->front->starting += (uint32_t)change;
 }
 
 static void fail_start(struct sp_proc *p, const struct sp_err *e)
@@ -166,7 +166,7 @@ static void fail_start(struct sp_proc *p, const struct sp_err *e)
     p->start_wait = NULL;
     p->is_answered = true;
     count_starting(p, -1);
-    p->session->server->stats.failed_starts++;
+    p->session->front->stats.failed_starts++;
     if (w != NULL)
         w->done(w, NULL, e);
     sp_proc_free(p);
@@ -252,7 +252,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     }
     p->start_wait = NULL;
     p->is_answered = true;
-    sp_loop_cancel(p->session->server->loop, &p->life_timer);
+    sp_loop_cancel(p->session->front->loop, &p->life_timer);
     count_starting(p, -1);
     forget_confined_start(p);
     p->life = SP_PROC_RUNNING;
@@ -262,7 +262,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     memcpy(p->outputs, m->outputs, sizeof p->outputs);
     if (input >= 0)
         sp_input_open(&p->input, TAKE_FD(input), p->is_tty);
-    p->session->server->stats.started++;
+    p->session->front->stats.started++;
     sp_proc_tell_served(p, p->session->client != NULL); /* the client may have changed meanwhile */
     if (w != NULL)
         w->done(w, p, NULL);
@@ -378,7 +378,7 @@ static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_star
 
 static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_timer *))
 {
-    struct sp_loop *loop = p->session->server->loop;
+    struct sp_loop *loop = p->session->front->loop;
 
     (void)sp_loop_timer(loop, &p->life_timer, sp_loop_now(loop) + ms, fn);
 }
@@ -402,13 +402,13 @@ static int request_pool_cell(struct sp_proc *p, struct sp_err *e)
 
     a->request.done = on_pool_cell;
     set_deadline(p, SURVEY_MS, on_no_survey);
-    return sp_cell_pool_request(p->session->server->cell_pool, p->session->number, &a->policy,
+    return sp_cell_pool_request(p->session->front->cell_pool, p->session->number, &a->policy,
                                 &a->request, e);
 }
 
 static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_err *e)
 {
-    struct sp_server *server = p->session->server;
+    struct sp_front *front = p->session->front;
     auto_buf struct sp_buf strings = {0};
     struct sp_wire_start m = {
         .session = p->session->number,
@@ -426,14 +426,14 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    if (server->proc_count > server->options.max_processes)
+    if (front->proc_count > front->options.max_processes)
         return sp_fail(
             e, SP_E_LIMIT, 0,
             "at most %u processes may exist at once, closed ones included (--max-processes)",
-            server->options.max_processes);
+            front->options.max_processes);
     int r = is_open(o)
-                ? sp_server_cell(server, &cell, e)
-                : sp_cell_pool_find(server->cell_pool, p->session->number, o->policy, &cell, e);
+                ? sp_front_cell(front, &cell, e)
+                : sp_cell_pool_find(front->cell_pool, p->session->number, o->policy, &cell, e);
     if (r == 0 && cell == NULL)
         return keep_confined_start(p, o->policy, &m, &strings)
                    ? request_pool_cell(p, e)
@@ -476,10 +476,10 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->argc = o->argc;
     p->start_wait = w;
     p->started_ms = (int64_t)sp_clock_unix_ms();
-    sp_input_init(&p->input, s->server->loop, has_room);
-    p->input.is_embedded = s->server->options.is_embedded;
+    sp_input_init(&p->input, s->front->loop, has_room);
+    p->input.is_embedded = s->front->options.is_embedded;
     /* Ids and arguments are kept for process/list: bounds the memory that a client can fill. */
-    if (s->server->held_bytes > SP_SERVER_MAX_HELD) {
+    if (s->front->held_bytes > SP_FRONT_MAX_HELD) {
         release_proc(p);
         return sp_fail(e, SP_E_LIMIT, 0, "the processes' ids and arguments hold too much memory");
     }
@@ -490,14 +490,14 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     }
     const int r = request_start(p, o, e);
     if (r < 0) {
-        sp_loop_cancel(s->server->loop, &p->life_timer);
+        sp_loop_cancel(s->front->loop, &p->life_timer);
         sp_session_remove(s, p);
         release_proc(p);
         return r;
     }
     count_starting(p, 1);
-    s->server->stats.live++;
-    s->server->held_bytes += held_bytes(p);
+    s->front->stats.live++;
+    s->front->held_bytes += held_bytes(p);
     expect_if_alone(p, START_US);
     *ret = p;
     return 0;
@@ -505,7 +505,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
 
 void sp_proc_free(struct sp_proc *p)
 {
-    struct sp_server *server = p->session->server;
+    struct sp_front *front = p->session->front;
 
     if (!sp_list_is_empty(&p->observers)) {
         sp_proc_refresh(p);
@@ -516,11 +516,11 @@ void sp_proc_free(struct sp_proc *p)
     if (p->life == SP_PROC_STARTING && !p->is_answered)
         count_starting(p, -1);
     if (p->life != SP_PROC_CLOSED)
-        server->stats.live--;
+        front->stats.live--;
     if (sp_list_is_linked(&p->news) && p->session->client != NULL)
         p->session->client->gone(p->session->client, p);
-    server->held_bytes -= held_bytes(p);
-    sp_loop_cancel(server->loop, &p->life_timer);
+    front->held_bytes -= held_bytes(p);
+    sp_loop_cancel(front->loop, &p->life_timer);
     sp_session_remove(p->session, p);
     sp_cell_forget(&p->seat);
     sp_waiters_wake(&p->on_started); /* they find no such process, or start a new one */
@@ -553,7 +553,7 @@ enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct s
     const enum sp_input_result r = sp_input_write(&p->input, id, bytes);
 
     if (r == SP_INPUT_ACCEPTED && p->life == SP_PROC_RUNNING)
-        sp_loop_expect(p->session->server->loop, ECHO_US);
+        sp_loop_expect(p->session->front->loop, ECHO_US);
     return r;
 }
 

@@ -69,7 +69,7 @@ void sp_proc_refresh(struct sp_proc *p)
     const bool had_exited = p->state.exit_seq != 0;
     const uint64_t bytes = p->tail.bytes;
     const uint64_t dropped = p->state.dropped_bytes;
-    struct sp_server_stats *stats = &p->session->server->stats;
+    struct sp_front_stats *stats = &p->session->front->stats;
     if (sp_ring_catch_up(&p->view, &p->tail, &p->state) < 0) {
         fail_ring(p);
         return;

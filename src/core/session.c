@@ -12,21 +12,21 @@
 #include "core/files.h"
 #include "core/journal.h"
 
-/* ---- the server ---- */
+/* ---- the front ---- */
 
 static void on_drained(void *user)
 {
-    struct sp_server *s = user;
+    struct sp_front *s = user;
 
     s->options.drained(s->options.user);
 }
 
 static void on_cell_died(void *user)
 {
-    ((struct sp_server *)user)->has_lost_cell = true;
+    ((struct sp_front *)user)->has_lost_cell = true;
 }
 
-static struct sp_cell_options cell_options(struct sp_server *s)
+static struct sp_cell_options cell_options(struct sp_front *s)
 {
     return (struct sp_cell_options){
         .program = s->options.program,
@@ -41,14 +41,14 @@ static struct sp_cell_options cell_options(struct sp_server *s)
     };
 }
 
-static int make_cell(struct sp_server *s, struct sp_err *e)
+static int make_cell(struct sp_front *s, struct sp_err *e)
 {
     const struct sp_cell_options o = cell_options(s);
 
     return sp_cell_new(s->cells, &o, &s->cell, e);
 }
 
-static int make_cell_pool(struct sp_server *s, struct sp_err *e)
+static int make_cell_pool(struct sp_front *s, struct sp_err *e)
 {
     const struct sp_cell_pool_options o = {
         .cell = cell_options(s),
@@ -61,10 +61,10 @@ static int make_cell_pool(struct sp_server *s, struct sp_err *e)
     return sp_cell_pool_new(s->loop, s->cells, &o, &s->cell_pool, e);
 }
 
-int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struct sp_server **ret,
-                  struct sp_err *e)
+int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
+                 struct sp_err *e)
 {
-    struct sp_server *s = calloc(1, sizeof *s);
+    struct sp_front *s = calloc(1, sizeof *s);
 
     if (s == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
@@ -80,14 +80,14 @@ int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struc
     if (r == 0)
         r = sp_files_new(s, &s->files, e);
     if (r < 0) {
-        sp_server_free(s);
+        sp_front_free(s);
         return r;
     }
     *ret = s;
     return 0;
 }
 
-int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_err *e)
+int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e)
 {
     const bool is_first = s->cell == NULL;
 
@@ -108,7 +108,7 @@ int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_err *e)
     return 0;
 }
 
-uint64_t sp_server_overflows(const struct sp_server *s)
+uint64_t sp_front_overflows(const struct sp_front *s)
 {
     return sp_cells_overflows(s->cells);
 }
@@ -133,29 +133,29 @@ static bool make_id(char id[SP_SESSION_ID + 1])
 
 static void end_session(struct sp_session *s)
 {
-    struct sp_server *server = s->server;
+    struct sp_front *front = s->front;
 
     sp_log(SP_LOG_INFO, "session %.8s ends with %u processes", s->id, s->proc_count);
-    if (server->options.ended != NULL)
-        server->options.ended(server->options.user, s);
-    sp_loop_cancel(server->loop, &s->expiry);
+    if (front->options.ended != NULL)
+        front->options.ended(front->options.user, s);
+    sp_loop_cancel(front->loop, &s->expiry);
     while (s->first != NULL)
         sp_proc_free(s->first);
-    if (server->cell != NULL)
-        sp_cell_end_session(server->cell, s->number);
-    sp_cell_pool_end_session(server->cell_pool, s->number);
+    if (front->cell != NULL)
+        sp_cell_end_session(front->cell, s->number);
+    sp_cell_pool_end_session(front->cell_pool, s->number);
     if (s->prev != NULL)
         s->prev->next = s->next;
     else
-        server->first = s->next;
+        front->first = s->next;
     if (s->next != NULL)
         s->next->prev = s->prev;
-    server->session_count--;
+    front->session_count--;
     free(s->buckets);
     free(s);
 }
 
-void sp_server_free(struct sp_server *s)
+void sp_front_free(struct sp_front *s)
 {
     if (s == NULL)
         return;
@@ -168,7 +168,7 @@ void sp_server_free(struct sp_server *s)
     free(s);
 }
 
-int sp_session_new(struct sp_server *s, struct sp_session_client *c, struct sp_session **ret,
+int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_session **ret,
                    struct sp_err *e)
 {
     struct sp_session *n = calloc(1, sizeof *n);
@@ -177,7 +177,7 @@ int sp_session_new(struct sp_server *s, struct sp_session_client *c, struct sp_s
         free(n);
         return sp_fail(e, SP_E_SYSTEM, errno, "make a session");
     }
-    n->server = s;
+    n->front = s;
     n->number = ++s->next_session;
     n->client = c;
     n->next = s->first;
@@ -198,7 +198,7 @@ static void set_client(struct sp_session *s, struct sp_session_client *c)
         sp_proc_set_attached(p, c != NULL);
 }
 
-struct sp_session *sp_server_find(const struct sp_server *s, struct sp_str id)
+struct sp_session *sp_front_find(const struct sp_front *s, struct sp_str id)
 {
     struct sp_session *found = s->first;
 
@@ -207,10 +207,10 @@ struct sp_session *sp_server_find(const struct sp_server *s, struct sp_str id)
     return found;
 }
 
-int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_session_client *c,
+int sp_session_resume(struct sp_front *s, struct sp_str id, struct sp_session_client *c,
                       struct sp_session **ret, struct sp_err *e)
 {
-    struct sp_session *found = sp_server_find(s, id);
+    struct sp_session *found = sp_front_find(s, id);
 
     if (found == NULL)
         return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(id));
@@ -233,16 +233,16 @@ static void on_expiry(struct sp_timer *t)
 
 void sp_session_detach(struct sp_session *s, bool keep)
 {
-    struct sp_server *server = s->server;
-    const uint64_t due = sp_loop_now(server->loop) + server->options.session_ttl_ms;
+    struct sp_front *front = s->front;
+    const uint64_t due = sp_loop_now(front->loop) + front->options.session_ttl_ms;
 
     set_client(s, NULL);
-    if (!keep || !sp_loop_timer(server->loop, &s->expiry, due, on_expiry)) {
+    if (!keep || !sp_loop_timer(front->loop, &s->expiry, due, on_expiry)) {
         end_session(s);
         return;
     }
     sp_log(SP_LOG_INFO, "session %.8s detached, kept for %llu ms", s->id,
-           (unsigned long long)server->options.session_ttl_ms);
+           (unsigned long long)front->options.session_ttl_ms);
 }
 
 /* ---- processes by id ---- */
@@ -295,7 +295,7 @@ bool sp_session_add(struct sp_session *s, struct sp_proc *p)
         s->first = p;
     s->last = p;
     s->proc_count++;
-    s->server->proc_count++;
+    s->front->proc_count++;
     return true;
 }
 
@@ -315,5 +315,5 @@ void sp_session_remove(struct sp_session *s, struct sp_proc *p)
     else
         s->last = p->prev;
     s->proc_count--;
-    s->server->proc_count--;
+    s->front->proc_count--;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * session: the processes of one client, which outlive its connections; and the server, which has
- * the sessions and the counters for limits.
+ * session: the processes of one client, which outlive its connections; and the front, which has
+ * the sessions, the cells and the counters for limits.
  *
  *   new --> ATTACHED --connection ends--> DETACHED --session_ttl--> ended, its processes killed
  *               ^---------resume-------------'
@@ -22,10 +22,10 @@ struct sp_session_client {
         struct sp_session_client *c); /* another client wants the session: ping the peer */
 };
 
-struct sp_server;
+struct sp_front;
 
 struct sp_session {
-    struct sp_server *server;
+    struct sp_front *front;
     struct sp_session *prev, *next;
     char id[SP_SESSION_ID + 1];
     uint64_t number;
@@ -38,7 +38,7 @@ struct sp_session {
 };
 
 /* Counters for metrics; all but `live` only grow. */
-struct sp_server_stats {
+struct sp_front_stats {
     uint64_t started, failed_starts;
     uint64_t finished_ok, finished_error, finished_terminated, finished_lost;
     uint64_t output_bytes, dropped_bytes;
@@ -46,9 +46,9 @@ struct sp_server_stats {
 };
 
 /* The most bytes of all processes' ids, arguments and directories. */
-#define SP_SERVER_MAX_HELD (256U << 20)
+#define SP_FRONT_MAX_HELD (256U << 20)
 
-struct sp_server_options {
+struct sp_front_options {
     const char *program;
     uint32_t max_processes;
     uint64_t session_ttl_ms, closed_ttl_ms;
@@ -66,9 +66,9 @@ struct sp_server_options {
 
 struct sp_files;
 
-struct sp_server {
+struct sp_front {
     struct sp_loop *loop;
-    struct sp_server_options options;
+    struct sp_front_options options;
     struct sp_cells *cells;
     struct sp_cell *cell; /* the open cell; NULL: none yet */
     bool has_lost_cell;   /* the next start makes a new one */
@@ -81,25 +81,25 @@ struct sp_server {
     uint32_t starting;   /* processes in STARTING, of all sessions */
     uint64_t next_session;
     size_t held_bytes; /* ids, arguments and directories of all processes */
-    struct sp_server_stats stats;
+    struct sp_front_stats stats;
 };
 
-int sp_server_new(struct sp_loop *loop, const struct sp_server_options *o, struct sp_server **ret,
-                  struct sp_err *e);
+int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
+                 struct sp_err *e);
 /* Ends every session and the cell. All clients must have detached. */
-void sp_server_free(struct sp_server *s);
+void sp_front_free(struct sp_front *s);
 
 /* The open cell; a new one if there is none, or if it was lost. */
-int sp_server_cell(struct sp_server *s, struct sp_cell **ret, struct sp_err *e);
-uint64_t sp_server_overflows(const struct sp_server *s); /* as sp_cells_overflows */
+int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e);
+uint64_t sp_front_overflows(const struct sp_front *s); /* as sp_cells_overflows */
 
-int sp_session_new(struct sp_server *s, struct sp_session_client *c, struct sp_session **ret,
+int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_session **ret,
                    struct sp_err *e);
 /* SP_E_STATE: unknown id. SP_E_ATTACHED: another connection has the session, and is challenged. */
-int sp_session_resume(struct sp_server *s, struct sp_str id, struct sp_session_client *c,
+int sp_session_resume(struct sp_front *s, struct sp_str id, struct sp_session_client *c,
                       struct sp_session **ret, struct sp_err *e);
 /* NULL: unknown. */
-struct sp_session *sp_server_find(const struct sp_server *s, struct sp_str id);
+struct sp_session *sp_front_find(const struct sp_front *s, struct sp_str id);
 /* The connection has ended. keep: the session stays for session_ttl_ms; else it ends now. */
 void sp_session_detach(struct sp_session *s, bool keep);
 

@@ -34,7 +34,7 @@ struct sp_local {
     struct sp_backend backend;
     struct sp_local_options options; /* strings are owned */
     struct sp_hidden_paths hidden_paths;
-    struct sp_server *server; /* NULL: no command yet */
+    struct sp_front *front; /* NULL: no command yet */
     struct sp_session *session;
     struct sp_session_client client;
     uint64_t next_id;
@@ -382,10 +382,10 @@ static int open_server(struct sp_local *l, struct sp_err *e)
 {
     struct rlimit nofile = {1024, 4096};
 
-    if (l->server != NULL)
+    if (l->front != NULL)
         return 0;
     (void)getrlimit(RLIMIT_NOFILE, &nofile);
-    const struct sp_server_options o = {
+    const struct sp_front_options o = {
         .program = l->options.program,
         .max_processes = l->options.max_processes,
         .closed_ttl_ms = CLOSED_TTL_MS,
@@ -398,12 +398,12 @@ static int open_server(struct sp_local *l, struct sp_err *e)
         .user = l,
         .drained = on_drained,
     };
-    int r = sp_server_new(l->backend.loop, &o, &l->server, e);
+    int r = sp_front_new(l->backend.loop, &o, &l->front, e);
     if (r == 0)
-        r = sp_session_new(l->server, &l->client, &l->session, e);
+        r = sp_session_new(l->front, &l->client, &l->session, e);
     if (r < 0) {
-        sp_server_free(l->server);
-        l->server = NULL;
+        sp_front_free(l->front);
+        l->front = NULL;
     }
     return r;
 }
@@ -714,7 +714,7 @@ static void free_local(struct sp_backend *b)
         forget_facts(SP_CONTAINER(i, struct sp_backend_wait, link));
     if (l->session != NULL)
         sp_session_detach(l->session, false); /* kills what commands left behind */
-    sp_server_free(l->server);
+    sp_front_free(l->front);
     sp_hidden_paths_done(&l->hidden_paths);
     free((void *)(uintptr_t)l->options.program);
     free((void *)(uintptr_t)l->options.runtime_dir);

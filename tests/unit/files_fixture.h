@@ -19,7 +19,7 @@
 
 static const char *program;
 static struct sp_loop *loop;
-static struct sp_server *server;
+static struct sp_front *server;
 static struct sp_files_client client;
 static struct sp_err error;
 static int fds_before;
@@ -170,12 +170,12 @@ static inline void on_drained(void *user)
 static inline int files_begin(void **state)
 {
     static char run[PATH_MAX + 8];
-    const struct sp_server_options o = {.program = program,
-                                        .max_processes = 8,
-                                        .nofile_soft = 64,
-                                        .nofile_hard = 64,
-                                        .runtime_dir = run,
-                                        .drained = on_drained};
+    const struct sp_front_options o = {.program = program,
+                                       .max_processes = 8,
+                                       .nofile_soft = 64,
+                                       .nofile_hard = 64,
+                                       .runtime_dir = run,
+                                       .drained = on_drained};
 
     (void)tree_begin(state);
     (void)snprintf(run, sizeof run, "%s/run", tree);
@@ -183,7 +183,7 @@ static inline int files_begin(void **state)
     client = (struct sp_files_client){0};
     turns = 0;
     assert_int_equal(sp_loop_new(&loop, &error), 0);
-    if (sp_server_new(loop, &o, &server, &error) < 0)
+    if (sp_front_new(loop, &o, &server, &error) < 0)
         fail_msg("%s", error.msg);
     return 0;
 }
@@ -194,7 +194,7 @@ static inline int files_end(void **state)
     assert_null(client.last);
     assert_int_equal(client.working, 0);
     assert_int_equal(client.waiting, 0);
-    sp_server_free(server);
+    sp_front_free(server);
     sp_loop_free(loop);
     /* We are a subreaper: whoever got away would be ours. What a killed cell leaves is dying. */
     assert_true(bury_children(2000));

@@ -6,7 +6,7 @@
 
 /* A process whose log we write ourselves; nothing runs. */
 struct scene {
-    struct sp_server server;
+    struct sp_front server;
     struct sp_session session;
     struct sp_proc proc;
     struct sp_ring ring;
@@ -18,7 +18,7 @@ static int set_up(void **state)
     struct sp_err e = {0};
 
     assert_non_null(s);
-    s->session.server = &s->server;
+    s->session.front = &s->server;
     s->proc.session = &s->session;
     sp_list_init(&s->proc.observers);
     s->proc.id = SP_STR("p");

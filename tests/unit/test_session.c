@@ -13,8 +13,8 @@
 static const char *program;
 static const char *puppet;
 static struct sp_loop *loop;
-static struct sp_server *server;
-static struct sp_server_options options;
+static struct sp_front *server;
+static struct sp_front_options options;
 static int fds_before;
 
 /* ---- a client that writes down what it hears ---- */
@@ -103,7 +103,7 @@ static void make_server(void)
 {
     struct sp_err e = {0};
 
-    if (sp_server_new(loop, &options, &server, &e) < 0)
+    if (sp_front_new(loop, &options, &server, &e) < 0)
         fail_msg("%s: %s", e.msg, strerror(e.sys));
 }
 
@@ -113,14 +113,14 @@ static int begin(void **state)
     fds_before = open_fds();
     if (sp_loop_new(&loop, NULL) < 0)
         return -1;
-    options = (struct sp_server_options){.program = program,
-                                         .max_processes = 50,
-                                         .session_ttl_ms = 30000,
-                                         .closed_ttl_ms = 30000,
-                                         .use_cgroups = true,
-                                         .nofile_soft = 256,
-                                         .nofile_hard = 256,
-                                         .drained = on_drained};
+    options = (struct sp_front_options){.program = program,
+                                        .max_processes = 50,
+                                        .session_ttl_ms = 30000,
+                                        .closed_ttl_ms = 30000,
+                                        .use_cgroups = true,
+                                        .nofile_soft = 256,
+                                        .nofile_hard = 256,
+                                        .drained = on_drained};
     clear(&ear);
     clear(&other_ear);
     make_server();
@@ -130,8 +130,8 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    sp_server_free(server);
-    sp_server_free(NULL);
+    sp_front_free(server);
+    sp_front_free(NULL);
     server = NULL;
     sp_loop_free(loop);
     assert_no_children(); /* we are a subreaper: whoever got away would be ours */
@@ -410,7 +410,7 @@ static void test_no_more_processes_than_allowed(void **state)
     const char *const argv[] = {"true", NULL};
 
     (void)state;
-    sp_server_free(server);
+    sp_front_free(server);
     options.max_processes = 3;
     make_server();
     s = new_session(&ear);
@@ -845,7 +845,7 @@ static void test_a_session_may_end_after_its_cell(void **state)
     assert_int_equal(kill(sp_cell_pid(server->cell), SIGKILL), 0);
     until(is_closed, p);
     sp_session_detach(s, true);
-    sp_server_free(server); /* with a lost cell and a detached session */
+    sp_front_free(server); /* with a lost cell and a detached session */
     make_server();
 }
 
@@ -864,7 +864,7 @@ static void test_the_end_of_the_server_ends_everything(void **state)
     until(has_heard_line, &ear);
     sp_session_detach(s, true);
     sp_session_detach(t, true);
-    sp_server_free(server);
+    sp_front_free(server);
     server = NULL;
     assert_no_children();
 }
@@ -872,13 +872,13 @@ static void test_the_end_of_the_server_ends_everything(void **state)
 static void test_a_program_that_is_no_cell_is_an_error(void **state)
 {
     struct sp_loop *other = NULL;
-    struct sp_server *none = NULL;
+    struct sp_front *none = NULL;
     struct sp_err e = {0};
 
     (void)state;
     assert_int_equal(sp_loop_new(&other, &e), 0);
     options.program = "/nowhere/sallyport";
-    assert_int_equal(sp_server_new(other, &options, &none, &e), -SP_E_SYSTEM);
+    assert_int_equal(sp_front_new(other, &options, &none, &e), -SP_E_SYSTEM);
     assert_int_equal(e.sys, ENOENT);
     assert_string_not_equal(e.msg, "");
     assert_null(none);
@@ -887,11 +887,11 @@ static void test_a_program_that_is_no_cell_is_an_error(void **state)
 
 static void test_a_loop_has_one_front(void **state)
 {
-    struct sp_server *none = NULL;
+    struct sp_front *none = NULL;
     struct sp_err e = {0};
 
     (void)state;
-    assert_int_equal(sp_server_new(loop, &options, &none, &e), -SP_E_STATE);
+    assert_int_equal(sp_front_new(loop, &options, &none, &e), -SP_E_STATE);
     assert_null(none);
 }
 

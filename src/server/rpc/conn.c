@@ -572,7 +572,7 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
 
     if (r < 0)
         return r;
-    if (t->session.p != NULL && (s = sp_server_find(c->conn->rpc->server, t->session)) == NULL)
+    if (t->session.p != NULL && (s = sp_front_find(c->conn->rpc->server, t->session)) == NULL)
         return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
     return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
 }
@@ -623,9 +623,9 @@ static void on_message(void *user, char *text, size_t len)
 
     if (conn->is_closing)
         return;
-    const uint64_t pushes = sp_server_overflows(conn->rpc->server);
+    const uint64_t pushes = sp_front_overflows(conn->rpc->server);
     dispatch(conn, text, len, sp_clock_us());
-    conn->waits_for_cell = conn->waits_for_cell || sp_server_overflows(conn->rpc->server) != pushes;
+    conn->waits_for_cell = conn->waits_for_cell || sp_front_overflows(conn->rpc->server) != pushes;
     pause_if_full(conn);
 }
 

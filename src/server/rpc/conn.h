@@ -44,7 +44,7 @@ struct sp_watches;
 
 /* Shared by all connections. */
 struct sp_rpc {
-    struct sp_server *server;
+    struct sp_front *server;
     struct sp_host host;
     char *const *env;           /* variables that commands may inherit */
     bool keeps_sessions;        /* false on stdio: the session ends with its connection */

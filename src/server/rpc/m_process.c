@@ -571,7 +571,7 @@ static bool add_session(struct sp_buf *b, const struct sp_session *s, struct roo
 }
 
 /* The oldest session first; closes the array. */
-static bool add_sessions(struct sp_buf *b, const struct sp_server *server)
+static bool add_sessions(struct sp_buf *b, const struct sp_front *server)
 {
     const struct sp_session *s = server->first;
     struct room room = {0};

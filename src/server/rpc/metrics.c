@@ -97,9 +97,9 @@ static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
 }
 
 /* Ring and input sizes are summed on demand: nothing is counted on the path of the output. */
-static void write_processes(const struct sp_server *server, struct sp_buf *b)
+static void write_processes(const struct sp_front *server, struct sp_buf *b)
 {
-    const struct sp_server_stats *s = &server->stats;
+    const struct sp_front_stats *s = &server->stats;
     const struct {
         const char *result;
         uint64_t n;
