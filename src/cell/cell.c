@@ -380,7 +380,7 @@ static void forget_command(struct cell *cell, struct sp_command *c)
     cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
 }
 
-/* Forks a file process. If that fails, the front sees the socket closed. */
+/* Forks a file worker. If that fails, the front sees the socket closed. */
 static void on_files(struct cell *cell)
 {
     if (cell->message->fd_count != 1)

@@ -54,7 +54,7 @@ bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_fil
            m->data_len <= (is_limited && length < room ? length : room);
 }
 
-/* ---- the file process ---- */
+/* ---- the file worker ---- */
 
 /* One datagram of the front; path and other point into paths. */
 struct taken {

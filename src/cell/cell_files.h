@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cell_files: a process of the cell that carries out file operations for the front, one at a time.
- * It is confined as the cell's commands are, and it is the only process that waits for a slow disk.
+ * cell_files: the file worker, a process of the cell that carries out file operations for the
+ * front, one at a time. It is confined as the cell's commands are, and it is the only process that
+ * waits for a slow disk.
  *
  * The front makes a seqpacket socket pair and sends SP_WIRE_FILES with one end; the cell forks,
  * without execve, because a confined view may not contain our program. The child closes all

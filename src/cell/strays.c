@@ -33,7 +33,7 @@ struct stray {
     pid_t pid;
     uint64_t session;
     uint64_t or_session; /* the other possible owner; NO_SESSION: the owner is known */
-    bool is_own;         /* not a stray: a helper process of the cell without children */
+    bool is_own;         /* not a stray: a file worker */
 };
 
 /* Sessions that a new stray may belong to; with more candidates it belongs to the server. */

@@ -40,7 +40,7 @@ void sp_strays_note_forgotten(struct sp_strays *s, const struct sp_command *c);
 /* A child of ours was reaped elsewhere: its pid may be reused from now on. */
 void sp_strays_note_reaped(struct sp_strays *s, pid_t pid);
 
-/* A child of ours that is neither a command nor a stray (the file process). */
+/* A child of ours that is neither a command nor a stray (the file worker). */
 void sp_strays_note_own(struct sp_strays *s, pid_t pid);
 
 /* Kills the session's strays: most of them now, the rest in sweeps. */

@@ -36,7 +36,7 @@ enum sp_wire_op {
     SP_WIRE_TERMINATE, /* front: struct sp_wire_call; the tree of a live process is killed */
     SP_WIRE_FORGET,    /* front: struct sp_wire_call; the slot is free after this */
     SP_WIRE_END_SESSION, /* front: struct sp_wire_call, number = session; kills its strays, too */
-    SP_WIRE_FILES,       /* front: struct sp_wire_call + a socket that a new file process serves
+    SP_WIRE_FILES,       /* front: struct sp_wire_call + a socket that a new file worker serves
                             (cell/cell_files.h) */
     SP_WIRE_HOLD,        /* front: struct sp_wire_call + a descriptor, which stays open (with its
                             locks) as long as the cell lives */

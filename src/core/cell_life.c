@@ -255,8 +255,8 @@ static void lose_seats(struct sp_cell *c)
     for (uint32_t k = 0; c->seats != NULL && k < c->options.slots; k++)
         if (c->seats[k] != NULL)
             c->seats[k]->ops->lost(c->seats[k], &c->why);
-    while ((i = sp_list_first(&c->helpers)) != NULL) {
-        struct sp_cell_helper *h = SP_CONTAINER(i, struct sp_cell_helper, link);
+    while ((i = sp_list_first(&c->workers)) != NULL) {
+        struct sp_cell_worker *h = SP_CONTAINER(i, struct sp_cell_worker, link);
 
         sp_cell_leave(h);
         h->lost(h, &c->why);
@@ -453,7 +453,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     c->socket = c->self.pidfd = c->maker.pidfd = -1;
     c->self.on_end.fd = c->maker.on_end.fd = -1;
     c->bell = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
-    sp_list_init(&c->helpers);
+    sp_list_init(&c->workers);
     sp_list_prepend(&g->cells, &c->link);
     if (o->use_cgroups && !sp_cgroup_name(c->cgroup))
         c->cgroup[0] = 0;
@@ -500,7 +500,7 @@ fail:
 
 bool sp_cell_is_deserted(const struct sp_cell *c)
 {
-    const uint32_t resting = sp_cell_resting_helpers(c);
+    const uint32_t resting = sp_cell_resting_workers(c);
 
     return c->busy == resting && c->self.pidfd >= 0 && sp_tree_living(c->self.pid) <= (int)resting;
 }

@@ -146,19 +146,19 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
 
 /* ---- seats ---- */
 
-uint32_t sp_cell_resting_helpers(const struct sp_cell *c)
+uint32_t sp_cell_resting_workers(const struct sp_cell *c)
 {
     uint32_t n = 0;
 
-    sp_list_each(i, &c->helpers)
-        n += SP_CONTAINER(i, const struct sp_cell_helper, link)->is_resting;
+    sp_list_each(i, &c->workers)
+        n += SP_CONTAINER(i, const struct sp_cell_worker, link)->is_resting;
     return n;
 }
 
 static void set_less_busy(struct sp_cell *c)
 {
     c->busy--;
-    if (c->busy == sp_cell_resting_helpers(c) && c->options.idle != NULL)
+    if (c->busy == sp_cell_resting_workers(c) && c->options.idle != NULL)
         c->options.idle(c->options.user);
 }
 
@@ -276,9 +276,9 @@ void sp_cell_wake(struct sp_seat *s)
         sp_bell_ring(&s->cell->bell, s->slot);
 }
 
-/* ---- helpers ---- */
+/* ---- workers ---- */
 
-int sp_cell_join(struct sp_cell *c, struct sp_cell_helper *h, int socket, struct sp_err *e)
+int sp_cell_join(struct sp_cell *c, struct sp_cell_worker *h, int socket, struct sp_err *e)
 {
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
     int r = check_answers(c, e);
@@ -289,12 +289,12 @@ int sp_cell_join(struct sp_cell *c, struct sp_cell_helper *h, int socket, struct
     if (r < 0)
         return explain_unsent(r, e);
     h->cell = c;
-    sp_list_prepend(&c->helpers, &h->link);
+    sp_list_prepend(&c->workers, &h->link);
     c->busy++;
     return 0;
 }
 
-void sp_cell_leave(struct sp_cell_helper *h)
+void sp_cell_leave(struct sp_cell_worker *h)
 {
     struct sp_cell *c = h->cell;
 

@@ -46,12 +46,12 @@ struct sp_seat {
 };
 
 /* A process of the cell that runs no command: it does file operations (cell/cell_files.h). The cell
- * is busy while the helper is there, but deserted if the helper rests. */
-struct sp_cell_helper {
-    /* The cell is gone; why as in sp_seat_ops. The helper is unlinked already. */
-    void (*lost)(struct sp_cell_helper *h, const struct sp_err *why);
+ * is busy while the worker is there, but deserted if the worker rests. */
+struct sp_cell_worker {
+    /* The cell is gone; why as in sp_seat_ops. The worker is unlinked already. */
+    void (*lost)(struct sp_cell_worker *h, const struct sp_err *why);
     struct sp_cell *cell; /* NULL: none */
-    bool is_resting;      /* set by the owner: the helper may end with the cell */
+    bool is_resting;      /* set by the owner: the worker may end with the cell */
     struct sp_list link;
 };
 
@@ -66,7 +66,7 @@ struct sp_cell_options {
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
     void (*died)(void *user);    /* after every seat has heard ops.lost */
     void (*rested)(void *user);  /* a process has closed; may be NULL */
-    void (*idle)(void *user);    /* ... and only resting helpers are left; may be NULL */
+    void (*idle)(void *user);    /* ... and only resting workers are left; may be NULL */
     void (*gone)(void *user); /* after sp_cell_kill: no process of the cell is left; may be NULL */
 };
 
@@ -87,7 +87,7 @@ void sp_cell_free(struct sp_cell *c);
 void sp_cell_kill(struct sp_cell *c);
 /* Kills the processes of a cell that does not answer; it ends like one that died by itself. */
 void sp_cell_abandon(struct sp_cell *c);
-/* No process that has not closed, none that a command has left, and no helper but resting ones. */
+/* No process that has not closed, none that a command has left, and no worker but resting ones. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
 /* The cell has confined itself. Before that its first start waits in the socket. */
 bool sp_cell_is_ready(const struct sp_cell *c);
@@ -112,8 +112,8 @@ void sp_cell_end_session(struct sp_cell *c, uint64_t session);
 
 /* Requests a process that serves the other end of `socket`, which the caller closes. If the cell
  * cannot start the process, it closes its copy. */
-int sp_cell_join(struct sp_cell *c, struct sp_cell_helper *h, int socket, struct sp_err *e);
-void sp_cell_leave(struct sp_cell_helper *h); /* the helper ends; fine if it has left already */
+int sp_cell_join(struct sp_cell *c, struct sp_cell_worker *h, int socket, struct sp_err *e);
+void sp_cell_leave(struct sp_cell_worker *h); /* the worker ends; fine if it has left already */
 /* The cell keeps a duplicate open, and the flock on it, until the cell ends. */
 void sp_cell_hold(struct sp_cell *c, int fd);
 

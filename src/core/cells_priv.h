@@ -34,7 +34,7 @@ struct sp_cell {
     struct sp_cell_child self;
     struct sp_cell_child maker;  /* in tier CELL: forks the cell, reports its pid, and exits */
     struct sp_err why;           /* why the cell could not confine itself; code NONE: no failure */
-    uint32_t busy;               /* seats with a process that has not closed, and helpers */
+    uint32_t busy;               /* seats with a process that has not closed, and workers */
     int socket;                  /* -1: the cell is lost */
     char cgroup[SP_CGROUP_NAME]; /* name of its directory; "": none */
     char cgroup_path[512];       /* as noted in the journal; "": not noted */
@@ -46,7 +46,7 @@ struct sp_cell {
     uint32_t *free_slots, free_count;
     uint64_t next_number;
 
-    struct sp_list helpers;
+    struct sp_list workers;
     struct sp_outbox outbox;
     struct sp_timer on_stall, on_short;
     bool is_stalled; /* the cell has taken nothing from the outbox for STALL_MS, or is suspected */
@@ -60,7 +60,7 @@ static inline struct sp_cell *sp_cell_of_link(struct sp_list *link)
 
 /* ---- cells.c ---- */
 
-uint32_t sp_cell_resting_helpers(const struct sp_cell *c);
+uint32_t sp_cell_resting_workers(const struct sp_cell *c);
 void sp_cell_on_socket(struct sp_watch *w, uint32_t events);
 void sp_cell_on_bell(struct sp_watch *w, uint32_t events);
 

@@ -2,14 +2,482 @@
 #include "core/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "base/auto.h"
 #include "base/base64.h"
-#include "core/files_priv.h"
+#include "cell/cell_files.h"
+#include "os/fd.h"
 
-#define PIECE (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
+#define PIECE            (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
+#define SPARE_MAX        (64U << 20)
+#define EXPECTED_US      100 /* the loop polls this long for an answer (sp_loop_expect) */
+#define IDLE_CONFINED_MS 250 /* short: an idle worker keeps its cell, and its placeholders */
+#define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)
+
+/* The message of a call, and its data while it waits. */
+struct sp_files_parked {
+    struct sp_files_call *call; /* valid while it waits */
+    struct sp_list link;        /* in waiting */
+    struct sp_files_ask head;
+    bool changes, has_policy;
+    int fd; /* borrowed; -1: none */
+    const int *handle;
+    uint32_t limit; /* READ: the most bytes for the caller; head.length may be less at first */
+    int data;       /* a memory file; -1: in the window, or none */
+    size_t kept;
+    struct sp_policy policy;
+    uint64_t session;
+    char paths[]; /* path and other, without NUL, as they follow the head */
+};
+
+struct sp_file_worker {
+    struct sp_files *files;
+    struct sp_list link;
+    struct sp_cell_worker seat; /* the cell's part of it */
+    bool is_confined, is_working;
+    bool is_orphan;  /* works for a client that is gone */
+    bool is_closing; /* has answered, and is closing the file it has opened */
+    int socket;
+    struct sp_watch watch;
+    struct sp_timer idle;
+    struct sp_deferred end;
+    char *window;
+    struct sp_files_call *call; /* NULL: the answer is dropped */
+    enum sp_file_op op;
+    uint32_t length; /* the most bytes to read */
+    uint64_t number;
+    int spare; /* a memory file; -1: none */
+};
+
+/* The answer (a), or why there is none (e): reports it, or repeats a read that needs more memory.
+ */
+static void finish_call(struct sp_files_call *c, const struct sp_file_answer *a,
+                        const struct sp_err *e);
+
+static void try_all_waiting(struct sp_deferred *d);
+
+/* ---- the end of a worker ---- */
+
+static void free_worker(struct sp_deferred *d)
+{
+    struct sp_file_worker *w = SP_CONTAINER(d, struct sp_file_worker, end);
+
+    sp_list_remove(&w->link);
+    if (w->window != NULL)
+        (void)munmap(w->window, SP_FILES_WINDOW);
+    free(w);
+}
+
+/* A worker or memory has become free: waiting calls are tried later in this turn of the loop. */
+static void go_on(struct sp_files *f)
+{
+    if (!sp_list_is_empty(&f->waiting))
+        sp_loop_defer(f->loop, &f->more, try_all_waiting);
+}
+
+static void drop_spare(struct sp_files *f)
+{
+    if (f->spare != NULL)
+        (void)close(TAKE_FD(f->spare->spare));
+    f->spare = NULL;
+}
+
+/* The client of its call is gone; the worker may hang, and counts as an orphan from now on. */
+static void set_orphan(struct sp_file_worker *w)
+{
+    struct sp_files *f = w->files;
+
+    if (w->is_orphan || f->orphan_count == SP_FILES_ORPHANS_MAX)
+        return;
+    w->is_orphan = true;
+    f->orphan_count++;
+    f->worker_count--;
+}
+
+/* An orphan that answers counts as a worker again. */
+static void count_again(struct sp_file_worker *w)
+{
+    if (!w->is_orphan)
+        return;
+    w->is_orphan = false;
+    w->files->orphan_count--;
+    w->files->worker_count++;
+}
+
+/* The process sees the end of its socket and exits; one that hangs ends with its cell. */
+static void hang_up(struct sp_file_worker *w)
+{
+    if (w->socket < 0)
+        return;
+    if (w->files->spare == w)
+        drop_spare(w->files);
+    sp_loop_unwatch(w->files->loop, &w->watch);
+    sp_loop_cancel(w->files->loop, &w->idle);
+    (void)shutdown(w->socket, SHUT_RDWR);
+    (void)close(TAKE_FD(w->socket));
+    sp_cell_leave(&w->seat);
+    count_again(w);
+    w->files->working -= w->is_working;
+    w->is_working = false;
+    w->files->worker_count--;
+    sp_loop_defer(w->files->loop, &w->end, free_worker);
+    go_on(w->files);
+}
+
+static void fail_worker(struct sp_file_worker *w, const struct sp_err *why)
+{
+    struct sp_err e = {0};
+
+    hang_up(w);
+    if (w->call == NULL)
+        return;
+    if (why == NULL || why->code == SP_E_NONE)
+        (void)sp_fail(&e, SP_E_FAILED, 0,
+                      "the process that did this file operation has ended; try it again");
+    else
+        e = *why;
+    finish_call(w->call, NULL, &e);
+}
+
+static void on_lost(struct sp_cell_worker *h, const struct sp_err *why)
+{
+    fail_worker(SP_CONTAINER(h, struct sp_file_worker, seat), why);
+}
+
+static void on_idle(struct sp_timer *t)
+{
+    hang_up(SP_CONTAINER(t, struct sp_file_worker, idle));
+}
+
+static void set_resting(struct sp_file_worker *w)
+{
+    const uint64_t ms = w->is_confined ? IDLE_CONFINED_MS : SP_FILES_IDLE_MS;
+
+    w->files->working -= w->is_working;
+    w->is_working = false;
+    w->is_closing = false;
+    w->seat.is_resting = true;
+    count_again(w);
+    if (w->files->worker_count > SP_FILE_WORKERS_MAX ||
+        !sp_loop_timer(w->files->loop, &w->idle, sp_loop_now(w->files->loop) + ms, on_idle))
+        hang_up(w);
+    go_on(w->files);
+}
+
+/* ---- answers of a worker, which commands in its cell may have taken over ---- */
+
+struct received {
+    struct sp_files_answer m;
+    int fd; /* -1: none */
+};
+
+static void free_closing(struct sp_closing *c)
+{
+    free(c);
+}
+
+/* close() of an unexpected descriptor may block: on its disk, or in SO_LINGER of a socket. */
+static void drop_fd(const struct sp_file_worker *w, struct received *h)
+{
+    const struct linger none = {0};
+    const int fd = TAKE_FD(h->fd);
+
+    if (fd < 0)
+        return;
+    struct sp_closing *c = fcntl(fd, F_GET_SEALS) >= 0 ? NULL : calloc(1, sizeof *c);
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none); /* fails if it is no socket */
+    if (c == NULL) { /* a memory file, or out of memory */
+        (void)close(fd);
+        return;
+    }
+    c->done = free_closing;
+    sp_files_close(w->files, c, fd);
+}
+
+/* A regular file and nothing else: the front, which reads from it later, is not confined. */
+static bool is_file(int fd)
+{
+    struct statx sx;
+
+    /* AT_STATX_DONT_SYNC: the cached answer, without asking the disk. */
+    return statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &sx) == 0 &&
+           S_ISREG(sx.stx_mode);
+}
+
+static bool is_answer(const struct sp_file_worker *w, const struct received *h, int flags)
+{
+    return (flags & MSG_CTRUNC) == 0 && sp_files_is_answer(w->op, w->length, &h->m, h->fd >= 0) &&
+           (w->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd));
+}
+
+/* 1: *h is filled; 0: no message; -1: the process has ended, or the message is invalid. The control
+ * buffer has room for one descriptor, or none if the answer is dropped: the kernel discards others
+ * without a close() that could block. */
+static int receive(const struct sp_file_worker *w, struct received *h)
+{
+    struct iovec iov = {.iov_base = &h->m, .iov_len = sizeof h->m};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    const int max_fds = w->call == NULL ? 0 : 1;
+    int fd_count;
+    const ssize_t n = sp_fd_recv(w->socket, &msg, MSG_DONTWAIT, &h->fd, max_fds, &fd_count);
+
+    h->fd = fd_count == 0 ? -1 : sp_fd_lift(h->fd);
+    if (n < 0)
+        return errno == EAGAIN ? 0 : -1;
+    const bool is_fine = n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 &&
+                         h->m.number == w->number && w->is_working &&
+                         w->is_closing == ((h->m.flags & SP_FILES_BACK) != 0) &&
+                         (w->call == NULL || is_answer(w, h, msg.msg_flags));
+    if (!is_fine)
+        drop_fd(w, h);
+    return is_fine ? 1 : -1;
+}
+
+/* Maps a memory file of the process; the seals keep it from being truncated while we read. */
+static void *map_memory(const struct received *h)
+{
+    const int seals = fcntl(h->fd, F_GET_SEALS);
+    struct statfs fs;
+    struct stat st;
+
+    if (seals < 0 || (seals & MEMORY_SEALS) != MEMORY_SEALS || fstat(h->fd, &st) < 0 ||
+        (uint64_t)st.st_size < h->m.data_len || fstatfs(h->fd, &fs) < 0 ||
+        fs.f_type != TMPFS_MAGIC) /* not hugetlbfs: touching a page could fail */
+        return NULL;
+    void *map = mmap(NULL, (size_t)h->m.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, h->fd, 0);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static void report_answer(struct sp_file_worker *w, struct received *h, char *data, bool *is_kept)
+{
+    struct sp_files_call *c = w->call;
+    const uint32_t flags = h->m.flags;
+    const int opened = w->op == SP_FILE_OPEN ? h->fd : -1;
+    const struct sp_file_answer a = {
+        .err = h->m.err,
+        .refusal = (enum sp_file_refusal)h->m.refusal,
+        .number = h->m.value,
+        .is_cut = (flags & SP_FILES_CUT) != 0,
+        .stat = {.is_directory = (flags & SP_FILES_IS_DIRECTORY) != 0,
+                 .is_file = (flags & SP_FILES_IS_FILE) != 0,
+                 .is_link = (flags & SP_FILES_IS_LINK) != 0,
+                 .size = h->m.size,
+                 .created_ms = h->m.created_ms,
+                 .modified_ms = h->m.modified_ms},
+        .fd = opened,
+        .window = data,
+        .window_size = (size_t)h->m.data_len,
+        .data_len = h->m.data_len,
+        .memory = -1,
+        .is_kept = is_kept,
+    };
+
+    if (opened >= 0)
+        h->fd = -1; /* the caller closes it */
+    finish_call(c, &a, NULL);
+}
+
+/* Closing may block for the disk; the call is answered already. */
+static void await_back(struct sp_file_worker *w)
+{
+    w->is_closing = true;
+    set_orphan(w);
+    sp_loop_expect(w->files->loop, EXPECTED_US);
+}
+
+static void on_answer(struct sp_file_worker *w, struct received *h)
+{
+    const bool is_apart = (h->m.flags & SP_FILES_APART) != 0;
+    bool is_kept = false;
+    void *map = NULL;
+
+    if (w->call != NULL && is_apart && (map = map_memory(h)) == NULL) {
+        fail_worker(w, NULL);
+    } else {
+        if (w->call != NULL)
+            report_answer(w, h, is_apart ? map : w->window, is_apart ? &is_kept : NULL);
+        if (w->socket >= 0 && (h->m.flags & SP_FILES_OPENED) != 0)
+            await_back(w);
+        else if (w->socket >= 0)
+            set_resting(w);
+    }
+    if (map != NULL && !is_kept)
+        (void)munmap(map, (size_t)h->m.data_len);
+    drop_fd(w, h);
+}
+
+static void on_socket(struct sp_watch *watch, uint32_t events)
+{
+    struct sp_file_worker *w = SP_CONTAINER(watch, struct sp_file_worker, watch);
+    struct received h;
+    const int r = receive(w, &h);
+
+    (void)events;
+    if (r > 0)
+        on_answer(w, &h);
+    else if (r < 0)
+        fail_worker(w, NULL);
+}
+
+/* ---- asking a worker ---- */
+
+static int send_ask(int socket, const struct sp_files_ask *m, const char *paths, int fd)
+{
+    return sp_wire_send(socket, false, m, sizeof *m, paths, (size_t)m->path_len + m->other_len, &fd,
+                        fd >= 0);
+}
+
+static int ask_worker(struct sp_file_worker *w, struct sp_files_call *c, struct sp_err *e)
+{
+    struct sp_files_parked *p = c->parked;
+
+    sp_loop_cancel(w->files->loop, &w->idle);
+    p->head.number = ++w->number;
+    const int r = send_ask(w->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
+    if (r < 0) {
+        hang_up(w);
+        return sp_fail(e, SP_E_FAILED, -r,
+                       "the process for file operations does not answer; try it again");
+    }
+    w->call = c;
+    w->op = (enum sp_file_op)p->head.op;
+    w->length = p->head.length;
+    w->is_working = true;
+    w->files->working++;
+    sp_loop_expect(w->files->loop, EXPECTED_US);
+    w->seat.is_resting = false;
+    return 0;
+}
+
+/* A memory file for data, of any size and content; -1: errno. Allocating pages costs more than the
+ * write itself, so one worker keeps the file of its last call (up to SPARE_MAX bytes) for its next
+ * call. It never goes to another worker, which may have another policy. w NULL: the call has no
+ * worker yet. */
+static int take_memory(struct sp_file_worker *w)
+{
+    if (w == NULL || w->files->spare != w)
+        return memfd_create("sallyport-data", MFD_CLOEXEC);
+    w->files->spare = NULL;
+    return TAKE_FD(w->spare);
+}
+
+static void give_memory(struct sp_file_worker *w, int fd, size_t size)
+{
+    if (w->socket < 0 || size > SPARE_MAX) {
+        (void)close(fd);
+        return;
+    }
+    drop_spare(w->files);
+    w->spare = fd;
+    w->files->spare = w;
+}
+
+/* ---- new workers ---- */
+
+/* Maps the window and sends it to the process. */
+static int share_window(struct sp_file_worker *w, struct sp_err *e)
+{
+    const struct sp_files_ask hello = {0};
+    auto_close int window = memfd_create("sallyport-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (window < 0 || ftruncate(window, SP_FILES_WINDOW) < 0 ||
+        fcntl(window, F_ADD_SEALS, WINDOW_SEALS) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
+    void *map = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, window, 0);
+    if (map == MAP_FAILED)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
+    w->window = map;
+    const int r = send_ask(w->socket, &hello, NULL, window);
+    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations") : 0;
+}
+
+static int open_worker(struct sp_file_worker *w, struct sp_cell *cell, struct sp_err *e)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make a socket for file operations");
+    w->socket = sp_fd_lift(pair[0]);
+    auto_close int theirs = sp_fd_lift(pair[1]);
+    int r = share_window(w, e);
+    if (r == 0)
+        r = sp_loop_watch(w->files->loop, &w->watch, w->socket, EPOLLIN, on_socket, e);
+    return r == 0 ? sp_cell_join(cell, &w->seat, theirs, e) : r;
+}
+
+static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confined,
+                       struct sp_file_worker **ret, struct sp_err *e)
+{
+    struct sp_file_worker *w = calloc(1, sizeof *w);
+
+    if (w == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for file operations");
+    *w = (struct sp_file_worker){.files = f,
+                                 .seat = {.lost = on_lost},
+                                 .is_confined = is_confined,
+                                 .socket = -1,
+                                 .spare = -1};
+    sp_list_prepend(&f->workers, &w->link);
+    f->worker_count++;
+    const int r = open_worker(w, cell, e);
+    if (r < 0 && w->socket >= 0) {
+        hang_up(w);
+    } else if (r < 0) {
+        f->worker_count--;
+        sp_loop_defer(f->loop, &w->end, free_worker);
+    }
+    if (r == 0)
+        set_resting(w); /* sets the idle timer, in case no call follows */
+    *ret = r < 0 ? NULL : w;
+    return r;
+}
+
+/* Whether a worker is idle, or may be made. */
+static bool can_begin(const struct sp_files *f)
+{
+    sp_list_each(i, &f->workers) {
+        const struct sp_file_worker *w = SP_CONTAINER(i, const struct sp_file_worker, link);
+
+        if (w->socket >= 0 && !w->is_working)
+            return true;
+    }
+    return f->worker_count < SP_FILE_WORKERS_MAX;
+}
+
+/* An idle worker of this cell, or a new one; *ret NULL: all are at work, and no more are allowed.
+ */
+static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confined,
+                       struct sp_file_worker **ret, struct sp_err *e)
+{
+    struct sp_file_worker *other = NULL;
+
+    *ret = NULL;
+    sp_list_each(i, &f->workers) {
+        struct sp_file_worker *w = SP_CONTAINER(i, struct sp_file_worker, link);
+
+        if (w->socket < 0 || w->is_working)
+            continue;
+        if (w->seat.cell == cell) {
+            *ret = w;
+            return 0;
+        }
+        other = w; /* the list ends with the oldest */
+    }
+    if (f->worker_count >= SP_FILE_WORKERS_MAX && other == NULL)
+        return 0;
+    if (f->worker_count >= SP_FILE_WORKERS_MAX)
+        hang_up(other);
+    return make_worker(f, cell, is_confined, ret, e);
+}
 
 /* ---- a call as a message; it may wait ---- */
 
@@ -135,7 +603,7 @@ static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len,
 
 /* Data of a call that waits, or that is too large for a window, goes into a memory file. */
 static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
-                      struct sp_files_server *server, struct sp_err *e)
+                      struct sp_file_worker *worker, struct sp_err *e)
 {
     struct sp_files_parked *p = c->parked;
     const size_t room = size_of(job);
@@ -145,7 +613,7 @@ static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
                        "at most %u bytes of one connection may wait to be written; ask for more "
                        "when some have been answered",
                        SP_FILES_DATA_MAX);
-    p->data = sp_files_take_memory(server);
+    p->data = take_memory(worker);
     if (p->data < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
     const int r = put_memory(job, p->data, &p->head.data_len, e);
@@ -156,7 +624,7 @@ static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
 }
 
 static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
-                     struct sp_files_server *server, struct sp_err *e)
+                     struct sp_file_worker *worker, struct sp_err *e)
 {
     const size_t room = size_of(job);
     char nothing[4];
@@ -164,10 +632,10 @@ static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
 
     if (job->base64.p == NULL && job->raw.p == NULL)
         return 0;
-    if (room > SP_FILES_WINDOW || (server == NULL && room != 0))
-        return keep_apart(c, job, server, e);
+    if (room > SP_FILES_WINDOW || (worker == NULL && room != 0))
+        return keep_apart(c, job, worker, e);
     /* room 0: no data, or base64 text that is too short to be valid. */
-    const int r = put_data(job, room == 0 ? nothing : sp_files_window(server), &n, e);
+    const int r = put_data(job, room == 0 ? nothing : worker->window, &n, e);
     c->parked->head.data_len = n;
     return r;
 }
@@ -208,7 +676,7 @@ static bool is_read(const struct sp_files_call *c)
 /* Later reads must not overtake a large read that waits for memory, or it would starve. */
 static bool waits_for_room(const struct sp_files_call *c)
 {
-    return is_read(c) && c->server == NULL && c->parked->head.length > SP_FILES_SMALL_READ;
+    return is_read(c) && c->worker == NULL && c->parked->head.length > SP_FILES_SMALL_READ;
 }
 
 /* READ: asked for as a small file; the file may be larger. */
@@ -227,12 +695,17 @@ static void count_read(struct sp_files_call *c, bool begins)
 /* Whether an earlier call of the same client has to end first. */
 static bool must_wait(const struct sp_files_call *c)
 {
-    for (const struct sp_files_call *i = c->client->first; i != c; i = i->next)
+    sp_list_each(link, &c->client->calls) {
+        const struct sp_files_call *i = SP_CONTAINER(link, const struct sp_files_call, link);
+
+        if (i == c)
+            return false;
         if ((i->parked->handle != NULL && i->parked->handle == c->parked->handle &&
              i->parked->head.op == SP_FILE_OPEN) ||
             (!c->client->is_concurrent && is_in_the_way(i->parked, c->parked)) ||
             (is_read(c) && waits_for_room(i)))
             return true;
+    }
     return false;
 }
 
@@ -247,73 +720,43 @@ static bool is_its_turn(const struct sp_files_call *c)
 
 /* ---- calls ---- */
 
-static void link_call(struct sp_files_client *client, struct sp_files_call *c)
-{
-    c->client = client;
-    c->next = NULL;
-    c->prev = client->last;
-    *(client->last == NULL ? &client->first : &client->last->next) = c;
-    client->last = c;
-}
-
 static void unlink_call(struct sp_files_call *c)
 {
-    struct sp_files_client *client = c->client;
-
-    client->kept -= c->parked->kept;
-    *(c->prev == NULL ? &client->first : &c->prev->next) = c->next;
-    *(c->next == NULL ? &client->last : &c->next->prev) = c->prev;
+    c->client->kept -= c->parked->kept;
+    sp_list_remove(&c->link);
     c->client = NULL;
 }
 
-static void set_waiting(struct sp_files_call *c)
+static void set_waiting(struct sp_files_call *c, bool is_waiting)
 {
-    struct sp_files *f = c->files;
-    struct sp_files_parked *p = c->parked;
-
-    p->call = c;
-    p->prev = f->last_waiting;
-    *(p->prev == NULL ? &f->first_waiting : &p->prev->next) = p;
-    f->last_waiting = p;
-    c->client->waiting++;
-    f->waiting++;
-}
-
-static void set_not_waiting(struct sp_files_call *c)
-{
-    struct sp_files *f = c->files;
-    struct sp_files_parked *p = c->parked;
-
-    *(p->prev == NULL ? &f->first_waiting : &p->prev->next) = p->next;
-    *(p->next == NULL ? &f->last_waiting : &p->next->prev) = p->prev;
-    p->prev = p->next = NULL;
-    c->client->waiting--;
-    f->waiting--;
-}
-
-static int find_cell(struct sp_files *f, const struct sp_policy *policy, uint64_t session,
-                     struct sp_cell **ret, struct sp_err *e)
-{
-    return policy == NULL ? sp_front_cell(f->front, ret, e)
-                          : sp_cell_pool_get(f->front->cell_pool, session, policy, ret, e);
+    c->parked->call = c;
+    if (is_waiting)
+        sp_list_append(&c->files->waiting, &c->parked->link);
+    else
+        sp_list_remove(&c->parked->link);
+    c->client->waiting += is_waiting ? 1U : -1U;
+    c->files->waiting_count += is_waiting ? 1U : -1U;
 }
 
 /* *ret NULL: the call has to wait. */
-static int find_server(struct sp_files_call *c, const struct sp_policy *policy,
-                       struct sp_files_server **ret, struct sp_err *e)
+static int find_worker_for(struct sp_files_call *c, const struct sp_policy *policy,
+                           struct sp_file_worker **ret, struct sp_err *e)
 {
+    struct sp_front *front = c->files->front;
     struct sp_cell *cell = NULL;
 
     *ret = NULL;
-    if (!is_its_turn(c) || !sp_files_can_begin(c->files))
+    if (!is_its_turn(c) || !can_begin(c->files))
         return 0;
-    const int r = find_cell(c->files, policy, c->parked->session, &cell, e);
-    return r < 0 ? r : sp_files_find_server(c->files, cell, policy != NULL, ret, e);
+    const int r = policy == NULL
+                      ? sp_front_cell(front, &cell, e)
+                      : sp_cell_pool_get(front->cell_pool, c->parked->session, policy, &cell, e);
+    return r < 0 ? r : find_worker(c->files, cell, policy != NULL, ret, e);
 }
 
 /* A message carries one descriptor, which is the file here. So data of a block that has waited in a
  * memory file goes back into the window. */
-static int take_block(struct sp_files_parked *p, struct sp_files_server *server, struct sp_err *e)
+static int take_block(struct sp_files_parked *p, struct sp_file_worker *worker, struct sp_err *e)
 {
     p->fd = *p->handle;
     if (p->fd < 0)
@@ -321,42 +764,32 @@ static int take_block(struct sp_files_parked *p, struct sp_files_server *server,
     if (p->data < 0)
         return 0;
     if (p->head.data_len > SP_FILES_WINDOW ||
-        pread(p->data, sp_files_window(server), (size_t)p->head.data_len, 0) !=
-            (ssize_t)p->head.data_len)
+        pread(p->data, worker->window, (size_t)p->head.data_len, 0) != (ssize_t)p->head.data_len)
         return sp_fail(e, SP_E_SYSTEM, EIO, "take back the data of a file operation");
     (void)close(TAKE_FD(p->data));
     p->head.flags &= ~(uint32_t)SP_FILES_DATA_APART;
     return 0;
 }
 
-static int begin_call(struct sp_files_call *c, struct sp_files_server *server, struct sp_err *e)
+static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, struct sp_err *e)
 {
     const bool is_block = c->parked->handle != NULL && c->parked->head.op != SP_FILE_OPEN;
-    int r = is_block ? take_block(c->parked, server, e) : 0;
+    int r = is_block ? take_block(c->parked, worker, e) : 0;
 
     if (r == 0)
-        r = sp_files_server_ask(server, c, e);
+        r = ask_worker(worker, c, e);
     if (r < 0)
         return r;
-    c->server = server;
+    c->worker = worker;
     c->client->working++;
     count_read(c, true);
-    return 0;
-}
-
-/* The job is borrowed: a call that waits needs its own copy of the policy. */
-static int keep_policy(struct sp_files_parked *p, const struct sp_policy *policy, struct sp_err *e)
-{
-    if (policy != NULL && !sp_policy_copy(policy, &p->policy))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");
-    p->has_policy = policy != NULL;
     return 0;
 }
 
 int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struct sp_files_job *job,
                  struct sp_files_call *c, struct sp_err *e)
 {
-    struct sp_files_server *server = NULL;
+    struct sp_file_worker *worker = NULL;
 
     if (client->waiting >= SP_FILES_WAITING_MAX)
         return sp_fail(e, SP_E_LIMIT, 0,
@@ -364,20 +797,27 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
                        "some have been answered",
                        SP_FILES_WAITING_MAX);
     c->files = f;
-    c->server = NULL;
+    c->worker = NULL;
     c->parked = park(job, e);
     if (c->parked == NULL)
         return -(int)e->code;
-    link_call(client, c);
-    int r = find_server(c, job->policy, &server, e);
+    if (client->calls.next == NULL)
+        sp_list_init(&client->calls);
+    sp_list_append(&client->calls, &c->link);
+    c->client = client;
+    int r = find_worker_for(c, job->policy, &worker, e);
     if (r == 0)
-        r = take_data(c, job, server, e);
-    if (r == 0 && (server == NULL || may_be_larger(c)))
-        r = keep_policy(c->parked, job->policy, e);
-    if (r == 0 && server == NULL)
-        set_waiting(c);
+        r = take_data(c, job, worker, e);
+    /* The job is borrowed: a call that waits needs its own copy of the policy. */
+    if (r == 0 && job->policy != NULL && (worker == NULL || may_be_larger(c))) {
+        c->parked->has_policy = sp_policy_copy(job->policy, &c->parked->policy);
+        if (!c->parked->has_policy)
+            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");
+    }
+    if (r == 0 && worker == NULL)
+        set_waiting(c, true);
     else if (r == 0)
-        r = begin_call(c, server, e);
+        r = begin_call(c, worker, e);
     if (r < 0) {
         unlink_call(c);
         unpark(TAKE_PTR(c->parked));
@@ -385,30 +825,21 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
     return r;
 }
 
-static void leave_server(struct sp_files_call *c)
+static void leave_worker(struct sp_files_call *c)
 {
-    sp_files_server_forget(TAKE_PTR(c->server));
+    TAKE_PTR(c->worker)->call = NULL; /* its answer is dropped */
     c->client->working--;
     count_read(c, false);
 }
 
 static void release_call(struct sp_files_call *c)
 {
-    if (c->server != NULL)
-        leave_server(c);
+    if (c->worker != NULL)
+        leave_worker(c);
     else
-        set_not_waiting(c);
+        set_waiting(c, false);
     unlink_call(c);
     unpark(TAKE_PTR(c->parked));
-}
-
-/* The file is larger than SP_FILES_SMALL_READ: waits until there is memory for c->parked->limit. */
-static void wait_for_room(struct sp_files_call *c)
-{
-    leave_server(c);
-    c->parked->head.length = c->parked->limit;
-    set_waiting(c);
-    sp_files_go_on(c->files);
 }
 
 void sp_files_drop(struct sp_files_call *c)
@@ -417,23 +848,27 @@ void sp_files_drop(struct sp_files_call *c)
 
     if (c->client == NULL)
         return;
-    if (c->server != NULL)
-        sp_files_server_orphan(c->server);
+    if (c->worker != NULL)
+        set_orphan(c->worker);
     release_call(c);
-    sp_files_go_on(f);
+    go_on(f);
 }
 
-void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
-                     const struct sp_err *e)
+static void finish_call(struct sp_files_call *c, const struct sp_file_answer *a,
+                        const struct sp_err *e)
 {
     struct sp_files_parked *p = c->parked;
 
     if (a != NULL && a->err == 0 && a->refusal == SP_FILE_TOO_LARGE && may_be_larger(c)) {
-        wait_for_room(c);
+        /* Larger than SP_FILES_SMALL_READ: waits until there is memory for all it may be. */
+        leave_worker(c);
+        p->head.length = p->limit;
+        set_waiting(c, true);
+        go_on(c->files);
         return;
     }
-    if (a != NULL && c->server != NULL && p->data >= 0)
-        sp_files_give_memory(c->server, TAKE_FD(p->data), p->kept); /* the server has read it */
+    if (a != NULL && c->worker != NULL && p->data >= 0)
+        give_memory(c->worker, TAKE_FD(p->data), p->kept); /* the worker has read it */
     release_call(c);
     c->done(c, a, e);
 }
@@ -444,36 +879,31 @@ void sp_files_finish(struct sp_files_call *c, const struct sp_file_answer *a,
 static bool try_waiting(struct sp_files_call *c)
 {
     const struct sp_policy *policy = c->parked->has_policy ? &c->parked->policy : NULL;
-    struct sp_files_server *server = NULL;
+    struct sp_file_worker *worker = NULL;
     struct sp_err e = {0};
-    int r = find_server(c, policy, &server, &e);
+    int r = find_worker_for(c, policy, &worker, &e);
 
-    if (r == 0 && server == NULL)
+    if (r == 0 && worker == NULL)
         return false;
     if (r == 0) {
-        set_not_waiting(c);
-        r = begin_call(c, server, &e);
+        set_waiting(c, false);
+        r = begin_call(c, worker, &e);
         if (r == 0)
             return true;
-        set_waiting(c);
+        set_waiting(c, true);
     }
-    sp_files_finish(c, NULL, &e);
+    finish_call(c, NULL, &e);
     return true;
 }
 
 static void try_all_waiting(struct sp_deferred *d)
 {
     struct sp_files *f = SP_CONTAINER(d, struct sp_files, more);
-    struct sp_files_parked *p = f->first_waiting;
+    struct sp_list *i = f->waiting.next;
 
-    while (p != NULL) /* the callbacks of a call may change the list: start again */
-        p = try_waiting(p->call) ? f->first_waiting : p->next;
-}
-
-void sp_files_go_on(struct sp_files *f)
-{
-    if (f->first_waiting != NULL)
-        sp_loop_defer(f->loop, &f->more, try_all_waiting);
+    while (i != &f->waiting) /* the callbacks of a call may change the list: start again */
+        i = try_waiting(SP_CONTAINER(i, struct sp_files_parked, link)->call) ? f->waiting.next
+                                                                             : i->next;
 }
 
 void sp_files_resume(struct sp_files *f, struct sp_files_client *client)
@@ -481,7 +911,7 @@ void sp_files_resume(struct sp_files *f, struct sp_files_client *client)
     if (!client->is_held)
         return;
     client->is_held = false;
-    sp_files_go_on(f);
+    go_on(f);
 }
 
 /* ---- closing ---- */
@@ -524,6 +954,8 @@ int sp_files_new(struct sp_front *front, struct sp_files **ret, struct sp_err *e
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare file operations");
     f->front = front;
     f->loop = front->loop;
+    sp_list_init(&f->workers);
+    sp_list_init(&f->waiting);
     *ret = f;
     return 0;
 }
@@ -532,18 +964,15 @@ void sp_files_free(struct sp_files *f)
 {
     if (f == NULL)
         return;
+    while (!sp_list_is_empty(&f->workers)) {
+        struct sp_file_worker *w =
+            SP_CONTAINER(sp_list_first(&f->workers), struct sp_file_worker, link);
+
+        hang_up(w);
+        sp_loop_undefer(f->loop, &w->end);
+        free_worker(&w->end);
+    }
     sp_loop_undefer(f->loop, &f->more);
-    sp_files_end_servers(f);
     sp_closer_free(f->closer);
     free(f);
-}
-
-struct sp_files_counts sp_files_counts(const struct sp_files *f)
-{
-    struct sp_files_counts n = {.servers = f->server_count + f->orphan_count,
-                                .waiting = f->waiting};
-
-    for (const struct sp_files_server *s = f->servers; s != NULL; s = sp_files_next_server(s))
-        n.working += sp_files_server_is_working(s) ? 1U : 0U;
-    return n;
 }

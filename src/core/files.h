@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: file operations for the front, which does not wait for the disk: processes of the cells do
- * them (cell/cell_files.h), under a policy in the cell of that policy. Answers come as events.
+ * files: file operations for the front, which does not wait for the disk: file workers, processes
+ * of the cells, do them (cell/cell_files.h), under a policy in the cell of that policy. Answers
+ * come as events.
  *
- * Each process does one operation at a time. There are at most SP_FILES_SERVERS_MAX processes in
- * all, and SP_FILES_CLIENT_MAX at work for one client. Further calls wait, at most
- * SP_FILES_WAITING_MAX for a client, with at most SP_FILES_DATA_MAX bytes to write; then
- * sp_files_ask refuses (SP_E_LIMIT). A process that hangs on a dead disk blocks its own call only.
+ * Each worker does one operation at a time. There are at most SP_FILE_WORKERS_MAX workers in all,
+ * and SP_FILES_CLIENT_MAX at work for one client. Further calls wait, at most SP_FILES_WAITING_MAX
+ * for a client, with at most SP_FILES_DATA_MAX bytes to write; then sp_files_ask refuses
+ * (SP_E_LIMIT). A worker that hangs on a dead disk blocks its own call only.
  *
  * At most SP_FILES_READING_MAX bytes are read for one client at a time. A file is first read as one
  * of at most SP_FILES_SMALL_READ bytes; a larger one is read again when nothing else is read for
- * that client. A client that does not read its answers is_held. Idle processes end after
- * SP_FILES_IDLE_MS; an idle process does not keep its cell alive, a working one does.
+ * that client. A client that does not read its answers is_held. Idle workers end after
+ * SP_FILES_IDLE_MS; an idle one does not keep its cell alive, a working one does.
  *
  * Order: two operations of one client, one of which changes something, run in the order they were
  * asked for if their paths are equal or one contains the other (as written), or if they use the
@@ -25,9 +26,8 @@
 #include "core/closer.h"
 #include "core/session.h"
 
-#define SP_FILES_SERVERS_MAX 64
-#define SP_FILES_ORPHANS_MAX \
-    192 /* at work for a client that is gone; further ones count as servers */
+#define SP_FILE_WORKERS_MAX  64
+#define SP_FILES_ORPHANS_MAX 192 /* work for a client that is gone; more count as workers */
 #define SP_FILES_CLIENT_MAX  8
 #define SP_FILES_WAITING_MAX 1024
 #define SP_FILES_DATA_MAX    (256U << 20)
@@ -35,13 +35,26 @@
 #define SP_FILES_READING_MAX (512U << 20) /* at least SP_FILE_MAX_READ */
 #define SP_FILES_IDLE_MS     10000
 
-struct sp_files;
-struct sp_files_server; /* private: one process */
+struct sp_file_worker; /* private: one process */
+
+struct sp_files {
+    struct sp_front *front;
+    struct sp_loop *loop;
+    struct sp_list workers;       /* the newest first */
+    struct sp_file_worker *spare; /* the worker that keeps a memory file; NULL: none */
+    uint32_t worker_count;        /* without orphans */
+    uint32_t orphan_count;        /* workers for a client that is gone */
+    uint32_t working; /* workers that have a call, or had one of a client that is gone */
+    uint32_t waiting_count;
+    struct sp_list waiting;   /* calls */
+    struct sp_closer *closer; /* made for the first file to close; NULL: none yet */
+    struct sp_deferred more;
+};
 
 struct sp_files_client { /* embedded in a connection, zero before use */
     bool is_concurrent;
-    bool is_held; /* does not read its answers: no call begins until sp_files_resume */
-    struct sp_files_call *first, *last; /* at work or waiting, in the order they were asked for */
+    bool is_held;         /* does not read its answers: no call begins until sp_files_resume */
+    struct sp_list calls; /* at work or waiting, in the order they were asked for */
     uint32_t working, waiting;
     uint64_t kept;    /* bytes in memory files, to be written */
     uint64_t reading; /* the most bytes that the reads at work may return */
@@ -60,7 +73,7 @@ struct sp_files_job {
 
 /* One pending operation, embedded in its requester. */
 struct sp_files_call {
-    /* Called once; may free the call. With an error (the process or its cell ended, or the policy
+    /* Called once; may free the call. With an error (the worker or its cell ended, or the policy
      * cannot be enforced) a is NULL. Data in *a->window is borrowed, hostile, and may change while
      * it is read: copy it before checking it. The callee closes the fd of OPEN. */
     void (*done)(struct sp_files_call *c, const struct sp_file_answer *a, const struct sp_err *e);
@@ -68,8 +81,8 @@ struct sp_files_call {
     /* private */
     struct sp_files *files;
     struct sp_files_client *client; /* NULL: not asked, or done */
-    struct sp_files_call *prev, *next;
-    struct sp_files_server *server; /* NULL: the call waits */
+    struct sp_list link;
+    struct sp_file_worker *worker;  /* NULL: the call waits */
     struct sp_files_parked *parked; /* the message and its data */
 };
 
@@ -96,11 +109,5 @@ void sp_files_resume(struct sp_files *f, struct sp_files_client *client);
 int sp_files_can_open(struct sp_files *f, struct sp_err *e);
 /* Closes the file of a handle in a thread (core/closer.h). */
 void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd);
-
-/* For metrics: processes, calls at work, calls that wait. */
-struct sp_files_counts {
-    uint32_t servers, working, waiting;
-};
-struct sp_files_counts sp_files_counts(const struct sp_files *f);
 
 #endif

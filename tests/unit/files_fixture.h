@@ -136,14 +136,19 @@ static inline void let_pass(uint64_t ms)
     until(has_come, &then);
 }
 
-static inline bool has_servers(const void *n)
+static inline uint32_t count_workers(void)
 {
-    return sp_files_counts(server->files).servers == *(const uint32_t *)n;
+    return server->files->worker_count + server->files->orphan_count;
 }
 
-static inline void until_servers(uint32_t n)
+static inline bool has_workers(const void *n)
 {
-    until(has_servers, &n);
+    return count_workers() == *(const uint32_t *)n;
+}
+
+static inline void until_workers(uint32_t n)
+{
+    until(has_workers, &n);
 }
 
 static inline void awaits(struct call *c)
@@ -190,8 +195,7 @@ static inline int files_begin(void **state)
 
 static inline int files_end(void **state)
 {
-    assert_null(client.first);
-    assert_null(client.last);
+    assert_true(sp_list_is_empty(&client.calls));
     assert_int_equal(client.working, 0);
     assert_int_equal(client.waiting, 0);
     sp_front_free(server);

@@ -21,15 +21,15 @@ struct end {
     int fd; /* that came with it; -1: none */
 };
 
-static struct end ends[SP_FILES_SERVERS_MAX + 8];
+static struct end ends[SP_FILE_WORKERS_MAX + 8];
 static int end_count;
 static bool is_real; /* then the processes are */
 
-int __real_sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e);
-int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e);
+int __real_sp_cell_join(struct sp_cell *c, struct sp_cell_worker *g, int socket, struct sp_err *e);
+int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_worker *g, int socket, struct sp_err *e);
 
 /* The cell gets the end of another pair, whose process ends at once. */
-int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_helper *g, int socket, struct sp_err *e)
+int __wrap_sp_cell_join(struct sp_cell *c, struct sp_cell_worker *g, int socket, struct sp_err *e)
 {
     int pair[2];
 
@@ -155,7 +155,7 @@ static inline void is_not_believed(int fds)
     awaits(&call);
     assert_false(call.has_answer);
     assert_int_equal(call.e.code, SP_E_FAILED);
-    until_servers(0);
+    until_workers(0);
     until(has_fds, &fds); /* some are closed elsewhere */
 }
 

@@ -59,8 +59,8 @@ static void test_operations_come_back(void **state)
     job = a_job(SP_FILE_READ, "b64");
     does(calls, &job);
     assert_string_equal(calls[0].data, "hello");
-    assert_int_equal(sp_files_counts(server->files).servers, 1);
-    assert_int_equal(sp_files_counts(server->files).working, 0);
+    assert_int_equal(count_workers(), 1);
+    assert_int_equal(server->files->working, 0);
 }
 
 static void test_what_is_wrong_is_refused_at_once(void **state)
@@ -83,7 +83,7 @@ static void test_what_is_wrong_is_refused_at_once(void **state)
     job.ask.path = path;
     does(calls, &job);
     assert_int_equal(calls[0].answer.err, ENAMETOOLONG);
-    assert_null(client.first);
+    assert_true(sp_list_is_empty(&client.calls));
 }
 
 /* What concerns the same path is done one after the other, what does not may overtake it. */
@@ -213,7 +213,7 @@ static void test_a_process_that_is_killed(void **state)
     job = a_job(SP_FILE_STAT, "");
     job.ask.path = "/dev"; /* what does not concern that is done by another one */
     does(&calls[2], &job);
-    assert_int_equal(sp_files_counts(server->files).servers, 2);
+    assert_int_equal(count_workers(), 2);
     assert_int_equal(kill(pid, SIGKILL), 0);
     awaits(&calls[0]);
     assert_false(calls[0].has_answer);
@@ -221,10 +221,10 @@ static void test_a_process_that_is_killed(void **state)
     awaits(&calls[1]); /* which waited, and is done by the next */
     assert_true(calls[1].has_answer);
     /* One at rest: nobody notices. */
-    until_servers(1);
+    until_workers(1);
     pid = file_process();
     assert_int_equal(kill(pid, SIGKILL), 0);
-    until_servers(0);
+    until_workers(0);
     does(calls, &job);
 }
 
@@ -241,7 +241,7 @@ static void test_a_cell_that_is_killed(void **state)
     assert_int_equal(kill(sp_cell_pid(server->cell), SIGKILL), 0);
     awaits(&calls[0]);
     assert_false(calls[0].has_answer);
-    until_servers(0);
+    until_workers(0);
     assert_true(server->has_lost_cell); /* what follows is said by the session */
 }
 
@@ -312,7 +312,7 @@ static void test_signals_are_errors(void **state)
     (void)close(reader);
     does(calls, &job);
     assert_int_equal(calls[0].answer.err, ENXIO);
-    assert_int_equal(sp_files_counts(server->files).servers, 1);
+    assert_int_equal(count_workers(), 1);
     const pid_t pid = file_process();
     char status[64];
     char text[4096];
@@ -336,9 +336,9 @@ static void test_one_that_is_never_asked_goes(void **state)
     (void)state;
     job.base64 = SP_STR("!!!!");
     assert_int_equal(ask(calls, &job), -SP_E_INVALID);
-    assert_int_equal(sp_files_counts(server->files).servers, 1);
+    assert_int_equal(count_workers(), 1);
     const uint64_t began = test_now_ms();
-    until_servers(0);
+    until_workers(0);
     assert_true(test_now_ms() - began >= SP_FILES_IDLE_MS - 1000);
 }
 
@@ -390,7 +390,7 @@ static void test_under_a_policy(void **state)
     /* The process is there, at rest, and keeps nobody from ending its cell. */
     struct sp_cell *cell = NULL;
     assert_int_equal(sp_cell_pool_get(server->cell_pool, job.session, &p, &cell, &error), 0);
-    assert_int_equal(sp_files_counts(server->files).servers, 1);
+    assert_int_equal(count_workers(), 1);
     assert_true(sp_cell_is_busy(cell));
     assert_true(sp_cell_is_deserted(cell));
     asks(&calls[1], &job);
@@ -418,7 +418,7 @@ static void test_under_a_policy(void **state)
     const uint64_t began = test_now_ms();
     until(no_pool_cells, NULL);
     assert_in_range(test_now_ms() - began, 200, 19000);
-    until_servers(0);
+    until_workers(0);
     for (int i = 0; i < 200 && access(at("w/.git"), F_OK) == 0; i++)
         let_pass(20);
     assert_int_equal(access(at("w/.git"), F_OK), -1);
@@ -463,7 +463,7 @@ static void test_the_end_of_a_session(void **state)
     sp_cell_pool_end_session(server->cell_pool, job.session);
     awaits(&calls[2]);
     sp_policy_done(&p);
-    until_servers(0);
+    until_workers(0);
 }
 
 int main(void)

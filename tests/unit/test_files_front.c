@@ -88,7 +88,7 @@ static void test_datagrams_that_are_no_answers(void **state)
     (void)shutdown(end->socket, SHUT_RDWR);
     awaits(&call);
     assert_false(call.has_answer);
-    until_servers(0);
+    until_workers(0);
     /* Twice the same: the second is none. */
     end = ask_one(SP_FILE_STAT);
     const struct sp_files_answer m = fine(end);
@@ -96,7 +96,7 @@ static void test_datagrams_that_are_no_answers(void **state)
     say(end, &m, sizeof m, NULL, 0);
     awaits(&call);
     assert_true(call.has_answer);
-    until_servers(0);
+    until_workers(0);
 }
 
 /* None of them stays with us. */
@@ -185,7 +185,7 @@ static void test_memory_files(void **state)
 static bool is_nothing_done(const void *nothing)
 {
     (void)nothing;
-    return sp_files_counts(server->files).working == 0;
+    return server->files->working == 0;
 }
 
 /* It has closed what it has opened: until then it gets nothing to do. */
@@ -194,7 +194,7 @@ static void comes_back(const struct end *end)
     struct sp_files_answer m = fine(end);
 
     let_pass(5);
-    assert_int_equal(sp_files_counts(server->files).working, 1);
+    assert_int_equal(server->files->working, 1);
     m.flags = SP_FILES_BACK;
     say(end, &m, sizeof m, NULL, 0);
     until(is_nothing_done, NULL);
@@ -220,7 +220,7 @@ static void test_what_comes_too_early_or_twice(void **state)
             say(end, &m, sizeof m, &file, 1);
         if (i == 2)
             comes_back(end);
-        until_servers(i == 2 ? 1 : 0);
+        until_workers(i == 2 ? 1 : 0);
     }
     (void)close(file);
 }
@@ -335,28 +335,26 @@ static void test_the_limits_of_one_client(void **state)
         asks(&many[i], &job);
     assert_int_equal(ask(&many[most], &job), -SP_E_LIMIT);
     assert_non_null(strstr(error.msg, "1024"));
-    struct sp_files_counts n = sp_files_counts(server->files);
-    assert_int_equal(n.servers, SP_FILES_CLIENT_MAX);
-    assert_int_equal(n.working, SP_FILES_CLIENT_MAX);
-    assert_int_equal(n.waiting, SP_FILES_WAITING_MAX);
+    assert_int_equal(count_workers(), SP_FILES_CLIENT_MAX);
+    assert_int_equal(server->files->working, SP_FILES_CLIENT_MAX);
+    assert_int_equal(server->files->waiting_count, SP_FILES_WAITING_MAX);
     /* Another client is not hindered. */
     static struct sp_files_client second;
     struct call theirs = {.call.done = on_done};
     assert_int_equal(sp_files_ask(server->files, &second, &job, &theirs.call, &error), 0);
-    assert_int_equal(sp_files_counts(server->files).working, SP_FILES_CLIENT_MAX + 1);
+    assert_int_equal(server->files->working, SP_FILES_CLIENT_MAX + 1);
     until(all_are_done, &most);
     for (int i = 1; i < most; i++) /* of one kind, so in order */
         assert_true(many[i].has_answer);
     until(is_done, &theirs);
-    n = sp_files_counts(server->files);
-    assert_int_equal(n.working + n.waiting, 0);
-    assert_int_equal(n.servers, SP_FILES_CLIENT_MAX + 1);
+    assert_int_equal(server->files->working + server->files->waiting_count, 0);
+    assert_int_equal(count_workers(), SP_FILES_CLIENT_MAX + 1);
 }
 
 static void test_the_limit_of_all(void **state)
 {
-    static struct sp_files_client clients[SP_FILES_SERVERS_MAX / SP_FILES_CLIENT_MAX + 1];
-    const int most = SP_FILES_SERVERS_MAX + 2;
+    static struct sp_files_client clients[SP_FILE_WORKERS_MAX / SP_FILES_CLIENT_MAX + 1];
+    const int most = SP_FILE_WORKERS_MAX + 2;
     const struct sp_files_job job = a_job(SP_FILE_STAT, "f");
 
     (void)state;
@@ -366,21 +364,18 @@ static void test_the_limit_of_all(void **state)
                                       &many[i].call, &error),
                          0);
     }
-    struct sp_files_counts n = sp_files_counts(server->files);
-    assert_int_equal(n.servers, SP_FILES_SERVERS_MAX);
-    assert_int_equal(n.working, SP_FILES_SERVERS_MAX);
-    assert_int_equal(n.waiting, 2);
+    assert_int_equal(count_workers(), SP_FILE_WORKERS_MAX);
+    assert_int_equal(server->files->working, SP_FILE_WORKERS_MAX);
+    assert_int_equal(server->files->waiting_count, 2);
     /* One that nobody wants any more still hangs where it hangs, but in nobody's way. */
     sp_files_drop(&many[0].call);
     many[0].is_done = true;
     let_pass(5);
-    n = sp_files_counts(server->files);
-    assert_int_equal(n.working, SP_FILES_SERVERS_MAX + 1);
-    assert_int_equal(n.waiting, 1);
+    assert_int_equal(server->files->working, SP_FILE_WORKERS_MAX + 1);
+    assert_int_equal(server->files->waiting_count, 1);
     until(all_are_done, &most);
-    n = sp_files_counts(server->files);
-    assert_int_equal(n.working + n.waiting, 0);
-    assert_int_equal(n.servers, SP_FILES_SERVERS_MAX);
+    assert_int_equal(server->files->working + server->files->waiting_count, 0);
+    assert_int_equal(count_workers(), SP_FILE_WORKERS_MAX);
 }
 
 static void test_bytes_that_wait(void **state)
@@ -428,7 +423,7 @@ static void test_memory_ends_at_any_moment(void **state)
             awaits(&many[1]);
         if (a == 0 && b == 0 && many[0].has_answer && many[1].has_answer)
             assert_string_equal(many[1].data, "text");
-        assert_null(client.first);
+        assert_true(sp_list_is_empty(&client.calls));
         if (n % 2 == 0) { /* begin without a process, too */
             sp_files_free(server->files);
             assert_int_equal(sp_files_new(server, &server->files, &error), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file: the file operations of the protocol, on the disk. A call carries out one operation and
- * blocks as long as the disk does, so only the file process (cell/cell_files.h) may call. There is
+ * blocks as long as the disk does, so only the file worker (cell/cell_files.h) may call. There is
  * no JSON here, and of URIs only their length.
  *
  * Paths are absolute and not empty. Everything on the disk is hostile: symlinks swapped at any
