@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -15,11 +16,16 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/log.h"
+#include "cell/bell.h"
 #include "cell/cell.h"
 #include "os/fd.h"
+#include "os/landlock.h"
 #include "os/spawn.h"
 #include "os/tree.h"
 #include "sandbox/plan.h"
+
+#define ANSWER_MS 5000
 
 int sp_cell_seal(const char *name, const struct sp_buf *bytes)
 {
@@ -77,7 +83,8 @@ void sp_cell_child_kill(const struct sp_cell_child *child)
         (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
 }
 
-bool sp_await_readable(int fd, int ms)
+/* poll for input, repeated after signals; false: nothing within `ms`. */
+static bool await_readable(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     const uint64_t until = sp_clock_ms() + (uint64_t)ms;
@@ -94,7 +101,7 @@ bool sp_await_readable(int fd, int ms)
 
 bool sp_cell_child_await(const struct sp_cell_child *child, int ms)
 {
-    return sp_await_readable(child->pidfd, ms);
+    return await_readable(child->pidfd, ms);
 }
 
 bool sp_cell_child_reap(struct sp_cell_child *child)
@@ -127,7 +134,8 @@ void sp_cell_read_birth(int socket, struct sp_wire_message *m, struct sp_cell_ch
     }
 }
 
-bool sp_cell_is_passing(int err)
+/* Resources are short (EMFILE, ENOMEM ...): the same may succeed a moment later. */
+static bool is_passing(int err)
 {
     return err == EAGAIN || err == ENOMEM || err == ENOBUFS || err == EMFILE || err == ENFILE;
 }
@@ -137,17 +145,176 @@ void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_err *r
     /* A path of the plan changed while the cell built the sandbox: a new plan may succeed. */
     const bool has_changed = step == SP_BUILD_CHANGED ||
                              (where[0] != 0 && (err == ENOENT || err == ENOTDIR || err == ELOOP));
-    const bool is_passing = sp_cell_is_passing(err);
+    const bool may_pass = is_passing(err);
 
     (void)sp_fail(ret,
-                  has_changed  ? SP_E_STATE
-                  : is_passing ? SP_E_FAILED
-                               : SP_E_INVALID,
+                  has_changed ? SP_E_STATE
+                  : may_pass  ? SP_E_FAILED
+                              : SP_E_INVALID,
                   0, "failed to prepare process sandbox: %s%s%s: %s%s", sp_build_step_name(step),
-                  where[0] != 0 ? ":" : "", where, strerror(err), is_passing ? "; try again" : "");
+                  where[0] != 0 ? ":" : "", where, strerror(err), may_pass ? "; try again" : "");
 }
 
 int sp_cell_child_run(int fd, struct sp_err *e)
 {
     return sp_cell_run(fd, e);
+}
+
+/* ---- one cell, made and ended ---- */
+
+static int send_hello(int socket, int plan, struct sp_err *e)
+{
+    struct sp_bell bell;
+    struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
+                                  .slots = 1};
+    int r = sp_bell_new(1, &bell, e);
+
+    if (r < 0)
+        return r;
+    const int fds[3] = {bell.page_fd, bell.wake[SP_SIDE_CELL], plan};
+    r = sp_wire_send(socket, true, &hello, sizeof hello, NULL, 0, fds, 3);
+    sp_bell_free(&bell);
+    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
+}
+
+/* Reads BORN (of a maker) and READY. false: no READY within ANSWER_MS, or the socket has ended. */
+static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_child *ret_cell,
+                        struct sp_wire_ready *ret)
+{
+    while (await_readable(socket, ANSWER_MS) && sp_wire_recv(socket, false, m, NULL) > 0) {
+        const struct sp_wire_head *h = (const void *)m->bytes;
+
+        if (h->op == SP_WIRE_BORN && m->fd_count == 1) {
+            sp_cell_child_set(ret_cell, ((const struct sp_wire_born *)h)->pid, m->fds[0]);
+            m->fd_count = 0;
+        }
+        if (h->op == SP_WIRE_READY) {
+            *ret = *(const struct sp_wire_ready *)h;
+            ret->where[sizeof ret->where - 1] = 0;
+            return true;
+        }
+        sp_wire_close_fds(m);
+    }
+    return false;
+}
+
+int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
+                struct sp_err *e)
+{
+    auto_close int memory = sp_cell_seal("sallyport-plan", plan);
+    auto_close int socket = -1;
+    auto_free struct sp_wire_message *m = malloc(sizeof *m);
+    struct sp_cell_child first = {.pidfd = -1}; /* the maker of a forked cell, or the cell */
+    struct sp_cell_child forked = {.pidfd = -1};
+    struct sp_wire_ready ready = {.step = SP_BUILD_PLAN, .err = ETIMEDOUT};
+    const bool is_forked = ((const struct sp_plan *)(const void *)plan->data)->tier == SP_TIER_CELL;
+
+    if (memory < 0 || m == NULL) {
+        *ret_err = errno;
+        return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
+    }
+    int r = sp_cell_spawn(program, &socket, &first, e);
+    if (r == 0)
+        r = send_hello(socket, memory, e);
+    const bool has_answer = r == 0 && await_ready(socket, m, &forked, &ready);
+
+    /* A maker exits by itself after BORN; only then it is certain whether there is a cell. */
+    if (!is_forked || (first.pidfd >= 0 && !sp_cell_child_await(&first, ANSWER_MS)))
+        sp_cell_child_kill(&first);
+    (void)sp_cell_child_reap(&first);
+    sp_cell_read_birth(socket, m, &forked);
+    sp_cell_child_kill(&forked);
+    (void)sp_cell_child_reap(&forked);
+
+    *ret_step = ready.step;
+    *ret_err = r < 0 && e->sys != 0 ? e->sys : ready.err;
+    if (r == 0 && !has_answer)
+        r = sp_fail(e, SP_E_FAILED, 0, "failed to prepare process sandbox: cell died");
+    if (r == 0 && ready.step != SP_BUILD_NONE) {
+        sp_cell_explain(ready.step, ready.err, ready.where, e);
+        r = -(int)SP_E_INVALID;
+    }
+    return r;
+}
+
+/* ---- what the host allows ---- */
+
+struct probe {
+    const char *program;
+    struct sp_plan plan;
+    uint32_t step; /* that failed */
+    int err;
+};
+
+static bool try_plan(struct probe *t)
+{
+    auto_buf struct sp_buf plan = {0};
+    struct sp_err e = {0};
+
+    t->plan.version = SP_PLAN_VERSION;
+    t->plan.bytes = t->plan.strings = sizeof t->plan;
+    t->plan.view =
+        t->plan.tier == SP_TIER_THIN && t->plan.landlock == 0 ? SP_VIEW_OPEN : SP_VIEW_READ;
+    t->step = SP_BUILD_PLAN;
+    t->err = ENOMEM;
+    if (!sp_buf_add(&plan, &t->plan, sizeof t->plan))
+        return false;
+    const bool ok = sp_cell_try(t->program, &plan, &t->step, &t->err, &e) == 0;
+    if (!ok)
+        sp_log(SP_LOG_INFO, "trial of tier %s: %s", sp_tier_name(t->plan.tier), e.msg);
+    return ok;
+}
+
+/* 1: a cell can be made, perhaps without optional features, which are cleared in t->plan then.
+ * 0: it cannot. Negative: resources are short, so the host's limits are still unknown. */
+static int probe_tier(struct probe *t, struct sp_err *e)
+{
+    bool ok = try_plan(t);
+
+    if (!ok && t->step == SP_BUILD_LANDLOCK && t->plan.tier == SP_TIER_CELL &&
+        (t->err == ENOSYS || t->err == EOPNOTSUPP)) {
+        t->plan.landlock = 0;
+        ok = try_plan(t);
+    }
+    if (!ok && t->step == SP_BUILD_SECCOMP) {
+        t->plan.notifies = 0;
+        ok = try_plan(t);
+    }
+    if (!ok && is_passing(t->err))
+        return sp_fail(e, SP_E_FAILED, t->err, "failed to prepare process sandbox; try again");
+    return ok;
+}
+
+int sp_host_features_probe(const char *program, struct sp_host_features *ret, struct sp_err *e)
+{
+    const uint32_t landlock = (uint32_t)sp_landlock_abi();
+    struct probe t = {
+        .program = program,
+        .plan = {.tier = SP_TIER_CELL, .net = SP_NET_OWN, .landlock = landlock, .notifies = 1}};
+
+    *ret = (struct sp_host_features){.landlock = (int)landlock};
+    int r = probe_tier(&t, e);
+    ret->has_own_network = ret->has_full_tier = r > 0;
+    if (r == 0 && (t.step == SP_BUILD_NAMESPACES || t.step == SP_BUILD_LOOPBACK)) {
+        t.plan.net = SP_NET_FILTER; /* the host may refuse the network namespace alone */
+        r = probe_tier(&t, e);
+        ret->has_full_tier = r > 0;
+    }
+    if (r > 0) {
+        ret->has_filter = true;
+        ret->landlock = (int)t.plan.landlock;
+    } else if (r == 0) {
+        ret->failed_step = t.step;
+        ret->failed_errno = t.err;
+        t.plan = (struct sp_plan){
+            .tier = SP_TIER_THIN, .net = SP_NET_FILTER, .landlock = landlock, .notifies = 1};
+        r = probe_tier(&t, e);
+        ret->has_filter = r > 0;
+        if (r == 0 && t.step != SP_BUILD_SECCOMP) { /* the filter works, Landlock does not */
+            ret->has_filter = true;
+            ret->landlock = 0;
+        }
+    }
+    ret->has_notices = t.plan.notifies != 0;
+    return r < 0 ? r : 0;
 }

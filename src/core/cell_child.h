@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cell_child: the processes behind a cell, as their parent sees them: spawned, born, killed,
- * reaped.
+ * reaped; and cells that are made only to find out what the host allows.
  */
 #ifndef SP_CORE_CELL_CHILD_H
 #define SP_CORE_CELL_CHILD_H
@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "cell/wire.h"
 #include "os/loop.h"
+#include "sandbox/compile.h"
 
 /* A child process that we have to reap. */
 struct sp_cell_child {
@@ -30,15 +31,20 @@ bool sp_cell_child_await(const struct sp_cell_child *child, int ms); /* false: s
 bool sp_cell_child_reap(struct sp_cell_child *child);
 /* Reads the socket for the BORN message of a maker that has exited; *ret gets the cell, if any. */
 void sp_cell_read_birth(int socket, struct sp_wire_message *m, struct sp_cell_child *ret);
-/* Resources are short (EMFILE, ENOMEM ...): the same may succeed a moment later. */
-bool sp_cell_is_passing(int err);
 /* Why a cell could not be confined. SP_E_STATE: a new plan may succeed. */
 void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_err *ret);
 
-/* poll for input, repeated after signals; false: nothing within `ms`. */
-bool sp_await_readable(int fd, int ms);
-
 /* The main loop of the child: serves the front on `fd` until the front is gone. */
 int sp_cell_child_run(int fd, struct sp_err *e);
+
+/* Finds out which sandbox features this host allows, by making cells and ending them. `program`:
+ * our own binary. Takes some milliseconds. */
+int sp_host_features_probe(const char *program, struct sp_host_features *ret, struct sp_err *e);
+
+/* Makes a cell with this plan and ends it at once: 0 if it could be made, or -SP_E_...; *ret_step
+ * (enum sp_build_step) and *ret_err (an errno) say which step failed. Waits some seconds at most.
+ */
+int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
+                struct sp_err *e);
 
 #endif

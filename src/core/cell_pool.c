@@ -7,9 +7,9 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "core/cell_child.h"
 #include "core/placeholder.h"
 #include "core/planted.h"
-#include "core/probe.h"
 #include "os/remote_mounts.h"
 #include "sandbox/spots.h"
 

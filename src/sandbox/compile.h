@@ -8,7 +8,7 @@
 #include "sandbox/plan.h"
 #include "sandbox/survey.h"
 
-/* Sandbox features of this host, found by trying them (core/probe.h). */
+/* Sandbox features of this host, found by trying them (core/cell_child.h). */
 struct sp_host_features {
     bool has_full_tier;   /* namespaces, mounts, our own /proc */
     bool has_own_network; /* and a network namespace with loopback */

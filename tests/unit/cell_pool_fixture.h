@@ -13,7 +13,7 @@
 #include "cell/ring.h"
 #include "core/cell_pool.h"
 #include "core/journal.h"
-#include "core/probe.h"
+#include "core/cell_child.h"
 #include "os/spawn.h"
 #include "tree_fixture.h"
 
