@@ -2,24 +2,39 @@
 #include "core/cell_pool.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/log.h"
 #include "core/cell_child.h"
 #include "core/placeholder.h"
-#include "core/planted.h"
-#include "os/remote_mounts.h"
+#include "sandbox/canonical.h"
 #include "sandbox/spots.h"
 
 #define FAILED_PROBE_MS 5000 /* until a host that refused cells is probed again */
 #define TRIES           8    /* the disk may change between the survey and the making of a cell */
-#define BURSTS          16   /* sessions with a counter of starts */
 
 /* Background processes that commands have left keep a cell alive: pauses between two checks. */
 #define FIRST_CHECK_MS 10  /* doubled each time ... */
 #define LAST_CHECK_MS  500 /* ... up to this */
+
+struct watched_root {
+    int fd; /* of the directory, which may be moved */
+    char *path;
+    uint32_t names; /* bits, indexes of sp_protected_names */
+};
+
+struct watched {
+    struct watched_root *roots;
+    size_t count;
+};
 
 /*
  * A cell of the pool, with the session, policy and survey it was made for.
@@ -43,31 +58,9 @@ struct pool_cell {
     char **placeholders; /* paths; each is a reference in pool->placeholders */
     int *locks;          /* their descriptors, borrowed from that table */
     size_t placeholder_count;
-    struct sp_watched watched;
+    struct watched watched;
     struct sp_timer idle_timer, watch_timer;
     uint64_t check_ms; /* until the next check for background processes */
-};
-
-/* Counts starts of a session that follow each other closely. */
-struct burst {
-    uint64_t session;
-    uint64_t last_ms; /* of the last start or exit */
-    uint32_t count;
-};
-
-struct sp_cell_pool {
-    struct sp_loop *loop;
-    struct sp_cells *cells;
-    struct sp_cell_pool_options options;
-    struct sp_list in_use; /* struct pool_cell, the most recently used first */
-    uint32_t count;        /* without the ending cells */
-    struct burst bursts[BURSTS];
-    bool has_powers;
-    uint64_t powers_until_ms;
-    struct sp_host_features host_features;
-    struct sp_placeholders *placeholders;
-    struct sp_surveyor *surveyor;
-    struct sp_remote_mounts mounts;
 };
 
 static struct pool_cell *cell_of(struct sp_list *link)
@@ -111,6 +104,127 @@ static bool make_key(const struct sp_policy *p, struct sp_buf *key)
     return ok;
 }
 
+/*
+ * ---- planted files ----
+ *
+ * Protected names that have no placeholder are watched for files that appear while a command in a
+ * sandbox could have made them. Commands in a sandbox have the user's own uid, so it cannot be
+ * known who made a file, and nothing is deleted. A file of this user is renamed in its directory,
+ * atomically and without reading it, so that no program uses it under its name; the log tells the
+ * new name.
+ */
+
+static uint32_t bit_of(const char *name)
+{
+    for (unsigned i = 0; i < SP_PROTECTED_COUNT; i++)
+        if (strcmp(sp_protected_names[i], name) == 0)
+            return 1U << i;
+    return 0;
+}
+
+static struct watched_root *add_root(struct watched *w, const char *path, size_t n)
+{
+    for (size_t i = 0; i < w->count; i++)
+        if (strlen(w->roots[i].path) == n && memcmp(w->roots[i].path, path, n) == 0)
+            return &w->roots[i];
+    struct watched_root *roots = realloc(w->roots, (w->count + 1) * sizeof *roots);
+    if (roots == NULL)
+        return NULL;
+    w->roots = roots;
+    struct watched_root r = {.path = strndup(path, n)};
+    if (r.path == NULL)
+        return NULL;
+    r.fd = sp_open_strictly(AT_FDCWD, r.path, O_PATH | O_DIRECTORY);
+    if (r.fd < 0) {
+        free(r.path);
+        return NULL;
+    }
+    roots[w->count] = r;
+    return &roots[w->count++];
+}
+
+static void watched_done(struct watched *w)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        (void)close(w->roots[i].fd);
+        free(w->roots[i].path);
+    }
+    free(w->roots);
+    *w = (struct watched){0};
+}
+
+/* Takes the names that the survey found missing and that get no placeholder. false: out of memory
+ * or descriptors. */
+static bool watch_names(const struct sp_survey *s, struct watched *ret)
+{
+    struct watched w = {0};
+
+    for (size_t i = 0; i < s->count; i++) {
+        const char *slash = s->spots[i].is_watched ? strrchr(s->spots[i].path, '/') : NULL;
+
+        if (slash == NULL)
+            continue;
+        const size_t n = slash == s->spots[i].path ? 1 : (size_t)(slash - s->spots[i].path);
+        struct watched_root *root = add_root(&w, s->spots[i].path, n);
+        if (root == NULL) {
+            watched_done(&w);
+            return false;
+        }
+        root->names |= bit_of(slash + 1);
+    }
+    *ret = w;
+    return true;
+}
+
+/* A command may have made it: it belongs to this user, and is no placeholder. */
+static bool is_suspect(const struct watched_root *r, const char *name, struct stat *ret)
+{
+    char path[PATH_MAX];
+
+    if (fstatat(r->fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 || ret->st_uid != geteuid())
+        return false;
+    return snprintf(path, sizeof path, "%s/%s", r->path, name) >= (int)sizeof path ||
+           !sp_placeholder_is_at(path);
+}
+
+static void displace(const struct watched_root *r, const char *name)
+{
+    struct stat seen;
+    struct stat moved;
+    unsigned random = 0;
+    char other[64];
+
+    if (!is_suspect(r, name, &seen) || getrandom(&random, sizeof random, 0) < 0)
+        return;
+    (void)snprintf(other, sizeof other, "%s.made-in-sandbox-%08x", name, random);
+    if (renameat2(r->fd, name, r->fd, other, RENAME_NOREPLACE) < 0) {
+        if (errno != ENOENT)
+            sp_log(SP_LOG_ERROR,
+                   "%s/%s was made while a command in a sandbox ran, and cannot be renamed: %s; do "
+                   "not use it before you have looked at it",
+                   r->path, name, strerror(errno));
+        return;
+    }
+    /* Another user's file took the name between fstatat and renameat2: rename it back. */
+    if (fstatat(r->fd, other, &moved, AT_SYMLINK_NOFOLLOW) == 0 &&
+        (moved.st_dev != seen.st_dev || moved.st_ino != seen.st_ino) && moved.st_uid != geteuid() &&
+        renameat2(r->fd, other, r->fd, name, RENAME_NOREPLACE) == 0)
+        return;
+    sp_log(SP_LOG_WARN,
+           "%s/%s was made while a command in a sandbox could make it: it is %s/%s now; if it is "
+           "yours, rename it back",
+           r->path, name, r->path, other);
+}
+
+/* Renames files that have appeared. */
+static void displace_planted(const struct watched *w)
+{
+    for (size_t i = 0; i < w->count; i++)
+        for (unsigned k = 0; k < SP_PROTECTED_COUNT; k++)
+            if ((w->roots[i].names & 1U << k) != 0)
+                displace(&w->roots[i], sp_protected_names[k]);
+}
+
 /* ---- ends ---- */
 
 static void drop_placeholders(struct pool_cell *c)
@@ -130,8 +244,8 @@ static void free_pool_cell(struct pool_cell *c)
     drop_placeholders(c);
     free(c->placeholders);
     free(c->locks);
-    sp_watched_displace(&c->watched); /* a last time: all processes of the cell are dead */
-    sp_watched_done(&c->watched);
+    displace_planted(&c->watched); /* a last time: all processes of the cell are dead */
+    watched_done(&c->watched);
     sp_survey_done(&c->survey);
     sp_buf_done(&c->key);
     free(c);
@@ -164,17 +278,17 @@ static void on_drained(void *user)
 }
 
 /* A session without an entry takes over the entry that was quiet for longest. */
-static struct burst *burst_of(struct sp_cell_pool *pool, uint64_t session)
+static struct sp_cell_burst *burst_of(struct sp_cell_pool *pool, uint64_t session)
 {
-    struct burst *oldest = &pool->bursts[0];
+    struct sp_cell_burst *oldest = &pool->bursts[0];
 
-    for (size_t i = 0; i < BURSTS; i++) {
+    for (size_t i = 0; i < SP_CELL_BURSTS; i++) {
         if (pool->bursts[i].session == session)
             return &pool->bursts[i];
         if (pool->bursts[i].last_ms < oldest->last_ms)
             oldest = &pool->bursts[i];
     }
-    *oldest = (struct burst){.session = session};
+    *oldest = (struct sp_cell_burst){.session = session};
     return oldest;
 }
 
@@ -183,7 +297,7 @@ static void on_rested(void *user)
     struct pool_cell *c = user;
 
     burst_of(c->pool, c->session)->last_ms = sp_loop_now(c->pool->loop);
-    sp_watched_displace(&c->watched);
+    displace_planted(&c->watched);
 }
 
 /* Runs while commands or what they have left may make protected names. */
@@ -191,7 +305,7 @@ static void on_watch_timer(struct sp_timer *t)
 {
     struct pool_cell *c = SP_CONTAINER(t, struct pool_cell, watch_timer);
 
-    sp_watched_displace(&c->watched);
+    displace_planted(&c->watched);
     if (sp_cell_is_busy(c->cell) || !sp_cell_is_deserted(c->cell))
         (void)sp_loop_timer(c->pool->loop, t, sp_loop_now(c->pool->loop) + SP_PLANTED_CHECK_MS,
                             on_watch_timer);
@@ -250,16 +364,16 @@ static void on_idle_timer(struct sp_timer *t)
 int sp_cell_pool_features(struct sp_cell_pool *pool, const struct sp_host_features **ret,
                           struct sp_err *e)
 {
-    if (!pool->has_powers || sp_loop_now(pool->loop) >= pool->powers_until_ms) {
+    if (!pool->has_features || sp_loop_now(pool->loop) >= pool->features_until_ms) {
         const int r = sp_host_features_probe(pool->options.cell.program, &pool->host_features, e);
 
         if (r < 0)
             return r;
         /* A failure may be temporary. */
-        pool->powers_until_ms = pool->host_features.has_full_tier
-                                    ? UINT64_MAX
-                                    : sp_loop_now(pool->loop) + FAILED_PROBE_MS;
-        pool->has_powers = true;
+        pool->features_until_ms = pool->host_features.has_full_tier
+                                      ? UINT64_MAX
+                                      : sp_loop_now(pool->loop) + FAILED_PROBE_MS;
+        pool->has_features = true;
         if (pool->host_features.failed_step != SP_BUILD_NONE)
             sp_log(SP_LOG_WARN, "sandboxes are limited here: %s: %s; %s",
                    sp_build_step_name(pool->host_features.failed_step),
@@ -346,7 +460,7 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
         r = take_placeholders(c, &plan, e);
     if (r < 0)
         return r;
-    if (!sp_watched_make(&c->survey, &c->watched))
+    if (!watch_names(&c->survey, &c->watched))
         return sp_fail(e, SP_E_SYSTEM, errno, "watch for protected names");
     o.plan = &plan;
     o.use_cgroups = false;
@@ -537,7 +651,7 @@ static int check_exposed(const struct sp_cell_pool *pool, const struct sp_policy
 
 static void note_start(struct sp_cell_pool *pool, uint64_t session)
 {
-    struct burst *b = burst_of(pool, session);
+    struct sp_cell_burst *b = burst_of(pool, session);
     const uint64_t now = sp_loop_now(pool->loop);
     const uint64_t pause = now - b->last_ms;
 
@@ -692,9 +806,4 @@ void sp_cell_pool_free(struct sp_cell_pool *pool)
 bool sp_cell_pool_has_placeholder(const struct sp_cell_pool *pool, const char *path)
 {
     return sp_placeholder_is_ours(pool->placeholders, path);
-}
-
-uint32_t sp_cell_pool_count(const struct sp_cell_pool *pool)
-{
-    return pool->count;
 }

@@ -11,6 +11,7 @@
 
 #include "core/cells.h"
 #include "core/surveyor.h"
+#include "os/remote_mounts.h"
 #include "sandbox/compile.h"
 
 #define SP_MAX_CONFINED            80
@@ -26,7 +27,7 @@
 #define SP_BURST_MS      50
 #define SP_BURST_KEPT_MS 10000
 
-struct sp_cell_pool;
+#define SP_PLANTED_CHECK_MS 500 /* between two checks for planted files while commands run */
 
 struct sp_cell_pool_options {
     struct sp_cell_options cell;  /* without plan and callbacks */
@@ -34,6 +35,30 @@ struct sp_cell_pool_options {
     bool is_exposed;              /* a command with network could send us requests */
     void *user;
     void (*drained)(void *user);
+};
+
+#define SP_CELL_BURSTS 16 /* sessions with a counter of starts */
+
+/* Counts starts of a session that follow each other closely. */
+struct sp_cell_burst {
+    uint64_t session;
+    uint64_t last_ms; /* of the last start or exit */
+    uint32_t count;
+};
+
+struct sp_cell_pool {
+    struct sp_loop *loop;
+    struct sp_cells *cells;
+    struct sp_cell_pool_options options;
+    struct sp_list in_use; /* struct pool_cell, the most recently used first */
+    uint32_t count;        /* without the ending cells */
+    struct sp_cell_burst bursts[SP_CELL_BURSTS];
+    bool has_features;
+    uint64_t features_until_ms;
+    struct sp_host_features host_features;
+    struct sp_placeholders *placeholders;
+    struct sp_surveyor *surveyor;
+    struct sp_remote_mounts mounts;
 };
 
 int sp_cell_pool_new(struct sp_loop *loop, struct sp_cells *cells,
@@ -74,7 +99,5 @@ int sp_cell_pool_features(struct sp_cell_pool *w, const struct sp_host_features 
 
 /* Whether the directory at `path` is a placeholder of this server. */
 bool sp_cell_pool_has_placeholder(const struct sp_cell_pool *w, const char *path);
-
-uint32_t sp_cell_pool_count(const struct sp_cell_pool *w);
 
 #endif

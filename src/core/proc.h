@@ -68,7 +68,7 @@ struct sp_proc {
     bool was_denied; /* by the sandbox, as far as can be told; valid after the exit */
     bool was_terminated;
     bool is_answered;     /* the cell has answered the start */
-    bool is_lost;         /* its cell is gone: exit and close are made up (proc_log.c) */
+    bool is_lost;         /* its cell is gone: exit and close are made up */
     bool is_input_ending; /* closeStdin waits behind blocked writes */
     bool has_writer_size; /* the terminal has the writer's size, not the owner's */
     uint16_t rows, cols;  /* the owner's terminal size */
@@ -181,14 +181,5 @@ int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_reco
 void sp_proc_served(struct sp_proc *p);
 /* Attached: the client gets the records from now on. */
 void sp_proc_set_attached(struct sp_proc *p, bool is_attached);
-
-/* ---- between proc.c and proc_log.c ---- */
-
-/* Parses the new records of the ring. */
-void sp_proc_refresh(struct sp_proc *p);
-/* Ends the log after the loss of the cell. */
-void sp_proc_make_up_end(struct sp_proc *p);
-/* Tells the cell how far the client was served, and wakes it if it may go on. */
-void sp_proc_tell_served(struct sp_proc *p, bool is_attached);
 
 #endif

@@ -11,9 +11,9 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/ring.h"
+#include "core/cell_child.h"
 #include "core/cell_pool.h"
 #include "core/journal.h"
-#include "core/cell_child.h"
 #include "os/spawn.h"
 #include "tree_fixture.h"
 
@@ -163,7 +163,7 @@ static inline bool is_dead(const void *pidfd)
 
 static inline bool has_count(const void *n)
 {
-    return sp_cell_pool_count(cell_pool) == *(const uint32_t *)n;
+    return cell_pool->count == *(const uint32_t *)n;
 }
 
 static inline void until_count(uint32_t n)

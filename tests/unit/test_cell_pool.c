@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cell_pool_fixture.h"
-#include "core/planted.h"
 
 /* So that no placeholder is needed, for which a cell ends with its last command. */
 static void make_names(void)
@@ -22,7 +21,7 @@ static void test_one_session_and_policy_have_one_cell(void **state)
     struct sp_cell *c = cell_for(1, &p);
     assert_ptr_equal(cell_for(1, &p), c);
     assert_ptr_equal(cell_for(1, &again), c);
-    assert_int_equal(sp_cell_pool_count(cell_pool), 1);
+    assert_int_equal(cell_pool->count, 1);
     runs_to(c, 1, "exit 3", 3);
     assert_ptr_equal(cell_for(1, &again), c);
 }
@@ -47,7 +46,7 @@ static void test_other_sessions_and_policies_have_others(void **state)
     for (size_t i = 0; i < 5; i++)
         for (size_t k = 0; k < i; k++)
             assert_ptr_not_equal(c[i], c[k]);
-    assert_int_equal(sp_cell_pool_count(cell_pool), 5);
+    assert_int_equal(cell_pool->count, 5);
     assert_ptr_equal(cell_for(1, &p), c[0]);
     assert_ptr_equal(cell_for(2, &p), c[1]);
     assert_ptr_equal(cell_for(1, &narrow), c[3]);
@@ -99,7 +98,7 @@ static void test_after_a_change_there_is_another_and_the_old_one_ends_with_its_c
     run_in(&next, new, 1, "sleep 1000");
     lives(pidfd);
     assert_false(long_one.is_lost);
-    assert_int_equal(sp_cell_pool_count(cell_pool), 2);
+    assert_int_equal(cell_pool->count, 2);
     sp_cell_terminate(&long_one.seat);
     until(is_true, &long_one.is_closed);
     dies(pidfd);
@@ -400,7 +399,7 @@ static void refused(const struct sp_policy *p, const char *text)
         fail_msg("%s", error.msg);
     assert_int_equal(error.code, SP_E_INVALID);
     assert_null(c);
-    assert_int_equal(sp_cell_pool_count(cell_pool), 0);
+    assert_int_equal(cell_pool->count, 0);
     assert_false(is_there("w/.git"));
 }
 
@@ -451,7 +450,7 @@ static void test_a_plan_alone_makes_nothing(void **state)
     (void)state;
     assert_int_equal(sp_cell_pool_plan(cell_pool, &p, &plan, &error), 0);
     assert_non_null(sp_plan_check(plan.data, plan.len));
-    assert_int_equal(sp_cell_pool_count(cell_pool), 0);
+    assert_int_equal(cell_pool->count, 0);
     assert_int_equal(names_in("w"), 0);
     assert_no_children();
     assert_int_equal(sp_cell_pool_features(cell_pool, &host_features, &error), 0);

@@ -371,7 +371,7 @@ static struct sp_policy writing(const char *below)
 static bool no_pool_cells(const void *unused)
 {
     (void)unused;
-    return sp_cell_pool_count(server->cell_pool) == 0;
+    return server->cell_pool->count == 0;
 }
 
 static void test_under_a_policy(void **state)
@@ -412,7 +412,7 @@ static void test_under_a_policy(void **state)
         awaits(&calls[i]);
     assert_int_equal(calls[29].answer.err, ELOOP);
     assert_int_equal(calls[30].answer.err, 0);
-    assert_int_equal(sp_cell_pool_count(server->cell_pool), 1);
+    assert_int_equal(server->cell_pool->count, 1);
     /* The process goes, the placeholders of its cell go, and nobody asked for that. */
     assert_true(access(at("w/.git"), F_OK) == 0);
     const uint64_t began = test_now_ms();
@@ -442,7 +442,7 @@ static void test_many_policies(void **state)
         assert_int_equal(calls[0].answer.err, 0);
         sp_policy_done(&p);
     }
-    assert_true(sp_cell_pool_count(server->cell_pool) <= SP_MAX_CONFINED);
+    assert_true(server->cell_pool->count <= SP_MAX_CONFINED);
 }
 
 static void test_the_end_of_a_session(void **state)
