@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -13,6 +14,7 @@
 #include "cell/wire.h"
 #include "core/observer.h"
 #include "core/session.h"
+#include "os/inspect.h"
 #include "os/spawn.h"
 #include "sandbox/plan.h"
 
@@ -806,4 +808,28 @@ bool sp_proc_terminate(struct sp_proc *p)
     sp_input_break(&p->input);
     sp_cell_terminate(&p->seat);
     return true;
+}
+
+void sp_proc_look(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+                  struct sp_inspection *ret)
+{
+    struct stat st;
+    const bool has_input = !p->is_tty && p->input.state == SP_INPUT_OPEN && p->input.fd >= 0 &&
+                           fstat(p->input.fd, &st) == 0;
+
+    *ret = (struct sp_inspection){0};
+    if (p->seat.cell == NULL || sp_cell_pid(p->seat.cell) <= 0 || p->is_lost ||
+        p->life == SP_PROC_STARTING || p->life == SP_PROC_CLOSED)
+        return;
+    const struct sp_inspect_command c = {
+        .cell = sp_cell_pid(p->seat.cell),
+        .pid = p->pid,
+        .has_exited = p->life == SP_PROC_EXITED,
+        .cgroup = sp_cell_cgroup(p->seat.cell),
+        .leaf = p->leaf,
+        .terminal = p->terminal,
+        .input = has_input ? st.st_ino : 0,
+        .outputs = {p->outputs[0], p->outputs[1]},
+    };
+    sp_inspect(&c, ask, ret);
 }

@@ -23,6 +23,8 @@
 #include "sandbox/denial.h"
 
 struct sp_env_request;
+struct sp_inspect_ask;
+struct sp_inspection;
 struct sp_observer;
 struct sp_policy;
 struct sp_session;
@@ -154,6 +156,11 @@ enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct s
 
 /* Kills the tree without waiting. Returns whether it was running. */
 bool sp_proc_terminate(struct sp_proc *p);
+
+/* What it is doing, as the kernel tells it (os/inspect.h). After its end `doing` is UNKNOWN;
+ * holders are looked for between its exit and its close. */
+void sp_proc_look(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+                  struct sp_inspection *ret);
 
 /* ---- its log ---- */
 

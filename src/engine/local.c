@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "core/process_inspect.h"
 #include "core/session.h"
+#include "os/inspect.h"
 #include "sandbox/hidden_paths.h"
 #include "sandbox/resolve.h"
 

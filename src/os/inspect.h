@@ -41,42 +41,27 @@ struct sp_inspection {
     uint16_t listening; /* the first of the requested ports that the command listens on; 0: none */
 };
 
-/* A command. All pids are those of our own /proc, and may be stale. */
-struct sp_inspect_target {
-    pid_t leader;         /* its first process; 0: exited, or not known */
-    pid_t cell;           /* a process of the pid namespace that holders are reported in; 0: ours */
-    const pid_t *members; /* its known processes, including the leader */
-    uint32_t member_count;
+/* A command that was started and has not closed. */
+struct sp_inspect_command {
+    pid_t cell;      /* its cell, in our /proc */
+    pid_t pid;       /* its first process, in the pid namespace of the cell */
+    bool has_exited; /* the first process */
+    const char *cgroup;
+    uint32_t leaf;       /* its cgroup is this leaf of `cgroup` (os/cgroup.h); 0: none */
     int terminal;        /* the N of /dev/pts/N; -1: pipes */
     uint64_t input;      /* inode of its stdin pipe while a client may still write; 0: none */
     uint64_t outputs[2]; /* inodes of its output pipes; 0: none */
 };
 
-/*
- * What the foreground does: the terminal's foreground process group, on pipes the leader. From a
- * process that neither runs nor reads the search goes on to its children. Of all these the busiest
- * counts: running, then reading, then waiting for a child that cannot be seen, then sleeping;
- * stopped if all are stopped. In doubt the answer is sleeping, never reading.
- */
-enum sp_doing sp_inspect_doing(const struct sp_inspect_target *at);
+struct sp_inspect_ask {
+    bool wants_doing; /* state and holders; false: the ports alone */
+    const uint16_t *ports;
+    uint32_t port_count;
+};
 
-/* Fills ret->holders with the members that can still write to the output. */
-void sp_inspect_holders(const struct sp_inspect_target *at, struct sp_inspection *ret);
-
-/* The first of the ports that a member listens on, in any network namespace; 0: none. */
-uint16_t sp_inspect_listening(const struct sp_inspect_target *at, const uint16_t *ports,
-                              uint32_t count);
-
-/* Adds the descendants of `root` to `pids`, nearest first and without duplicates. Returns the new
- * count, `max` at most. */
-uint32_t sp_inspect_add_below(pid_t root, pid_t *pids, uint32_t count, uint32_t max);
-bool sp_inspect_add(pid_t pid, pid_t *pids, uint32_t *count,
-                    uint32_t max); /* false: duplicate, or full */
-
-/* The pid of `pid` in the pid namespace of the process `like`; 0: none. */
-pid_t sp_inspect_number(pid_t pid, pid_t like);
-pid_t sp_inspect_session(pid_t pid, pid_t like); /* its session id there */
-/* The child of `parent` with pid `number` in the parent's own pid namespace; 0: none. */
-pid_t sp_inspect_child(pid_t parent, pid_t number);
+/* Everything is looked up anew each time: a fraction of a millisecond for a usual command, some for
+ * one of hundreds of processes. */
+void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask *ask,
+                struct sp_inspection *ret);
 
 #endif

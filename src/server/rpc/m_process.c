@@ -12,7 +12,7 @@
 #include "base/base64.h"
 #include "base/uri.h"
 #include "core/observer.h"
-#include "core/process_inspect.h"
+#include "os/inspect.h"
 #include "os/seccomp.h"
 #include "sandbox/compile.h"
 #include "server/rpc/conn.h"
