@@ -510,13 +510,6 @@ int sp_syscall_errno(int call)
     return c != NULL ? c->error : 0;
 }
 
-bool sp_syscall_is_telling(int call)
-{
-    const struct sp_syscall_rule *c = find_call(call);
-
-    return c != NULL && c->is_telling;
-}
-
 const char *sp_syscall_name(int call)
 {
     const struct sp_syscall_rule *c = find_call(call);

@@ -22,7 +22,7 @@ enum sp_filter_net {
 struct sp_filter_options {
     enum sp_filter_net net;
     bool denies_metadata; /* chmod, chown, xattr, times: if no read-only mounts prevent them */
-    bool notifies;        /* telling denials (sp_syscall_is_telling) go to the listener; with
+    bool notifies;        /* telling denials (seccomp_calls.h) go to the listener; with
                              SP_FILTER_LOOPBACK also every connect, which the listener allows */
 };
 
@@ -64,10 +64,6 @@ bool sp_notice_leaves_loopback(int listener, const struct sp_notice *n);
 
 /* The errno that the filter refuses this call with; 0: it is not refused. */
 int sp_syscall_errno(int call);
-/* Whether a refusal shows that a command tried something forbidden, so that it is worth a
- * notification; libraries only probe the other calls. For calls that are refused by their arguments
- * (socket, ioctl, clone ...): whether some of the refusals are. */
-bool sp_syscall_is_telling(int call);
 /* "ptrace", or NULL. */
 const char *sp_syscall_name(int call);
 

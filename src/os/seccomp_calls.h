@@ -39,7 +39,9 @@ struct sp_syscall_rule {
     int error;
     enum sp_syscall_when when;
     enum sp_syscall_test test;
-    bool is_telling; /* with a test: some refusals are */
+    /* A refusal shows that a command tried something forbidden, so that it is worth a notification;
+     * libraries only probe the other calls. With a test of arguments: some refusals are telling. */
+    bool is_telling;
 };
 
 extern const struct sp_syscall_rule sp_syscall_rules[];
