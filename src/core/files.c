@@ -13,11 +13,13 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "base/log.h"
 #include "cell/cell_files.h"
 #include "os/fd.h"
 
 #define PIECE            (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
 #define SPARE_MAX        (64U << 20)
+#define CLOSER_STACK     (256U << 10)
 #define EXPECTED_US      100 /* the loop polls this long for an answer (sp_loop_expect) */
 #define IDLE_CONFINED_MS 250 /* short: an idle worker keeps its cell, and its placeholders */
 #define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -916,16 +918,38 @@ void sp_files_resume(struct sp_files *f, struct sp_files_client *client)
 
 /* ---- closing ---- */
 
-static int find_closer(struct sp_files *f, struct sp_err *e)
+/* In a thread. An error of close() is ignored: fsync is how a writer asks about its data. */
+static void close_file(struct sp_work *j)
 {
-    return f->closer != NULL ? 0 : sp_closer_new(f->loop, &f->closer, e);
+    (void)close(SP_CONTAINER(j, struct sp_closing, work)->fd);
+}
+
+static void on_closed(struct sp_work *j)
+{
+    struct sp_closing *c = SP_CONTAINER(j, struct sp_closing, work);
+
+    c->files->closing--;
+    c->done(c);
+}
+
+static int find_closers(struct sp_files *f, struct sp_err *e)
+{
+    static const struct sp_workers_options o = {
+        .threads = SP_CLOSING_THREADS,
+        .share = 1,
+        .stack_bytes = CLOSER_STACK,
+        .run = close_file,
+        .done = on_closed,
+    };
+
+    return f->closers != NULL ? 0 : sp_workers_new(f->loop, &o, &f->closers, e);
 }
 
 int sp_files_can_open(struct sp_files *f, struct sp_err *e)
 {
-    const int r = find_closer(f, e);
+    const int r = find_closers(f, e);
 
-    if (r == 0 && sp_closer_is_full(f->closer))
+    if (r == 0 && f->closing >= SP_CLOSING_MAX)
         return sp_fail(e, SP_E_LIMIT, 0,
                        "%d files wait to be closed: their file system does not answer",
                        SP_CLOSING_MAX);
@@ -935,13 +959,21 @@ int sp_files_can_open(struct sp_files *f, struct sp_err *e)
 void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd)
 {
     struct sp_err e = {0};
+    struct statx sx;
 
-    if (find_closer(f, &e) == 0) {
-        sp_closer_close(f->closer, c, fd);
+    if (find_closers(f, &e) < 0) {
+        (void)close(fd); /* no thread can be had; may block */
+        c->done(c);
         return;
     }
-    (void)close(fd); /* no thread can be had; may block */
-    c->done(c);
+    c->files = f;
+    c->fd = fd;
+    c->work.key = UINT64_MAX;
+    /* AT_STATX_DONT_SYNC: the kernel's cached answer, without asking the disk. */
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &sx) == 0)
+        c->work.key = (uint64_t)sx.stx_dev_major << 32 | sx.stx_dev_minor;
+    f->closing++;
+    (void)sp_workers_add(f->closers, &c->work); /* tries again by itself */
 }
 
 /* ---- beginning and end ---- */
@@ -973,6 +1005,7 @@ void sp_files_free(struct sp_files *f)
         free_worker(&w->end);
     }
     sp_loop_undefer(f->loop, &f->more);
-    sp_closer_free(f->closer);
+    if (f->closers != NULL && !sp_workers_free(f->closers))
+        sp_log(SP_LOG_WARN, "files are left open: their disk does not answer");
     free(f);
 }

@@ -23,8 +23,8 @@
 
 #include "base/str.h"
 #include "cell/file/file.h"
-#include "core/closer.h"
 #include "core/session.h"
+#include "core/workers.h"
 
 #define SP_FILE_WORKERS_MAX  64
 #define SP_FILES_ORPHANS_MAX 192 /* work for a client that is gone; more count as workers */
@@ -34,6 +34,8 @@
 #define SP_FILES_SMALL_READ  (64U << 20)  /* a client has room for SP_FILES_CLIENT_MAX of these */
 #define SP_FILES_READING_MAX (512U << 20) /* at least SP_FILE_MAX_READ */
 #define SP_FILES_IDLE_MS     10000
+#define SP_CLOSING_MAX       1024 /* files that are not closed yet */
+#define SP_CLOSING_THREADS   64
 
 struct sp_file_worker; /* private: one process */
 
@@ -46,8 +48,9 @@ struct sp_files {
     uint32_t orphan_count;        /* workers for a client that is gone */
     uint32_t working; /* workers that have a call, or had one of a client that is gone */
     uint32_t waiting_count;
-    struct sp_list waiting;   /* calls */
-    struct sp_closer *closer; /* made for the first file to close; NULL: none yet */
+    struct sp_list waiting;     /* calls */
+    struct sp_workers *closers; /* threads, made for the first file to close; NULL: none yet */
+    unsigned closing;           /* files that are not closed yet */
     struct sp_deferred more;
 };
 
@@ -104,10 +107,30 @@ void sp_files_drop(struct sp_files_call *call);
 /* Clears is_held. */
 void sp_files_resume(struct sp_files *f, struct sp_files_client *client);
 
-/* Whether one more handle may be opened. SP_E_LIMIT: too many files wait to be closed, on a disk
- * that does not answer. */
+/*
+ * ---- closing ----
+ *
+ * On a network or FUSE file system close() may write back data and wait for a server or a program
+ * that never answers; the front must not wait. One thread closes the files of one file system, so a
+ * file system that hangs delays its own files only. Closing is never refused, also if no thread can
+ * be started for now.
+ */
+
+/* Embedded in the owner of the file; stays valid until done. */
+struct sp_closing {
+    void (*done)(struct sp_closing *c); /* the file is closed; *c may be freed here */
+
+    /* private */
+    struct sp_files *files;
+    struct sp_work work;
+    int fd;
+};
+
+/* Whether one more handle may be opened. SP_E_LIMIT: SP_CLOSING_MAX files wait to be closed, on a
+ * disk that does not answer. */
 int sp_files_can_open(struct sp_files *f, struct sp_err *e);
-/* Closes the file of a handle in a thread (core/closer.h). */
+/* Closes the file in a thread. done is called later, never from within; unless sp_files_free comes
+ * first and the file hangs. */
 void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd);
 
 #endif

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/auto.h"
-#include "core/closer.h"
+#include "core/files.h"
 #include "test.h"
 
 #define TURNS 2000 /* of 10 ms */
@@ -74,7 +74,8 @@ struct file {
 };
 
 static struct sp_loop *loop;
-static struct sp_closer *closer;
+static struct sp_front host;
+static struct sp_files *files;
 static unsigned done;
 
 static void on_done(struct sp_closing *c)
@@ -89,8 +90,15 @@ static void on_done(struct sp_closing *c)
 static void give(struct file *f, int fd)
 {
     *f = (struct file){.closing.done = on_done};
-    sp_closer_close(closer, &f->closing, fd);
+    sp_files_close(files, &f->closing, fd);
     assert_int_equal(f->done, 0); /* never from within */
+}
+
+static bool is_full(void)
+{
+    struct sp_err e = {0};
+
+    return sp_files_can_open(files, &e) == -SP_E_LIMIT;
 }
 
 static int a_file(void)
@@ -134,7 +142,9 @@ static int set_up(void **state)
     dead_first = 1;
     dead_last = 0;
     assert_int_equal(sp_loop_new(&loop, &e), 0);
-    assert_int_equal(sp_closer_new(loop, &closer, &e), 0);
+    host = (struct sp_front){.loop = loop};
+    assert_int_equal(sp_files_new(&host, &files, &e), 0);
+    assert_int_equal(sp_files_can_open(files, &e), 0); /* has the threads' descriptor */
     sp_loop_poke(loop);
     closed_by_front = 0;
     return 0;
@@ -143,7 +153,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    sp_closer_free(closer);
+    sp_files_free(files);
     sp_loop_free(loop);
     return 0;
 }
@@ -166,7 +176,7 @@ static void test_closed_and_told(void **state)
     assert_int_equal(after, before);
     (void)__real_close(after);
     assert_int_equal(closed_by_front, 0);
-    assert_false(sp_closer_is_full(closer));
+    assert_false(is_full());
 }
 
 static void test_a_disk_that_hangs_holds_up_its_own_alone(void **state)
@@ -221,12 +231,12 @@ static void test_as_many_dead_disks_as_threads(void **state)
 static void test_full(void **state)
 {
     static struct file f[SP_CLOSING_MAX];
-    struct rlimit files;
+    struct rlimit nofile;
 
     (void)state;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
-    files.rlim_cur = files.rlim_max;
-    if (files.rlim_max < SP_CLOSING_MAX + 64 || setrlimit(RLIMIT_NOFILE, &files) < 0) {
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &nofile), 0);
+    nofile.rlim_cur = nofile.rlim_max;
+    if (nofile.rlim_max < SP_CLOSING_MAX + 64 || setrlimit(RLIMIT_NOFILE, &nofile) < 0) {
         (void)printf("# so many files may not be open here\n");
         return;
     }
@@ -236,13 +246,13 @@ static void test_full(void **state)
     (void)pthread_mutex_lock(&gate);
     give(&f[0], first);
     for (int i = 1; i < SP_CLOSING_MAX; i++) {
-        assert_false(sp_closer_is_full(closer));
+        assert_false(is_full());
         give(&f[i], fcntl(first, F_DUPFD_CLOEXEC, first + i));
     }
-    assert_true(sp_closer_is_full(closer));
+    assert_true(is_full());
     (void)pthread_mutex_unlock(&gate);
     until_done(SP_CLOSING_MAX);
-    assert_false(sp_closer_is_full(closer));
+    assert_false(is_full());
 }
 
 static void test_threads_that_are_not_to_be_had(void **state)
@@ -308,16 +318,18 @@ static void test_the_end(void **state)
 
     (void)state;
     give(&f, a_file());
-    sp_closer_free(closer);
+    sp_files_free(files);
     assert_int_equal(done, 1);
-    assert_int_equal(sp_closer_new(loop, &closer, &e), 0);
+    host = (struct sp_front){.loop = loop};
+    assert_int_equal(sp_files_new(&host, &files, &e), 0);
+    assert_int_equal(sp_files_can_open(files, &e), 0); /* has the threads' descriptor */
     const int fd = a_file();
     dead_first = dead_last = fd;
     (void)pthread_mutex_lock(&gate);
     give(&hangs, fd);
     until_hanging(1);
-    sp_closer_free(closer);
-    closer = NULL;
+    sp_files_free(files);
+    files = NULL;
     assert_int_equal(done, 1);
     (void)pthread_mutex_unlock(&gate);
     for (int i = 0; hanging != 0 && i < TURNS; i++)
