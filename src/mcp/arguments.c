@@ -432,20 +432,6 @@ int sp_arguments_write(struct sp_arguments *a, const struct sp_tools_options *o,
     return read_both(a, own, more, e);
 }
 
-bool sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *j)
-{
-    if (!sp_str_eq(tool, SP_STR("exec_command")) || sp_json_type(j, 0) != SP_JSON_OBJECT)
-        return false;
-    const uint32_t yield = sp_json_get(j, 0, "yield_time_ms");
-    const uint32_t until = sp_json_get(j, 0, "until");
-    if ((yield != SP_JSON_NONE && sp_json_type(j, yield) != SP_JSON_NULL) ||
-        until == SP_JSON_NONE || sp_json_type(j, until) != SP_JSON_OBJECT ||
-        j->tokens[until].children != 1)
-        return false;
-    const uint32_t exit = sp_json_get(j, until, "exit");
-    return exit != SP_JSON_NONE && sp_json_type(j, exit) == SP_JSON_TRUE;
-}
-
 /* ---- unified_exec ---- */
 
 static bool is_space(char c)

@@ -81,8 +81,6 @@ struct sp_mcp_until {
     struct sp_until items[SP_UNTIL_COUNT_MAX]; /* patterns point into the arguments */
     uint32_t count;
 };
-/* Whether exec_command runs to completion: `until` is exactly {"exit":true}, no yield_time_ms. */
-bool sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *arguments);
 
 /* unified_exec: without session_id `input` is a command, with it `chars` are typed. */
 struct sp_compat_ask {

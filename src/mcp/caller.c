@@ -276,16 +276,12 @@ void sp_mcp_inspection_forget(struct sp_mcp_inspection *x)
 
 /* ---- one caller ---- */
 
-void sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c)
-{
-    w->caller = c;
-    sp_list_prepend(&c->watches, &w->link);
-}
-
-void sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *w)
+void sp_mcp_caller_watch(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c)
 {
     sp_list_remove(&w->link);
-    w->caller = NULL;
+    w->caller = c;
+    if (c != NULL)
+        sp_list_prepend(&c->watches, &w->link);
 }
 
 /* Must not be called from within a callback of the manager. */
@@ -296,7 +292,7 @@ static void end_caller(struct sp_mcp_caller *c)
     while ((i = sp_list_first(&c->watches)) != NULL) {
         struct sp_mcp_caller_watch *w = SP_CONTAINER(i, struct sp_mcp_caller_watch, link);
 
-        sp_mcp_caller_watch_remove(w);
+        sp_mcp_caller_watch(w, NULL);
         w->ended(w);
     }
     sp_loop_cancel(c->mcp->options.loop, &c->detached_timer);

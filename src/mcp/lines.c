@@ -137,14 +137,13 @@ static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **
         free(c);
         return false;
     }
-    c->peer = sp_mcp_peer_new(lines->mcp, c->caller);
+    c->out = (struct sp_mcp_out){.send = on_send, .is_full = is_out_full};
+    c->peer = sp_mcp_peer_new(lines->mcp, c->caller, &c->out);
     if (c->peer == NULL) {
         sp_mcp_caller_release(c->caller);
         free(c);
         return false;
     }
-    c->out = (struct sp_mcp_out){.send = on_send, .is_full = is_out_full};
-    sp_mcp_peer_set_out(c->peer, &c->out);
     c->lines = lines;
     c->link = l;
     sp_list_prepend(&lines->conns, &c->link_in_lines);

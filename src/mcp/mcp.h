@@ -2,11 +2,11 @@
 /*
  * mcp: the engine as a server of the Model Context Protocol.
  *
- *   lines, mcp_http*            transports: stdio, unix socket, HTTP
- *   mcp_message, mcp_request, peer, task  the protocol: both eras, their methods, their envelopes
- *   mcp_call, elicit, parking   one tools/call and its questions
- *   caller, mcp_run             who calls, and one call of a tool from its start to its result
- *   tool*, arguments, output    the tools, over the engine
+ *   lines, mcp_http*           transports: stdio, unix socket, HTTP
+ *   mcp_message, peer, task    the protocol: both eras, their methods, their envelopes
+ *   mcp_call, elicit, parking  one tools/call and its questions
+ *   caller, mcp_run            who calls, and one call of a tool from its start to its result
+ *   tool*, arguments, output   the tools, over the engine
  *
  * A caller is an authenticated client: a pipe, a user id, a token. Sessions, and everything else
  * that outlives a message, belong to one caller and are invisible to others. Nothing else is
@@ -80,7 +80,7 @@ struct sp_mcp_caller_watch {
     /* The watch is removed already; requests made in the caller's name must be dropped now. */
     void (*ended)(struct sp_mcp_caller_watch *w);
 };
-void sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c);
-void sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *w); /* harmless if it watches none */
+/* Watches c from now on, and no other; NULL: none any more. */
+void sp_mcp_caller_watch(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c);
 
 #endif

@@ -17,16 +17,16 @@
  * the parked run. A host without forms, or one that gives no answer: the next approver
  * (approve/approvers.h).
  */
-#include "mcp/mcp_call.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
 #include "mcp/elicit.h"
+#include "mcp/peer_priv.h"
 #include "mcp/tool.h"
 
 #define HURRY_MS 2000 /* for an answer after sp_mcp_run_answer_now */
@@ -35,37 +35,77 @@
 #define PENDING  "approval is still pending; repeat the same call"
 #define AT_WORK  "there is no answer yet; repeat the same call"
 
+/* An open tools/call. */
+struct call {
+    struct sp_mcp_request request; /* first */
+    struct sp_mcp_run *run;
+    struct sp_mcp_digest digest;
+    bool elicits;    /* the client shows forms */
+    bool wants_task; /* may be answered with a task */
+    bool is_overdue; /* has to be answered soon */
+    bool is_asked;   /* the client has an elicitation of ours (legacy) */
+    struct sp_timer timer;
+    uint64_t progress;
+    uint32_t token_len; /* 0: no progress messages */
+    char token[SP_MCP_ID_MAX];
+};
+
 /* An elicitation that a legacy client has not answered. */
-struct sp_mcp_asked {
-    struct sp_mcp_asked *next;
-    uint64_t number;          /* of the request */
-    uint64_t question;        /* that it asks; questions are never numbered twice */
-    struct sp_mcp_call *call; /* NULL: the call gave up waiting ... */
-    uint64_t parked;          /* ... and its run is parked here */
+struct asked {
+    struct sp_list link; /* first, for peer.c: in peer->asked, newest first */
+    uint64_t number;     /* of the request */
+    uint64_t question;   /* that it asks; questions are never numbered twice */
+    struct call *call;   /* NULL: the call gave up waiting ... */
+    uint64_t parked;     /* ... and its run is parked here */
 };
 
 static void withdraw_elicitation(void *user);
-static void forget_asked(struct sp_mcp_peer *p, struct sp_mcp_asked *a);
+static void forget_asked(struct sp_mcp_peer *p, struct asked *a);
 
-static struct sp_loop *loop_of(const struct sp_mcp_call *c)
+static struct sp_loop *loop_of(const struct call *c)
 {
     return sp_mcp_options(c->request.peer->mcp)->loop;
 }
 
-static struct sp_mcp_asked *asked_by(const struct sp_mcp_call *c)
+static struct asked *asked_of(struct sp_list *link)
 {
-    struct sp_mcp_asked *a = c->is_asked ? c->request.peer->asked : NULL;
+    return SP_CONTAINER(link, struct asked, link);
+}
 
-    while (a != NULL && a->call != c)
-        a = a->next;
-    return a;
+/* NULL: the client has no elicitation of this call. */
+static struct asked *asked_by(const struct call *c)
+{
+    if (!c->is_asked)
+        return NULL;
+    sp_list_each(i, &c->request.peer->asked) {
+        if (asked_of(i)->call == c)
+            return asked_of(i);
+    }
+    return NULL;
 }
 
 /* ---- the end of a call ---- */
 
-static void close_call(struct sp_mcp_call *c)
+/* A tool result with isError and this text. */
+SP_PRINTF(2, 3) static void say_failed(const struct sp_mcp_to *to, const char *fmt, ...)
 {
-    struct sp_mcp_asked *a = asked_by(c);
+    auto_buf struct sp_buf b = {0};
+    char text[512];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const struct sp_mcp_result r = {.is_error = true, .text = sp_str_of(text)};
+    if (sp_mcp_add_result(&b, to->revision, &r))
+        sp_mcp_say_result(to, "complete", sp_buf_str(&b));
+    else
+        sp_mcp_say_no_memory(to);
+}
+
+static void close_call(struct call *c)
+{
+    struct asked *a = asked_by(c);
 
     sp_loop_cancel(loop_of(c), &c->timer);
     if (a != NULL)
@@ -73,7 +113,8 @@ static void close_call(struct sp_mcp_call *c)
     sp_mcp_request_close(&c->request);
 }
 
-void sp_mcp_call_answer(struct sp_mcp_call *c, const char *type, struct sp_str members)
+/* Answers and frees the call. Its run must have been taken out. */
+static void answer_call(struct call *c, const char *type, struct sp_str members)
 {
     char id[SP_MCP_ID_MAX];
     const struct sp_mcp_to to = sp_mcp_request_to(&c->request, id);
@@ -83,7 +124,7 @@ void sp_mcp_call_answer(struct sp_mcp_call *c, const char *type, struct sp_str m
 }
 
 /* why NULL: out of memory. */
-static void fail_call(struct sp_mcp_call *c, const char *why)
+static void fail_call(struct call *c, const char *why)
 {
     char id[SP_MCP_ID_MAX];
     const struct sp_mcp_to to = sp_mcp_request_to(&c->request, id);
@@ -92,12 +133,12 @@ static void fail_call(struct sp_mcp_call *c, const char *why)
     if (why == NULL)
         sp_mcp_say_no_memory(&to);
     else
-        sp_mcp_say_failed(&to, "%s", why);
+        say_failed(&to, "%s", why);
 }
 
 static void drop_call(struct sp_mcp_request *r)
 {
-    struct sp_mcp_call *c = (struct sp_mcp_call *)r;
+    struct call *c = (struct call *)r;
 
     if (c->run != NULL)
         sp_mcp_run_cancel(c->run);
@@ -106,7 +147,7 @@ static void drop_call(struct sp_mcp_request *r)
 
 static void cancel_call(struct sp_mcp_request *r)
 {
-    struct sp_mcp_call *c = (struct sp_mcp_call *)r;
+    struct call *c = (struct call *)r;
 
     if (c->run != NULL)
         sp_mcp_run_abandon(c->run);
@@ -114,9 +155,9 @@ static void cancel_call(struct sp_mcp_request *r)
 }
 
 /* Parks the run, with its question if it has one, for a repetition of the call. */
-static void give_up(struct sp_mcp_call *c)
+static void give_up(struct call *c)
 {
-    struct sp_mcp_asked *a = asked_by(c);
+    struct asked *a = asked_by(c);
     struct sp_mcp_run *r = TAKE_PTR(c->run);
     /* Without a process, an approver is being asked: a person, a hook, a reviewer. */
     const bool is_pending = r->session_id == 0 || sp_mcp_run_question(r) != NULL;
@@ -139,12 +180,12 @@ static void give_up(struct sp_mcp_call *c)
 /* Nothing came after the hurry: a hook or a reviewer is being asked, or the executor is silent. */
 static void on_too_late(struct sp_timer *t)
 {
-    give_up(SP_CONTAINER(t, struct sp_mcp_call, timer));
+    give_up(SP_CONTAINER(t, struct call, timer));
 }
 
 static void on_impatient(struct sp_timer *t)
 {
-    struct sp_mcp_call *c = SP_CONTAINER(t, struct sp_mcp_call, timer);
+    struct call *c = SP_CONTAINER(t, struct call, timer);
     struct sp_loop *l = loop_of(c);
 
     c->is_overdue = true;
@@ -156,7 +197,7 @@ static void on_impatient(struct sp_timer *t)
 }
 
 /* The call is answered within SP_MCP_PATIENCE_MS. */
-static bool set_deadline(struct sp_mcp_call *c)
+static bool set_deadline(struct call *c)
 {
     return sp_loop_timer(loop_of(c), &c->timer, sp_loop_now(loop_of(c)) + WAIT_MS, on_impatient);
 }
@@ -164,7 +205,7 @@ static bool set_deadline(struct sp_mcp_call *c)
 /* Legacy: the client's connection is gone. Without progress messages the usual deadline applies. */
 static void on_unheard(struct sp_mcp_request *r)
 {
-    struct sp_mcp_call *c = (struct sp_mcp_call *)r;
+    struct call *c = (struct call *)r;
 
     if (c->token_len == 0 || c->is_overdue)
         return;
@@ -173,7 +214,7 @@ static void on_unheard(struct sp_mcp_request *r)
 }
 
 /* Sending may find that the client is gone and free the call: do nothing with it afterwards. */
-static void say_progress(struct sp_mcp_call *c)
+static void say_progress(struct call *c)
 {
     auto_buf struct sp_buf state = {0};
     auto_buf struct sp_buf b = {0};
@@ -193,7 +234,7 @@ static void say_progress(struct sp_mcp_call *c)
 
 static void on_progress(struct sp_timer *t)
 {
-    struct sp_mcp_call *c = SP_CONTAINER(t, struct sp_mcp_call, timer);
+    struct call *c = SP_CONTAINER(t, struct call, timer);
     struct sp_loop *l = loop_of(c);
 
     if (sp_loop_timer(l, t, sp_loop_now(l) + SP_MCP_PROGRESS_MS, on_progress))
@@ -203,7 +244,7 @@ static void on_progress(struct sp_timer *t)
 }
 
 /* Lets the loop send a progress message now, because the state has changed. */
-static void hasten_progress(struct sp_mcp_call *c)
+static void hasten_progress(struct call *c)
 {
     if (c->token_len != 0 && !c->is_overdue) /* the timer is armed: this needs no memory */
         (void)sp_loop_timer(loop_of(c), &c->timer, sp_loop_now(loop_of(c)), on_progress);
@@ -211,7 +252,7 @@ static void hasten_progress(struct sp_mcp_call *c)
 
 /* ---- modern questions: the answer to the call asks ---- */
 
-static void ask_by_result(struct sp_mcp_call *c, const struct sp_approval_question *q)
+static void ask_by_result(struct call *c, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_run *r = TAKE_PTR(c->run);
@@ -225,67 +266,57 @@ static void ask_by_result(struct sp_mcp_call *c, const struct sp_approval_questi
         sp_buf_add_str(&b, SP_STR(",\"requestState\":\"")) &&
         sp_mcp_ticket_add(&b, c->request.peer->caller, number, &c->digest) &&
         sp_buf_add(&b, "\"", 1))
-        sp_mcp_call_answer(c, "input_required", sp_buf_str(&b));
+        answer_call(c, "input_required", sp_buf_str(&b));
     else
         fail_call(c, NULL);
 }
 
 /* ---- legacy questions: a request to the client ---- */
 
-static void forget_asked(struct sp_mcp_peer *p, struct sp_mcp_asked *a)
+static void forget_asked(struct sp_mcp_peer *p, struct asked *a)
 {
-    struct sp_mcp_asked **at = &p->asked;
-
-    while (*at != a)
-        at = &(*at)->next;
-    *at = a->next;
+    sp_list_remove(&a->link);
     p->asked_count--;
     if (a->call != NULL)
         a->call->is_asked = false;
     free(a);
 }
 
-void sp_mcp_asked_free(struct sp_mcp_peer *p)
-{
-    while (p->asked != NULL)
-        forget_asked(p, p->asked);
-}
-
-static struct sp_mcp_asked *add_asked(struct sp_mcp_call *c, uint64_t question)
+static struct asked *add_asked(struct call *c, uint64_t question)
 {
     struct sp_mcp_peer *p = c->request.peer;
-    struct sp_mcp_asked *a = calloc(1, sizeof *a);
-    struct sp_mcp_asked *oldest = NULL;
+    struct asked *a = calloc(1, sizeof *a);
+    struct asked *oldest = NULL;
 
     if (a == NULL)
         return NULL;
     if (p->asked_count >= SP_MCP_ASKED_MAX) {
-        for (struct sp_mcp_asked *i = p->asked; i != NULL; i = i->next)
-            if (i->call == NULL)
-                oldest = i;
+        sp_list_each(i, &p->asked) {
+            if (asked_of(i)->call == NULL)
+                oldest = asked_of(i);
+        }
         /* One is without a call: at most SP_MCP_OPEN_MAX calls are open, this one included. */
         assert(oldest != NULL);
         forget_asked(p, oldest);
     }
-    *a = (struct sp_mcp_asked){
-        .next = p->asked, .number = ++p->next_asked, .question = question, .call = c};
-    p->asked = a;
+    *a = (struct asked){.number = ++p->next_asked, .question = question, .call = c};
+    sp_list_prepend(&p->asked, &a->link);
     p->asked_count++;
     c->is_asked = true;
     return a;
 }
 
 /* false: the client cannot be asked. */
-static bool ask_by_request(struct sp_mcp_call *c, const struct sp_approval_question *q)
+static bool ask_by_request(struct call *c, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_peer *p = c->request.peer;
-    struct sp_mcp_asked *a = p->asked;
+    struct asked *a;
 
-    while (a != NULL && a->question != q->id)
-        a = a->next;
-    if (a != NULL) { /* asked by a call that gave up: the response is for this call now */
-        a->call = c;
+    sp_list_each(i, &p->asked) {
+        if (asked_of(i)->question != q->id)
+            continue;
+        asked_of(i)->call = c; /* of a call that gave up: the response is for this call now */
         c->is_asked = true;
         return true;
     }
@@ -309,14 +340,14 @@ static bool ask_by_request(struct sp_mcp_call *c, const struct sp_approval_quest
 
 void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
 {
-    struct sp_mcp_asked *a = p->asked;
+    struct asked *a = NULL;
     struct sp_decision d = {0};
     char id[40];
 
-    for (; a != NULL; a = a->next) {
-        (void)snprintf(id, sizeof id, "\"elicit-%" PRIu64 "\"", a->number);
+    sp_list_each(i, &p->asked) {
+        (void)snprintf(id, sizeof id, "\"elicit-%" PRIu64 "\"", asked_of(i)->number);
         if (sp_str_eq(m->id, sp_str_of(id)))
-            break;
+            a = asked_of(i);
     }
     if (a == NULL)
         return;
@@ -337,8 +368,8 @@ void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
 /* Tells the client to close the form, if it has one. */
 static void withdraw_elicitation(void *user)
 {
-    struct sp_mcp_call *c = user;
-    struct sp_mcp_asked *a = asked_by(c);
+    struct call *c = user;
+    struct asked *a = asked_by(c);
     char params[64];
 
     if (a == NULL)
@@ -352,19 +383,19 @@ static void withdraw_elicitation(void *user)
 
 static void on_done(void *user, const struct sp_mcp_result *r)
 {
-    struct sp_mcp_call *c = user;
+    struct call *c = user;
     auto_buf struct sp_buf b = {0};
 
     c->run = NULL;
     if (sp_mcp_add_result(&b, c->request.revision, r))
-        sp_mcp_call_answer(c, "complete", sp_buf_str(&b));
+        answer_call(c, "complete", sp_buf_str(&b));
     else
         fail_call(c, NULL);
 }
 
 static void on_question(void *user)
 {
-    struct sp_mcp_call *c = user;
+    struct call *c = user;
     const struct sp_approval_question *q = sp_mcp_run_question(c->run);
 
     hasten_progress(c);
@@ -383,10 +414,16 @@ static void on_question(void *user)
 
 static void on_started(void *user, int session_id)
 {
-    struct sp_mcp_call *c = user;
+    struct call *c = user;
+    auto_buf struct sp_buf task = {0};
 
-    if (!c->wants_task || c->is_overdue || !sp_mcp_task_adopt(c, session_id))
+    if (!c->wants_task || c->is_overdue ||
+        !sp_mcp_task_adopt(c->run, session_id, c->elicits, &task)) {
         hasten_progress(c);
+        return;
+    }
+    c->run = NULL;
+    answer_call(c, "task", sp_buf_str(&task));
 }
 
 static const struct sp_mcp_run_ops run_ops = {.done = on_done,
@@ -426,7 +463,22 @@ static const char *check_params(const struct sp_mcp_turn *t, struct retry *ret)
     return NULL;
 }
 
-static void attach_run(struct sp_mcp_call *c, struct sp_mcp_run *r)
+/* Whether exec_command runs to completion: `until` is exactly {"exit":true}, no yield_time_ms. */
+static bool is_to_completion(struct sp_str tool, struct sp_json *j)
+{
+    if (!sp_str_eq(tool, SP_STR("exec_command")) || sp_json_type(j, 0) != SP_JSON_OBJECT)
+        return false;
+    const uint32_t yield = sp_json_get(j, 0, "yield_time_ms");
+    const uint32_t until = sp_json_get(j, 0, "until");
+    if ((yield != SP_JSON_NONE && sp_json_type(j, yield) != SP_JSON_NULL) ||
+        until == SP_JSON_NONE || sp_json_type(j, until) != SP_JSON_OBJECT ||
+        j->tokens[until].children != 1)
+        return false;
+    const uint32_t exit = sp_json_get(j, until, "exit");
+    return exit != SP_JSON_NONE && sp_json_type(j, exit) == SP_JSON_TRUE;
+}
+
+static void attach_run(struct call *c, struct sp_mcp_run *r)
 {
     c->run = r;
     c->wants_task = c->wants_task && r->waits_for_end;
@@ -434,8 +486,7 @@ static void attach_run(struct sp_mcp_call *c, struct sp_mcp_run *r)
 }
 
 /* A repeated call with requestState and the person's answer. false: the call has been answered. */
-static bool resume_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
-                        const struct retry *retry)
+static bool resume_call(struct call *c, const struct sp_mcp_turn *t, const struct retry *retry)
 {
     struct sp_mcp_caller *caller = t->peer->caller;
     struct sp_json *j = &t->message->json;
@@ -448,8 +499,7 @@ static bool resume_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
         if (e.code == SP_E_MALFORMED)
             sp_mcp_say_invalid(&t->to, "requestState: %s; repeat the call without it", e.msg);
         else
-            sp_mcp_say_failed(&t->to, "requestState: %s; repeat the call without requestState",
-                              e.msg);
+            say_failed(&t->to, "requestState: %s; repeat the call without requestState", e.msg);
         return false;
     }
     struct sp_mcp_run *r = sp_mcp_unpark(caller, number);
@@ -468,21 +518,20 @@ static bool resume_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
     return true;
 }
 
-static void refuse_start(struct sp_mcp_call *c, const struct sp_mcp_turn *t, const struct sp_err *e)
+static void refuse_start(struct call *c, const struct sp_mcp_turn *t, const struct sp_err *e)
 {
     close_call(c);
     if (e->code == SP_E_NO_METHOD)
         sp_mcp_say_invalid(&t->to, "%s", e->msg);
     else if (e->code == SP_E_LIMIT)
-        sp_mcp_say_failed(&t->to, "%s", e->msg);
+        say_failed(&t->to, "%s", e->msg);
     else
         sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL, (struct sp_str){0}, "%s",
                          e->msg);
 }
 
 /* false: the call has been answered. */
-static bool start_call(struct sp_mcp_call *c, const struct sp_mcp_turn *t,
-                       struct sp_arguments *parsed)
+static bool start_call(struct call *c, const struct sp_mcp_turn *t, struct sp_arguments *parsed)
 {
     const bool repeats_output =
         t->to.revision->is_modern
@@ -512,7 +561,7 @@ static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
     auto_arguments struct sp_arguments parsed = {0};
     struct sp_mcp_message *m = t->message;
     struct sp_err e = {0};
-    struct sp_mcp_call *c = sp_mcp_request_open(t, sizeof *c, drop_call);
+    struct call *c = sp_mcp_request_open(t, sizeof *c, drop_call);
 
     if (c == NULL)
         return;
@@ -533,7 +582,7 @@ static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
     if (t->to.revision->is_modern) {
         c->elicits = sp_mcp_can_elicit(&m->json, m->capabilities);
         c->wants_task = sp_mcp_can_task(&m->json, m->capabilities) &&
-                        sp_mcp_is_to_completion(m->name, &parsed.json) &&
+                        is_to_completion(m->name, &parsed.json) &&
                         sp_mcp_task_has_room(t->peer->caller);
     }
     /* The timer is armed before anything starts, so that no call can wait forever. */

@@ -338,7 +338,7 @@ static void free_session(struct session *s)
     sp_list_remove(&s->link);
     s->http->session_count -= s->is_known;
     sp_mcp_peer_free(s->peer);
-    sp_mcp_caller_watch_remove(&s->watch);
+    sp_mcp_caller_watch(&s->watch, NULL);
     if (held != NULL)
         sp_mcp_caller_release(held);
     free(s);
@@ -357,7 +357,7 @@ static bool hold_caller(struct session *s)
     if (hold_caller_of_token(s->http, s->token, &c) < 0)
         return false;
     if (s->watch.caller == NULL) {
-        sp_mcp_caller_watch_add(&s->watch, c);
+        sp_mcp_caller_watch(&s->watch, c);
         if (s->peer != NULL)
             sp_mcp_peer_move(s->peer, c);
     }
@@ -412,7 +412,7 @@ static struct session *new_session(struct sp_mcp_http *h, unsigned token)
     if (!hold_caller(s))
         return NULL;
     s->users = 1;
-    s->peer = sp_mcp_peer_new(h->mcp, s->watch.caller);
+    s->peer = sp_mcp_peer_new(h->mcp, s->watch.caller, NULL);
     if (s->peer == NULL) {
         free_session(TAKE_PTR(s));
         return NULL;
@@ -523,7 +523,7 @@ static bool find_peer(struct conn *c, const struct sp_mcp_message *m, struct sp_
             refuse(c, 503, "there are too many callers; try again later");
             return false;
         }
-        c->peer = sp_mcp_peer_new(c->http->mcp, c->caller);
+        c->peer = sp_mcp_peer_new(c->http->mcp, c->caller, NULL);
         if (c->peer == NULL)
             refuse(c, 503, "no memory");
         return c->peer != NULL;

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mcp_message: finds the kind of a message and its common members. No I/O. */
+/*
+ * mcp_message: messages in: their kind and common members. Messages out: the envelopes of answers
+ * and notifications. Every answer leaves through sp_mcp_say_result or sp_mcp_say_error; out of
+ * memory it is an error that needs no allocation.
+ */
 #include "mcp/mcp_message.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/auto.h"
+#include "mcp/peer_priv.h"
 
 #define VERSION_KEY      "io.modelcontextprotocol/protocolVersion"
 #define LOG_KEY          "io.modelcontextprotocol/logLevel"
@@ -151,4 +161,175 @@ void sp_mcp_message_done(struct sp_mcp_message *m)
     if (m->root == 0) /* else the tape belongs to the batch */
         sp_json_done(&m->json);
     *m = (struct sp_mcp_message){0};
+}
+
+/* ---- the client ---- */
+
+static uint32_t object_in(struct sp_json *j, uint32_t object, const char *key)
+{
+    if (object == SP_JSON_NONE || sp_json_type(j, object) != SP_JSON_OBJECT)
+        return SP_JSON_NONE;
+    const uint32_t t = sp_json_get(j, object, key);
+    return t != SP_JSON_NONE && sp_json_type(j, t) == SP_JSON_OBJECT ? t : SP_JSON_NONE;
+}
+
+bool sp_mcp_can_elicit(struct sp_json *j, uint32_t capabilities)
+{
+    const uint32_t elicitation = object_in(j, capabilities, "elicitation");
+
+    if (elicitation == SP_JSON_NONE)
+        return false;
+    /* {} means forms; an object that names only other modes does not. */
+    return object_in(j, elicitation, "form") != SP_JSON_NONE ||
+           object_in(j, elicitation, "url") == SP_JSON_NONE;
+}
+
+bool sp_mcp_can_task(struct sp_json *j, uint32_t capabilities)
+{
+    const uint32_t extensions = object_in(j, capabilities, "extensions");
+
+    return object_in(j, extensions, SP_MCP_TASKS_EXTENSION) != SP_JSON_NONE;
+}
+
+bool sp_mcp_host_repeats_output(enum sp_mcp_structured_output when, struct sp_str name)
+{
+    /* Prefixes of clientInfo.name, taken from the hosts' releases. These hosts show their models
+     * the text, or both forms. Claude Code and Codex, which show the structured form alone, need no
+     * entry. */
+    static const struct sp_str reads_text[] = {
+        SP_STR("gemini-cli"), SP_STR("qwen-"),   SP_STR("opencode"), SP_STR("continue-"),
+        SP_STR("cline"),      SP_STR("@cline/"), SP_STR("copilot"),  SP_STR("github-copilot"),
+    };
+
+    if (when != SP_MCP_OUTPUT_AUTO)
+        return when == SP_MCP_OUTPUT_ALWAYS;
+    for (size_t i = 0; i < sizeof reads_text / sizeof reads_text[0]; i++)
+        if (name.n >= reads_text[i].n &&
+            sp_str_eq_nocase((struct sp_str){name.p, reads_text[i].n}, reads_text[i]))
+            return false;
+    return true;
+}
+
+/* ---- answers ---- */
+
+static struct sp_str id_of(const struct sp_mcp_to *to)
+{
+    return to->id.n != 0 ? to->id : SP_STR("null");
+}
+
+void sp_mcp_say_no_memory(const struct sp_mcp_to *to)
+{
+    char text[SP_MCP_ID_MAX + 128];
+    const struct sp_str id = id_of(to);
+
+    if (to->out == NULL)
+        return;
+    const int n = snprintf(text, sizeof text,
+                           "{\"jsonrpc\":\"2.0\",\"id\":%.*s,\"error\":{\"code\":-32603,"
+                           "\"message\":\"there is no memory for this\"}}",
+                           (int)id.n, id.p);
+    to->out->send(to->out, (struct sp_str){text, (size_t)n}, SP_MCP_OK_STATUS);
+}
+
+void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_str members)
+{
+    auto_buf struct sp_buf b = {0};
+
+    if (to->out == NULL)
+        return;
+    const bool is_modern = to->revision->is_modern;
+    bool ok = sp_buf_add_str(&b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
+              sp_buf_add_str(&b, id_of(to)) && sp_buf_add_str(&b, SP_STR(",\"result\":{")) &&
+              (!is_modern ||
+               sp_buf_printf(&b, "\"resultType\":\"%s\"%s", type, members.n != 0 ? "," : "")) &&
+              sp_buf_add_str(&b, members);
+    if (is_modern) {
+        ok = ok && sp_buf_add_str(&b, SP_STR(",\"_meta\":{"));
+        if (to->is_subscription)
+            ok = ok && sp_json_add_key(&b, "io.modelcontextprotocol/subscriptionId") &&
+                 sp_buf_add_str(&b, id_of(to));
+        ok = ok &&
+             sp_json_add_value(&b, "io.modelcontextprotocol/serverInfo", "%s}", SP_MCP_SERVER_INFO);
+    }
+    if (ok && sp_buf_add_str(&b, SP_STR("}}")))
+        to->out->send(to->out, sp_buf_str(&b), SP_MCP_OK_STATUS);
+    else
+        sp_mcp_say_no_memory(to);
+}
+
+static void say_error_text(const struct sp_mcp_to *to, unsigned status, int code,
+                           struct sp_str data, const char *fmt, va_list args)
+{
+    auto_buf struct sp_buf b = {0};
+    char text[512];
+
+    if (to->out == NULL)
+        return;
+    (void)vsnprintf(text, sizeof text, fmt, args); /* a cut character becomes U+FFFD */
+    if (sp_buf_add_str(&b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
+        sp_buf_add_str(&b, id_of(to)) &&
+        sp_buf_printf(&b, ",\"error\":{\"code\":%d,\"message\":", code) &&
+        sp_json_add_str(&b, sp_str_of(text)) &&
+        (data.n == 0 || (sp_buf_add_str(&b, SP_STR(",\"data\":")) && sp_buf_add_str(&b, data))) &&
+        sp_buf_add_str(&b, SP_STR("}}")))
+        to->out->send(to->out, sp_buf_str(&b), status);
+    else
+        sp_mcp_say_no_memory(to);
+}
+
+void sp_mcp_say_error(const struct sp_mcp_to *to, unsigned status, int code, struct sp_str data,
+                      const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    say_error_text(to, status, code, data, fmt, args);
+    va_end(args);
+}
+
+void sp_mcp_say_invalid(const struct sp_mcp_to *to, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    say_error_text(to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0}, fmt, args);
+    va_end(args);
+}
+
+static bool add_text_block(struct sp_buf *b, struct sp_str text)
+{
+    return sp_buf_add_str(b, SP_STR("{\"type\":\"text\"")) && sp_json_add_member(b, "text", text) &&
+           sp_buf_add(b, "}", 1);
+}
+
+bool sp_mcp_add_result(struct sp_buf *b, const struct sp_mcp_revision *v,
+                       const struct sp_mcp_result *r)
+{
+    if (!(sp_buf_add_str(b, SP_STR("\"content\":[")) && add_text_block(b, r->text)) ||
+        (r->note.n != 0 && !(sp_buf_add(b, ",", 1) && add_text_block(b, r->note))) ||
+        !sp_buf_add(b, "]", 1))
+        return false;
+    if (v->has_structured && r->structured.n != 0) {
+        if (!(sp_buf_add_str(b, SP_STR(",\"structuredContent\":")) &&
+              sp_buf_add_str(b, r->structured)))
+            return false;
+        if (r->note.n != 0) { /* some hosts show models only this form: put the note into it */
+            b->len--;         /* the closing brace */
+            if (!sp_json_add_member(b, "note", r->note) || !sp_buf_add(b, "}", 1))
+                return false;
+        }
+    }
+    return sp_buf_printf(b, ",\"isError\":%s", r->is_error ? "true" : "false");
+}
+
+bool sp_mcp_say_notice(struct sp_mcp_out *out, const char *method, struct sp_str params)
+{
+    auto_buf struct sp_buf b = {0};
+
+    if (out == NULL ||
+        !(sp_buf_printf(&b, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":", method) &&
+          sp_buf_add_str(&b, params) && sp_buf_add(&b, "}", 1)))
+        return false;
+    out->send(out, sp_buf_str(&b), 0);
+    return true;
 }

@@ -84,22 +84,6 @@ static void tell_soon(struct sp_mcp_run *r)
 
 /* ---- sessions that ended while no call waited for them ---- */
 
-static void forget_ended(struct sp_mcp_caller *c, uint32_t i)
-{
-    c->ended_count--;
-    memmove(&c->ended[i], &c->ended[i + 1], (c->ended_count - i) * sizeof c->ended[0]);
-}
-
-bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id)
-{
-    for (uint32_t i = 0; i < c->ended_count; i++)
-        if (c->ended[i].session_id == session_id) {
-            forget_ended(c, i);
-            return true;
-        }
-    return false;
-}
-
 /* Appends a line for each that no result has mentioned yet, except `told`, the session that this
  * result is about (0: none). Each is mentioned once. */
 static bool add_ended(struct sp_mcp_caller *c, int told, struct sp_buf *out)
@@ -627,8 +611,10 @@ static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
     /* A process that a call or its cancellation terminated is no news. */
     if (!sp_manager_view(c->manager, e->process_id, &v) || v.end_reason == SP_END_TERMINATED)
         return;
-    if (c->ended_count == SP_MCP_ENDED_MAX)
-        forget_ended(c, 0);
+    if (c->ended_count == SP_MCP_ENDED_MAX) { /* forget the oldest */
+        c->ended_count--;
+        memmove(&c->ended[0], &c->ended[1], c->ended_count * sizeof c->ended[0]);
+    }
     c->ended[c->ended_count++] = (struct sp_mcp_ended){.session_id = e->process_id};
 }
 

@@ -76,8 +76,6 @@ extern const struct sp_manager_ops sp_mcp_manager_ops;
 int sp_mcp_runs_open(struct sp_mcp_caller *c, struct sp_err *e);
 /* Cancels all runs, frees the manager, which ends every process, then the runs. */
 void sp_mcp_runs_close(struct sp_mcp_caller *c);
-/* Whether a session ended since the last list_sessions, while no call waited for it: true once. */
-bool sp_mcp_ended_list(struct sp_mcp_caller *c, int session_id);
 
 /* ---- its question ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parking: parked runs, the digest that says what a call is about, and what a client carries back:
- * tickets of parked runs and the names of tasks.
+ * parking: parked runs, the digest that says what a call is about, and the tickets with which
+ * clients come back to parked runs.
  */
 #include "mcp/parking.h"
 
@@ -13,9 +13,7 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
-#include "base/hash.h"
 #include "base/sha.h"
-#include "mcp/task.h"
 
 #define EXPONENT_DIGITS_MAX 15 /* longer exponents are compared as text */
 
@@ -469,18 +467,4 @@ int sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
         return sp_fail(e, SP_E_INVALID, 0, "its question is not asked any more");
     *ret_number = p.number;
     return 0;
-}
-
-/* ---- names of tasks ---- */
-
-void sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number, struct sp_mcp_task_id *ret)
-{
-    struct {
-        const void *owner;
-        uint64_t number;
-    } about = {all, number};
-    const struct sp_hash h = sp_hash((struct sp_str){(const char *)&about, sizeof about});
-
-    (void)snprintf(ret->text, sizeof ret->text, "task-%" PRIu64 "-%016" PRIx64 "%016" PRIx64,
-                   number, h.a, h.b);
 }

@@ -15,6 +15,7 @@
 #include "mcp/peer.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -86,22 +87,20 @@ static void set_caller(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
         sp_list_prepend(&c->peers, &p->link);
 }
 
-struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)
+struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c,
+                                    struct sp_mcp_out *out)
 {
     struct sp_mcp_peer *p = calloc(1, sizeof *p);
 
     if (p == NULL)
         return NULL;
     p->mcp = m;
+    p->out = out;
     sp_list_init(&p->open);
+    sp_list_init(&p->asked);
     sp_list_init(&p->batches);
     set_caller(p, c);
     return p;
-}
-
-void sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out)
-{
-    p->out = out;
 }
 
 static struct sp_mcp_request *request_of(struct sp_list *link)
@@ -116,7 +115,9 @@ void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
 
         r->drop(r);
     }
-    sp_mcp_asked_free(p);
+    while (!sp_list_is_empty(&p->asked)) /* of calls that are parked: the open ones are gone */
+        free(sp_list_take_first(&p->asked));
+    p->asked_count = 0;
     free_batches(p);
     set_caller(p, c);
 }
@@ -135,6 +136,70 @@ const char *sp_mcp_peer_version(const struct sp_mcp_peer *p)
 }
 
 /* ---- open requests ---- */
+
+/* NONE: no such level. */
+static enum sp_mcp_log_level log_level_of(struct sp_str name)
+{
+    static const struct {
+        struct sp_str name;
+        enum sp_mcp_log_level level;
+    } levels[] = {
+        {SP_STR("debug"), SP_MCP_LOG_DEBUG}, {SP_STR("info"), SP_MCP_LOG_INFO},
+        {SP_STR("notice"), SP_MCP_LOG_MORE}, {SP_STR("warning"), SP_MCP_LOG_MORE},
+        {SP_STR("error"), SP_MCP_LOG_MORE},  {SP_STR("critical"), SP_MCP_LOG_MORE},
+        {SP_STR("alert"), SP_MCP_LOG_MORE},  {SP_STR("emergency"), SP_MCP_LOG_MORE},
+    };
+
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (sp_str_eq(name, levels[i].name))
+            return levels[i].level;
+    return SP_MCP_LOG_NONE;
+}
+
+void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
+                          void (*drop)(struct sp_mcp_request *r))
+{
+    struct sp_mcp_peer *p = t->peer;
+
+    if (p->open_count >= SP_MCP_OPEN_MAX) {
+        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL, (struct sp_str){0},
+                         "%d requests are open: wait for one of them to be answered",
+                         SP_MCP_OPEN_MAX);
+        return NULL;
+    }
+    struct sp_mcp_request *r = calloc(1, size);
+    if (r == NULL) {
+        sp_mcp_say_no_memory(&t->to);
+        return NULL;
+    }
+    r->peer = p;
+    r->out = t->to.out;
+    r->revision = t->to.revision;
+    r->log_level = log_level_of(t->message->log_level);
+    r->drop = drop;
+    assert(t->to.id.n <= sizeof r->id); /* sp_mcp_message_read refuses longer ids */
+    r->id_len = (uint32_t)t->to.id.n;
+    memcpy(r->id, t->to.id.p, t->to.id.n);
+    sp_list_prepend(&p->open, &r->link);
+    p->open_count++;
+    return r;
+}
+
+void sp_mcp_request_close(struct sp_mcp_request *r)
+{
+    sp_list_remove(&r->link);
+    r->peer->open_count--;
+    free(r);
+}
+
+struct sp_mcp_to sp_mcp_request_to(const struct sp_mcp_request *r, char id[SP_MCP_ID_MAX])
+{
+    memcpy(id, r->id, r->id_len);
+    return (struct sp_mcp_to){.out = r->out,
+                              .id = {id, r->id_len},
+                              .revision = r->revision,
+                              .is_subscription = r->is_subscription};
+}
 
 static struct sp_mcp_request *find_request(const struct sp_mcp_peer *p, struct sp_str id)
 {
@@ -162,7 +227,7 @@ static void tell_batches_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
         b->out = NULL;
         /* The requests keep b->face: the batch counts their answers until it can be freed. */
         sp_list_each(k, &p->open) {
-            struct sp_mcp_request *r = SP_CONTAINER(k, struct sp_mcp_request, link);
+            struct sp_mcp_request *r = request_of(k);
 
             if (r->out == &b->face && r->unheard != NULL)
                 r->unheard(r);
@@ -296,7 +361,7 @@ static void set_log_level(const struct sp_mcp_turn *t)
 
     if (m->params != SP_JSON_NONE)
         (void)sp_json_opt_str(&m->json, m->params, "level", &name, &e);
-    const enum sp_mcp_log_level level = sp_mcp_log_level_of(name);
+    const enum sp_mcp_log_level level = log_level_of(name);
     if (level == SP_MCP_LOG_NONE) {
         sp_mcp_say_invalid(&t->to, "level is one of debug, info, notice, warning, error, critical, "
                                    "alert and emergency");
@@ -349,20 +414,27 @@ static void discover(const struct sp_mcp_turn *t)
         sp_mcp_say_no_memory(&t->to);
 }
 
-static const struct method {
-    const char *name;
-    void (*take)(const struct sp_mcp_turn *t);
-    bool has_name; /* the header Mcp-Name repeats a parameter */
-} methods[] = {
-    {"server/discover", discover, false}, {"tools/list", list_tools, false},
-    {"tools/call", sp_mcp_call, true},    {"subscriptions/listen", sp_mcp_listen, false},
-    {"tasks/get", sp_mcp_task, true},     {"tasks/update", sp_mcp_task, true},
-    {"tasks/cancel", sp_mcp_task, true},
+static const struct sp_mcp_method methods[] = {
+    {"server/discover", discover, false},
+    {"tools/list", list_tools, false},
+    {"tools/call", sp_mcp_call, true},
+    {NULL, NULL, false},
 };
+
+static const struct sp_mcp_method *find_method(struct sp_str name)
+{
+    static const struct sp_mcp_method *const families[] = {methods, sp_mcp_task_methods};
+
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        for (const struct sp_mcp_method *m = families[i]; m->name != NULL; m++)
+            if (sp_str_eq(name, sp_str_of(m->name)))
+                return m;
+    return NULL;
+}
 
 /* HTTP headers repeat parts of the body for proxies. NULL: they agree with it. */
 static const char *find_mismatch(const struct sp_mcp_headers *h, const struct sp_mcp_message *m,
-                                 const struct method *method)
+                                 const struct sp_mcp_method *method)
 {
     if (h->version.n == 0)
         return "the header MCP-Protocol-Version is missing";
@@ -399,12 +471,9 @@ static void refuse_version(const struct sp_mcp_turn *t)
 static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers *headers)
 {
     const struct sp_mcp_message *m = t->message;
-    const struct method *method = NULL;
+    const struct sp_mcp_method *method = find_method(m->method);
     const char *bad_meta = NULL;
 
-    for (size_t i = 0; method == NULL && i < sizeof methods / sizeof methods[0]; i++)
-        if (sp_str_eq(m->method, sp_str_of(methods[i].name)))
-            method = &methods[i];
     const char *mismatch = headers != NULL ? find_mismatch(headers, m, method) : NULL;
     if (m->version.p == NULL)
         bad_meta = "io.modelcontextprotocol/protocolVersion is not a string";
@@ -612,4 +681,97 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
     }
     sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, m->code, (struct sp_str){0}, "%s", m->why.msg);
     return true;
+}
+
+/* ---- log messages ----
+ *
+ * `notifications/message` about sessions that start (debug) or end (info) and commands that are run
+ * again (info). A legacy host asks for them with logging/setLevel; a modern one names a level in a
+ * request and hears them while that request is open. A host that does not read loses them.
+ */
+
+static bool is_wanted(enum sp_mcp_log_level from, enum sp_mcp_log_level level)
+{
+    return from != SP_MCP_LOG_NONE && level >= from;
+}
+
+/* Where a log message of this level goes; NULL: the peer does not want it. HTTP has no `out` for
+ * the whole conversation: there the message goes with an open request. */
+static struct sp_mcp_out *find_log_out(const struct sp_mcp_peer *p, enum sp_mcp_log_level level)
+{
+    const bool peer_wants = is_wanted(p->log_level, level);
+
+    if (peer_wants && p->out != NULL)
+        return p->out;
+    sp_list_each(i, &p->open) {
+        const struct sp_mcp_request *r = SP_CONTAINER(i, struct sp_mcp_request, link);
+
+        if (r->out != NULL && !r->is_subscription &&
+            (r->revision->is_modern ? is_wanted(r->log_level, level) : peer_wants))
+            return r->out;
+    }
+    return NULL;
+}
+
+static enum sp_mcp_log_level level_of(const struct sp_mcp_event *e)
+{
+    return e->has_ended ? SP_MCP_LOG_INFO : SP_MCP_LOG_DEBUG;
+}
+
+static bool add_event(struct sp_buf *b, const struct sp_mcp_caller *c, const struct sp_mcp_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (!sp_buf_printf(b, "{\"level\":\"%s\",\"logger\":\"sallyport\",\"data\":",
+                       e->has_ended ? "info" : "debug"))
+        return false;
+    if (e->session_id == 0)
+        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\"")) &&
+               sp_json_add_member(b, "message", sp_str_of(e->notice)) &&
+               sp_buf_add_str(b, SP_STR("}}"));
+    if (!sp_buf_printf(b, "{\"event\":\"%s\",\"session_id\":%d",
+                       e->has_ended ? "session_ended" : "session_started", e->session_id))
+        return false;
+    if (sp_manager_view(c->manager, e->session_id, &v) &&
+        (!sp_json_add_member(b, "command", v.command) ||
+         (v.has_exited && !sp_json_add_value(b, "exit_code", "%d", v.exit_code))))
+        return false;
+    return sp_buf_add_str(b, SP_STR("}}"));
+}
+
+static void on_logging(struct sp_deferred *d)
+{
+    struct sp_mcp_caller *c = SP_CONTAINER(d, struct sp_mcp_caller, logging);
+
+    for (uint32_t n = 0; n < c->event_count; n++) {
+        auto_buf struct sp_buf b = {0};
+
+        if (!add_event(&b, c, &c->events[n]))
+            continue;
+        /* Sending may find that the client is gone: that ends requests, but frees no peer. */
+        sp_list_each(i, &c->peers) {
+            const struct sp_mcp_peer *p = SP_CONTAINER(i, struct sp_mcp_peer, link);
+            struct sp_mcp_out *out = find_log_out(p, level_of(&c->events[n]));
+
+            if (out != NULL && (out->is_full == NULL || !out->is_full(out)))
+                (void)sp_mcp_say_notice(out, "notifications/message", sp_buf_str(&b));
+        }
+    }
+    c->event_count = 0;
+}
+
+void sp_mcp_log(struct sp_mcp_caller *c, int session_id, bool has_ended, struct sp_str notice)
+{
+    struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
+
+    if (c->event_count == SP_MCP_EVENTS_MAX)
+        return;
+    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(notice));
+    sp_list_each(i, &c->peers) {
+        if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(&e)) == NULL)
+            continue;
+        c->events[c->event_count++] = e;
+        sp_loop_defer(sp_mcp_options(c->mcp)->loop, &c->logging, on_logging);
+        return;
+    }
 }

@@ -33,11 +33,11 @@ struct sp_mcp_headers {
     bool is_name_broken; /* Mcp-Name cannot be decoded */
 };
 
-/* The transport holds the caller. NULL: out of memory. */
-struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c);
-/* Messages that belong to no request go to `out`, which outlives the peer. Without one (HTTP) they
- * go with an open request, or are dropped. */
-void sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out);
+/* The transport holds the caller. Messages that belong to no request go to `out`, which outlives
+ * the peer; without one (NULL, for HTTP) they go with an open request, or are dropped. NULL: out of
+ * memory. */
+struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c,
+                                    struct sp_mcp_out *out);
 /* Cancels open requests; their processes keep running. Not from within `send`. */
 void sp_mcp_peer_free(struct sp_mcp_peer *p);
 /* Cancels open requests and moves what `initialize` agreed on to another caller. c NULL: to none;

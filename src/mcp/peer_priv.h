@@ -2,8 +2,9 @@
 /*
  * peer_priv: shared by the files of the protocol.
  *
- *   peer.c         messages in: the era, the method, batches; initialize, discover, tools/list
- *   mcp_request.c  open requests; messages out: envelopes of answers, log messages
+ *   peer.c         messages in: the era, the method, batches; initialize, discover, tools/list;
+ *                  open requests; log messages
+ *   mcp_message.c  one message: its kind and members; the envelopes of answers
  *   mcp_call.c     tools/call until its answer, with its questions
  *   task.c         calls that were answered with a task, and subscriptions to them
  */
@@ -75,8 +76,6 @@ struct sp_mcp_request {
     char id[SP_MCP_ID_MAX];
 };
 
-struct sp_mcp_asked;
-
 struct sp_mcp_peer {
     struct sp_mcp *mcp;
     struct sp_mcp_caller *caller;
@@ -90,7 +89,7 @@ struct sp_mcp_peer {
     bool elicits;                         /* the client shows forms */
     enum sp_mcp_log_level log_level;      /* set by logging/setLevel */
     bool repeats_output;                  /* sp_mcp_host_repeats_output of the client's name */
-    struct sp_mcp_asked *asked;           /* unanswered elicitations, newest first */
+    struct sp_list asked;                 /* unanswered elicitations (mcp_call.c) */
     uint32_t asked_count;
     uint64_t next_asked;
     struct sp_list batches;
@@ -125,13 +124,18 @@ bool sp_mcp_host_repeats_output(enum sp_mcp_structured_output when, struct sp_st
 
 /* ---- methods ---- */
 
-void sp_mcp_call(const struct sp_mcp_turn *t);
-void sp_mcp_listen(const struct sp_mcp_turn *t);
-void sp_mcp_task(const struct sp_mcp_turn *t); /* tasks/get, tasks/update, tasks/cancel */
+void sp_mcp_call(const struct sp_mcp_turn *t); /* tools/call */
+
+/* A method of the modern era. Tables end with a name of NULL. */
+struct sp_mcp_method {
+    const char *name;
+    void (*take)(const struct sp_mcp_turn *t);
+    bool has_name; /* the header Mcp-Name repeats a parameter */
+};
+extern const struct sp_mcp_method sp_mcp_task_methods[]; /* with subscriptions/listen */
 
 /* A client's response to an elicitation; one that matches none is ignored. */
 void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m);
-void sp_mcp_asked_free(struct sp_mcp_peer *p);
 
 /* ---- messages out ---- */
 
@@ -144,13 +148,10 @@ void sp_mcp_say_error(const struct sp_mcp_to *to, unsigned status, int code, str
 /* The usual error: status 200, INVALID_PARAMS, no data. */
 SP_PRINTF(2, 3) void sp_mcp_say_invalid(const struct sp_mcp_to *to, const char *fmt, ...);
 void sp_mcp_say_no_memory(const struct sp_mcp_to *to);
-/* A tool result with isError and this text. */
-SP_PRINTF(2, 3) void sp_mcp_say_failed(const struct sp_mcp_to *to, const char *fmt, ...);
 /* A notification; params is an object. false: nothing was sent. */
 bool sp_mcp_say_notice(struct sp_mcp_out *out, const char *method, struct sp_str params);
 /* The members of a tool's result. */
 bool sp_mcp_add_result(struct sp_buf *b, const struct sp_mcp_revision *v,
                        const struct sp_mcp_result *r);
-enum sp_mcp_log_level sp_mcp_log_level_of(struct sp_str name); /* NONE: no such level */
 
 #endif

@@ -14,15 +14,18 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/sha.h"
 #include "mcp/elicit.h"
-#include "mcp/mcp_call.h"
+#include "mcp/peer_priv.h"
 
+#define TASK_ID_SIZE   64
 #define LISTEN_IDS_MAX 1024 /* task ids in one subscriptions/listen; more than tasks can exist */
 
 enum task_status {
@@ -181,15 +184,29 @@ static struct task *add_task(struct sp_mcp_caller *c)
     return t;
 }
 
+/* The wire name of a task: its number and a part that cannot be guessed, which the extension
+ * demands although no other caller can use the name anyway. */
+static void name_task(const struct task *t, char ret[TASK_ID_SIZE])
+{
+    struct {
+        const void *owner;
+        uint64_t number;
+    } about = {t->all, t->number};
+    const struct sp_hash h = sp_hash((struct sp_str){(const char *)&about, sizeof about});
+
+    (void)snprintf(ret, TASK_ID_SIZE, "task-%" PRIu64 "-%016" PRIx64 "%016" PRIx64, t->number, h.a,
+                   h.b);
+}
+
 static struct task *find_task(const struct sp_mcp_caller *c, struct sp_str id)
 {
-    struct sp_mcp_task_id own = {0};
+    char own[TASK_ID_SIZE];
 
     if (c->tasks == NULL)
         return NULL;
     sp_list_each(i, &c->tasks->list) {
-        sp_mcp_task_id(c->tasks, task_of(i)->number, &own);
-        if (sp_same_secret(id, sp_str_of(own.text)))
+        name_task(task_of(i), own);
+        if (sp_same_secret(id, sp_str_of(own)))
             return task_of(i);
     }
     return NULL;
@@ -208,12 +225,12 @@ static bool add_task_json(struct sp_buf *b, const struct task *t, bool is_brief)
     static const char *const times[] = {"createdAt", "lastUpdatedAt"};
     const struct sp_approval_question *q = t->run != NULL ? sp_mcp_run_question(t->run) : NULL;
     const uint64_t until = t->run != NULL ? sp_clock_unix_ms() : t->updated_at_ms;
-    struct sp_mcp_task_id id = {0};
+    char id[TASK_ID_SIZE];
 
-    sp_mcp_task_id(t->all, t->number, &id);
+    name_task(t, id);
     bool ok =
-        sp_buf_printf(b, "\"taskId\":\"%s\",\"status\":\"%s\",\"statusMessage\":\"session %d\"",
-                      id.text, status_name[t->status], t->session_id);
+        sp_buf_printf(b, "\"taskId\":\"%s\",\"status\":\"%s\",\"statusMessage\":\"session %d\"", id,
+                      status_name[t->status], t->session_id);
     for (size_t i = 0; ok && i < 2; i++) {
         const uint64_t ms = i == 0 ? t->created_at_ms : t->updated_at_ms;
         const time_t seconds = (time_t)(ms / 1000);
@@ -357,26 +374,23 @@ static void on_started(void *user, int session_id)
     t->session_id = session_id; /* a retry outside the sandbox has another process */
 }
 
-bool sp_mcp_task_adopt(struct sp_mcp_call *c, int session_id)
+bool sp_mcp_task_adopt(struct sp_mcp_run *r, int session_id, bool elicits, struct sp_buf *out)
 {
     static const struct sp_mcp_run_ops run_ops = {
         .done = on_done, .question = on_question, .withdrawn = on_withdrawn, .started = on_started};
-    auto_buf struct sp_buf b = {0};
-    struct task *t = add_task(c->request.peer->caller);
+    struct task *t = add_task(r->caller);
 
     if (t == NULL)
         return false;
     t->session_id = session_id;
-    t->elicits = c->elicits;
-    t->run = c->run; /* add_ttl looks at it */
-    if (!add_task_json(&b, t, true)) {
+    t->elicits = elicits;
+    t->run = r;
+    if (!add_task_json(out, t, true)) {
         t->run = NULL;
         remove_task(t);
         return false;
     }
-    c->run = NULL;
-    sp_mcp_run_attach(t->run, &run_ops, t);
-    sp_mcp_call_answer(c, "task", sp_buf_str(&b));
+    sp_mcp_run_attach(r, &run_ops, t);
     return true;
 }
 
@@ -410,7 +424,7 @@ static void take_answer(struct task *t, struct sp_json *j, uint32_t answer)
     sp_mcp_run_decide(t->run, &d);
 }
 
-void sp_mcp_task(const struct sp_mcp_turn *t)
+static void take_task(const struct sp_mcp_turn *t)
 {
     struct sp_json *j = &t->message->json;
     const struct sp_str method = t->message->method;
@@ -464,7 +478,7 @@ static bool is_listening(const struct sp_mcp_tasks *all, const struct listener *
     return false;
 }
 
-void sp_mcp_listen(const struct sp_mcp_turn *t)
+static void listen_to_tasks(const struct sp_mcp_turn *t)
 {
     struct sp_json *j = &t->message->json;
     auto_buf struct sp_buf b = {0};
@@ -496,12 +510,12 @@ void sp_mcp_listen(const struct sp_mcp_turn *t)
         const struct task *task = sp_json_type(j, i) == SP_JSON_STRING
                                       ? find_task(t->peer->caller, sp_json_str(j, i))
                                       : NULL;
-        struct sp_mcp_task_id id = {0};
+        char id[TASK_ID_SIZE];
 
         if (task == NULL || hears_of(l, task) || l->count == SP_MCP_TASKS_MAX)
             continue;
-        sp_mcp_task_id(task->all, task->number, &id);
-        ok = ok && sp_buf_printf(&b, "%s\"%s\"", l->count != 0 ? "," : "", id.text);
+        name_task(task, id);
+        ok = ok && sp_buf_printf(&b, "%s\"%s\"", l->count != 0 ? "," : "", id);
         l->numbers[l->count++] = task->number;
     }
     ok = ok && sp_buf_add_str(&b, ids == SP_JSON_NONE ? SP_STR("}}") : SP_STR("]}}"));
@@ -526,3 +540,11 @@ void sp_mcp_listen(const struct sp_mcp_turn *t)
             tell_listener(l, task_of(i));
     }
 }
+
+const struct sp_mcp_method sp_mcp_task_methods[] = {
+    {"subscriptions/listen", listen_to_tasks, false},
+    {"tasks/get", take_task, true},
+    {"tasks/update", take_task, true},
+    {"tasks/cancel", take_task, true},
+    {NULL, NULL, false},
+};

@@ -12,21 +12,12 @@
 #define SP_MCP_TASK_BYTES_MAX   (16U << 20) /* of kept results; the oldest are evicted first */
 #define SP_MCP_TASK_INTERVAL_MS 2000        /* the polling interval that clients are told */
 
-struct sp_mcp_call;
-
 /* Cancels running tasks. After every peer of the caller is gone or moved. NULL is fine. */
 void sp_mcp_tasks_free(struct sp_mcp_tasks *t);
 
-/* Turns a call into a task, once its process has started, and answers it. false: too many tasks or
- * no memory; nothing changed. */
-bool sp_mcp_task_adopt(struct sp_mcp_call *c, int session_id);
+/* Makes the run of a call a task once its process has started; `out` gets the members of the call's
+ * answer. false: too many tasks or no memory; the run is still the call's. */
+bool sp_mcp_task_adopt(struct sp_mcp_run *r, int session_id, bool elicits, struct sp_buf *out);
 bool sp_mcp_task_has_room(const struct sp_mcp_caller *c);
-
-/* The wire name of a task: its number and a part that cannot be guessed, which the extension
- * demands although no other caller can use the name anyway. */
-struct sp_mcp_task_id {
-    char text[64];
-};
-void sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number, struct sp_mcp_task_id *ret);
 
 #endif

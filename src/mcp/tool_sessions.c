@@ -258,8 +258,17 @@ static void take_session(void *user, const struct sp_manager_view *v)
 {
     struct list *l = user;
 
+    struct sp_mcp_caller *c = l->run->caller;
+    bool is_news = false; /* it ended since the last list while no call waited for it */
+
     if (l->count == l->room)
         return;
+    for (uint32_t i = 0; i < c->ended_count && !is_news; i++)
+        if (c->ended[i].session_id == v->process_id) { /* news is told once */
+            is_news = true;
+            c->ended_count--;
+            memmove(&c->ended[i], &c->ended[i + 1], (c->ended_count - i) * sizeof c->ended[0]);
+        }
     struct session *s = &l->sessions[l->count];
     *s = (struct session){.list = l,
                           .id = v->process_id,
@@ -267,8 +276,7 @@ static void take_session(void *user, const struct sp_manager_view *v)
                           .is_tty = v->is_tty,
                           .has_exited = v->has_exited,
                           .is_held = v->is_output_held,
-                          .is_news =
-                              sp_mcp_ended_list(l->run->caller, v->process_id) && !v->is_answered,
+                          .is_news = is_news && !v->is_answered,
                           .started_at_ms = v->started_at_ms,
                           .state = sp_mcp_state_name(v->has_exited, v->is_output_held, NULL)};
     if (sp_arena_str(&l->keep, v->command, &s->command) &&

@@ -78,7 +78,7 @@ static void do_order(struct world *w, char order)
     if (order != 'n')
         return;
     sp_mcp_peer_free(w->peer);
-    w->peer = sp_mcp_peer_new(w->mcp, w->caller);
+    w->peer = sp_mcp_peer_new(w->mcp, w->caller, NULL);
     CHECK(w->peer != NULL);
 }
 
@@ -95,7 +95,7 @@ static void begin(struct world *w)
         .loop = w->loop, .manager = &with_loop, .instructions = "none"};
     CHECK(sp_mcp_new(&o, &w->mcp, &e) == 0);
     CHECK(sp_mcp_caller_hold(w->mcp, SP_STR("stdio"), &w->caller, &e) == 0);
-    w->peer = sp_mcp_peer_new(w->mcp, w->caller);
+    w->peer = sp_mcp_peer_new(w->mcp, w->caller, NULL);
     CHECK(w->peer != NULL);
 }
 

@@ -174,7 +174,7 @@ static inline int set_up(void **state)
     terminated = 0;
     gone_on_send = NULL;
     next_question = next_parked = 0;
-    peer = sp_mcp_peer_new(NULL, &caller);
+    peer = sp_mcp_peer_new(NULL, &caller, NULL);
     assert_non_null(peer);
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/auto.h"
+#include "base/hash.h"
 #include "mcp/mcp_run.h"
 #include "mcp/parking.h"
 #include "mcp/task.h"
@@ -107,8 +108,7 @@ static struct sp_mcp_options options;
 static struct sp_mcp_caller caller, other_caller;
 static const char *last_line; /* of output */
 
-void __wrap_sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number,
-                           struct sp_mcp_task_id *ret);
+struct sp_hash __wrap_sp_hash(struct sp_str bytes);
 const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m);
 int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                             const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
@@ -118,7 +118,6 @@ void __wrap_sp_mcp_run_cancel(struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_abandon(struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_answer_now(struct sp_mcp_run *r);
 bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
-bool __wrap_sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *arguments);
 const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d);
 void __wrap_sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
@@ -131,12 +130,12 @@ bool __wrap_sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,
 void __wrap_sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_fn *fn,
                                  void *user);
 
-/* Without what nobody can guess. */
-void __wrap_sp_mcp_task_id(const struct sp_mcp_tasks *all, uint64_t number,
-                           struct sp_mcp_task_id *ret)
+/* So that the secret part of a task's name is known. */
+#define SECRET "-00000000000000000000000000000000"
+struct sp_hash __wrap_sp_hash(struct sp_str bytes)
 {
-    (void)all;
-    (void)snprintf(ret->text, sizeof ret->text, "task-%llu", (unsigned long long)number);
+    (void)bytes;
+    return (struct sp_hash){0};
 }
 
 const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m)
@@ -218,12 +217,6 @@ bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out)
     return sp_buf_add_str(out, sp_str_of(last_line));
 }
 
-bool __wrap_sp_mcp_is_to_completion(struct sp_str tool, struct sp_json *arguments)
-{
-    return sp_str_eq(tool, SP_STR("exec_command")) &&
-           sp_json_get(arguments, 0, "until") != SP_JSON_NONE;
-}
-
 const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r)
 {
     const struct fake_run *f = fake_of(r);
@@ -273,10 +266,13 @@ bool __wrap_sp_mcp_run_is_too_quick(const struct sp_mcp_run *r)
 
 const struct sp_mcp_tool *__wrap_sp_mcp_tool_find(const struct sp_mcp *m, struct sp_str name)
 {
-    static const struct sp_mcp_tool exec = {.name = "exec_command"};
+    static const struct sp_mcp_tool tools[] = {{.name = "exec_command"}, {.name = "write_stdin"}};
 
     (void)m;
-    return sp_str_eq(name, SP_STR("exec_command")) ? &exec : NULL;
+    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++)
+        if (sp_str_eq(name, sp_str_of(tools[i].name)))
+            return &tools[i];
+    return NULL;
 }
 
 bool __wrap_sp_mcp_tools_add_list(struct sp_buf *out, const struct sp_mcp *m,

@@ -41,12 +41,11 @@ const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m);
 int __wrap_sp_mcp_caller_hold(struct sp_mcp *m, struct sp_str identity, struct sp_mcp_caller **ret,
                               struct sp_err *e);
 void __wrap_sp_mcp_caller_release(struct sp_mcp_caller *c);
-struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c);
+struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c,
+                                           struct sp_mcp_out *out);
 void __wrap_sp_mcp_peer_free(struct sp_mcp_peer *p);
 void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c);
-void __wrap_sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out);
-void __wrap_sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *g, struct sp_mcp_caller *c);
-void __wrap_sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *g);
+void __wrap_sp_mcp_caller_watch(struct sp_mcp_caller_watch *g, struct sp_mcp_caller *c);
 bool __wrap_sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                         const struct sp_mcp_headers *headers, struct sp_mcp_message *m);
 void __wrap_sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out);
@@ -83,17 +82,13 @@ void __wrap_sp_mcp_caller_release(struct sp_mcp_caller *c)
     assert_true(mcp.held-- != 0);
 }
 
-void __wrap_sp_mcp_caller_watch_add(struct sp_mcp_caller_watch *g, struct sp_mcp_caller *c)
+void __wrap_sp_mcp_caller_watch(struct sp_mcp_caller_watch *g, struct sp_mcp_caller *c)
 {
-    assert_null(g->caller);
+    assert_true(c == NULL || g->caller == NULL);
     g->caller = c;
-    mcp.watch = g;
-}
-
-void __wrap_sp_mcp_caller_watch_remove(struct sp_mcp_caller_watch *g)
-{
-    g->caller = NULL;
-    if (mcp.watch == g)
+    if (c != NULL)
+        mcp.watch = g;
+    else if (mcp.watch == g)
         mcp.watch = NULL;
 }
 
@@ -102,16 +97,12 @@ void __wrap_sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
     p->caller = c;
 }
 
-void __wrap_sp_mcp_peer_set_out(struct sp_mcp_peer *p, struct sp_mcp_out *out)
-{
-    (void)p;
-    (void)out;
-}
-
-struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c)
+struct sp_mcp_peer *__wrap_sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c,
+                                           struct sp_mcp_out *out)
 {
     struct sp_mcp_peer *p = mcp.has_no_peers ? NULL : calloc(1, sizeof *p);
 
+    (void)out;
     assert_ptr_equal(m, the_mcp());
     if (p == NULL)
         return NULL;

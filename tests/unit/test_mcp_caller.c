@@ -80,10 +80,10 @@ static void test_watches_are_told_of_the_end(void **state)
     mcp_options.detached_ttl_ms = 50;
     make_server();
     for (unsigned i = 0; i < 4; i++)
-        sp_mcp_caller_watch_add(&watches[i], caller);
-    sp_mcp_caller_watch_remove(&watches[3]);
-    sp_mcp_caller_watch_remove(&watches[1]);
-    sp_mcp_caller_watch_remove(&watches[1]); /* of none: nothing happens */
+        sp_mcp_caller_watch(&watches[i], caller);
+    sp_mcp_caller_watch(&watches[3], NULL);
+    sp_mcp_caller_watch(&watches[1], NULL);
+    sp_mcp_caller_watch(&watches[1], NULL); /* of none: nothing happens */
     run_for(150);
     assert_int_equal(seen_off, 0);
     sp_mcp_caller_release(caller);

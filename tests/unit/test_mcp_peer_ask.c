@@ -161,7 +161,7 @@ static void test_another_caller_cannot_use_a_state(void **state)
 
     (void)state;
     struct fake_run *f = ask_by_result();
-    peer = sp_mcp_peer_new(NULL, &other_caller);
+    peer = sp_mcp_peer_new(NULL, &other_caller, NULL);
     assert_non_null(peer);
     come_back("8", "\"cmd\":\"a\"", ANSWER("1", "once"));
     refuses_state("8");
@@ -176,7 +176,7 @@ static void test_another_peer_of_the_same_caller_can(void **state)
     (void)state;
     struct fake_run *f = ask_by_result();
     sp_mcp_peer_free(peer);
-    peer = sp_mcp_peer_new(NULL, &caller);
+    peer = sp_mcp_peer_new(NULL, &caller, NULL);
     come_back("8", "\"cmd\":\"a\"", ANSWER("1", "once"));
     assert_int_equal(f->decided, 1);
 }

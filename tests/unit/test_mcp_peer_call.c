@@ -245,7 +245,7 @@ static void test_a_peer_that_ends_cancels_what_is_open(void **state)
     assert_true(say(LEGACY_CALL("1")));
     assert_true(say(CALL("2", "")));
     sp_mcp_peer_free(peer);
-    peer = sp_mcp_peer_new(NULL, &caller);
+    peer = sp_mcp_peer_new(NULL, &caller, NULL);
     assert_true(runs[0]->is_cancelled);
     assert_true(runs[1]->is_cancelled);
     hears_nothing();

@@ -170,7 +170,7 @@ static void test_a_parked_question_survives_its_peer(void **state)
     pass(47500);
     hears_of(200, PENDING, NULL);
     sp_mcp_peer_free(peer);
-    peer = sp_mcp_peer_new(NULL, &caller);
+    peer = sp_mcp_peer_new(NULL, &caller, NULL);
     initialize("2025-06-18", FORMS);
     assert_true(say(LEGACY_CALL("1")));
     hears_of(0, ELICIT("1"), NULL); /* whoever is new is asked anew */

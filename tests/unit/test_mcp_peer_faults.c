@@ -107,15 +107,15 @@ static void make_tasks(void)
     (void)say(CALL_TO_END("1", TASKS "," FORMS));
     if (run_count != 0 && !newest_run()->is_gone)
         begin_process(newest_run(), 1000);
-    (void)say(REQUEST("2", "tasks/get", "\"taskId\":\"task-1\"," META(TASKS)));
+    (void)say(REQUEST("2", "tasks/get", "\"taskId\":\"task-1" SECRET "\"," META(TASKS)));
     (void)say(REQUEST("3", "subscriptions/listen",
-                      "\"notifications\":{\"taskIds\":[\"task-1\"]}," META(TASKS)));
+                      "\"notifications\":{\"taskIds\":[\"task-1" SECRET "\"]}," META(TASKS)));
     if (run_count != 0 && !newest_run()->is_gone)
         ask_something(newest_run());
-    (void)say(REQUEST("4", "tasks/get", "\"taskId\":\"task-1\"," META(TASKS)));
-    (void)say(
-        REQUEST("5", "tasks/update", "\"taskId\":\"task-1\",\"inputResponses\":{}," META(TASKS)));
-    (void)say(REQUEST("6", "tasks/cancel", "\"taskId\":\"task-1\"," META(TASKS)));
+    (void)say(REQUEST("4", "tasks/get", "\"taskId\":\"task-1" SECRET "\"," META(TASKS)));
+    (void)say(REQUEST("5", "tasks/update",
+                      "\"taskId\":\"task-1" SECRET "\",\"inputResponses\":{}," META(TASKS)));
+    (void)say(REQUEST("6", "tasks/cancel", "\"taskId\":\"task-1" SECRET "\"," META(TASKS)));
     sp_mcp_peer_close_subscriptions(peer);
 }
 

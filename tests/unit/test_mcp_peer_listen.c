@@ -24,8 +24,8 @@ static void test_a_subscription_is_acknowledged_and_stays_open(void **state)
 static void test_a_cancelled_subscription_says_nothing_more(void **state)
 {
     (void)state;
-    struct fake_run *f = make_task("1", 1000, "task-1");
-    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1\"]")));
+    struct fake_run *f = make_task("1", 1000, "task-1" SECRET);
+    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1" SECRET "\"]")));
     hears_of(0, "acknowledged", NULL);
     assert_false(say(CANCEL("5")));
     finish(f, "x", false);
@@ -51,14 +51,16 @@ static void test_a_bad_subscription_is_refused(void **state)
 static void test_whoever_listens_hears_of_every_change(void **state)
 {
     (void)state;
-    struct fake_run *f = make_task("1", 1000, "task-1");
-    struct fake_run *g = make_task("2", 1001, "task-2");
-    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1\",\"task-9\",\"task-1\",7]")));
-    hears_of(0, SUBSCRIPTION("5") ",\"notifications\":{\"taskIds\":[\"task-1\"]}", NULL);
+    struct fake_run *f = make_task("1", 1000, "task-1" SECRET);
+    struct fake_run *g = make_task("2", 1001, "task-2" SECRET);
+    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1" SECRET "\",\"task-9" SECRET
+                                "\",\"task-1" SECRET "\",7]")));
+    hears_of(0, SUBSCRIPTION("5") ",\"notifications\":{\"taskIds\":[\"task-1" SECRET "\"]}", NULL);
     ask_something(f);
     hears_of(0, "\"method\":\"notifications/tasks\",\"params\":{" SUBSCRIPTION("5"),
-             "\"taskId\":\"task-1\",\"status\":\"input_required\"", "\"approve_1\":{", NULL);
-    assert_true(say(UPDATE("task-1", ONCE("approve_1"))));
+             "\"taskId\":\"task-1" SECRET "\",\"status\":\"input_required\"", "\"approve_1\":{",
+             NULL);
+    assert_true(say(UPDATE("task-1" SECRET, ONCE("approve_1"))));
     hears_of(0, "\"status\":\"working\"", NULL);
     hears(200, EMPTY("\"u\""));
     finish(g, "not heard of", false);
@@ -70,11 +72,11 @@ static void test_whoever_listens_hears_of_every_change(void **state)
 static void test_what_changed_before_is_told_at_once(void **state)
 {
     (void)state;
-    finish(make_task("1", 1000, "task-1"), "built", false);
-    (void)make_task("2", 1001, "task-2");
-    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1\",\"task-2\"]")));
+    finish(make_task("1", 1000, "task-1" SECRET), "built", false);
+    (void)make_task("2", 1001, "task-2" SECRET);
+    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1" SECRET "\",\"task-2" SECRET "\"]")));
     hears_of(0, "acknowledged", NULL);
-    hears_of(0, "notifications/tasks", "task-1", "built", NULL);
+    hears_of(0, "notifications/tasks", "task-1" SECRET, "built", NULL);
     hears_nothing();
 }
 
@@ -83,9 +85,9 @@ static void test_two_hear_the_same_and_one_may_go_meanwhile(void **state)
     static struct sp_mcp_out second = {.send = on_send};
 
     (void)state;
-    struct fake_run *f = make_task("1", 1000, "task-1");
-    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1\"]")));
-    assert_true(say_to(peer, &second, NULL, LISTEN("6", "\"taskIds\":[\"task-1\"]")));
+    struct fake_run *f = make_task("1", 1000, "task-1" SECRET);
+    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1" SECRET "\"]")));
+    assert_true(say_to(peer, &second, NULL, LISTEN("6", "\"taskIds\":[\"task-1" SECRET "\"]")));
     hears_of(0, "acknowledged", NULL);
     hears_of(0, "acknowledged", NULL);
     ask_something(f);
@@ -103,21 +105,21 @@ static void test_two_hear_the_same_and_one_may_go_meanwhile(void **state)
 static void test_a_full_connection_misses_what_tasks_get_has(void **state)
 {
     (void)state;
-    struct fake_run *f = make_task("1", 1000, "task-1");
-    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1\"]")));
+    struct fake_run *f = make_task("1", 1000, "task-1" SECRET);
+    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1" SECRET "\"]")));
     hears_of(0, "acknowledged", NULL);
     is_out_full = true;
     finish(f, "built", false);
     hears_nothing();
-    assert_true(say(GET("2", "task-1")));
+    assert_true(say(GET("2", "task-1" SECRET)));
     hears_of(200, "built", NULL);
 }
 
 static void test_tasks_may_end_before_those_who_listen(void **state)
 {
     (void)state;
-    struct fake_run *f = make_task("1", 1000, "task-1");
-    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1\"]")));
+    struct fake_run *f = make_task("1", 1000, "task-1" SECRET);
+    assert_true(say(LISTEN("5", "\"taskIds\":[\"task-1" SECRET "\"]")));
     hears_of(0, "acknowledged", NULL);
     sp_mcp_tasks_free(caller.tasks);
     assert_null(caller.tasks);

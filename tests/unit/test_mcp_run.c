@@ -230,44 +230,6 @@ static void test_a_long_or_hostile_line_is_cut_and_escaped(void **state)
     assert_memory_equal(text.data + text.len - 4, "0\xe2\x80\xa6", 4);
 }
 
-static bool is_to_completion(const char *tool, const char *arguments)
-{
-    auto_arguments struct sp_arguments a = {0};
-
-    return sp_arguments_parse(&a, sp_str_of(arguments), NULL) == 0 &&
-           sp_mcp_is_to_completion(sp_str_of(tool), &a.json);
-}
-
-static void test_which_calls_ask_to_run_to_completion(void **state)
-{
-    static const char *const others[] = {
-        "",
-        "{}",
-        "{",
-        "[]",
-        "{\"cmd\":\"until\"}",
-        "{\"until\":[{\"exit\":true}]}",
-        "{\"until\":{\"exit\":false}}",
-        "{\"until\":{\"exit\":1}}",
-        "{\"until\":{}}",
-        "{\"until\":true}",
-        "{\"until\":null}",
-        "{\"until\":{\"exit\":true,\"port\":1}}",
-        "{\"until\":{\"port\":1}}",
-        "{\"until\":{\"exit\":true},\"yield_time_ms\":1000}",
-        "{\"until\":{\"exit\":true},\"yield_time_ms\":0}",
-    };
-
-    (void)state;
-    assert_true(is_to_completion("exec_command", "{\"cmd\":\"x\",\"until\":{\"exit\":true}}"));
-    assert_true(is_to_completion("exec_command",
-                                 " {\"until\" : { \"exit\":true },\"yield_time_ms\":null}"));
-    assert_false(is_to_completion("write_stdin", "{\"until\":{\"exit\":true}}"));
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (is_to_completion("exec_command", others[i]))
-            fail_msg("%s", others[i]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests_of_this[] = {
@@ -283,7 +245,6 @@ int main(void)
         mcp_test(test_what_a_call_is_doing),
         mcp_test(test_a_silent_command_is_described_by_its_state),
         mcp_test(test_a_long_or_hostile_line_is_cut_and_escaped),
-        cmocka_unit_test(test_which_calls_ask_to_run_to_completion),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
