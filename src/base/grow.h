@@ -21,43 +21,34 @@
  * false: no memory, or more elements than `cap` can count; the array is as before.
  */
 /* NOLINTBEGIN(bugprone-sizeof-expression): elements may be pointers */
-#define SP_GROW(array, count, cap)   \
-    _Generic(&(cap), uint32_t *      \
-             : sp_grow_u32, size_t * \
-             : sp_grow)(&(array), (count), &(cap), sizeof *(array))
+#define SP_GROW(array, count, cap) sp_grow(&(array), (count), &(cap), sizeof(cap), sizeof *(array))
 /* NOLINTEND(bugprone-sizeof-expression) */
 
-static inline bool sp_grow(void *array, size_t count, size_t *cap, size_t size)
+static inline bool sp_grow(void *array, size_t count, void *cap, size_t cap_size, size_t size)
 {
-    size_t more = *cap == 0 ? 8 : *cap;
+    const bool is_u32 = cap_size == sizeof(uint32_t);
+    const size_t old = is_u32 ? *(uint32_t *)cap : *(size_t *)cap;
+    size_t more = old == 0 ? 8 : old;
     size_t bytes;
-    void *p;
+    void *old_items;
+    void *items;
 
-    if (count < *cap)
+    if (count < old)
         return true;
     while (more <= count)
         if (__builtin_mul_overflow(more, 2, &more))
             return false;
-    if (__builtin_mul_overflow(more, size, &bytes))
+    if ((is_u32 && more > UINT32_MAX) || __builtin_mul_overflow(more, size, &bytes))
         return false;
-    memcpy(&p, array, sizeof p); /* a pointer of any type */
-    p = realloc(p, bytes);       /* not reallocarray: the tests replace realloc */
-    if (p == NULL)
+    memcpy(&old_items, array, sizeof old_items); /* a pointer of any type */
+    items = realloc(old_items, bytes);           /* not reallocarray: the tests replace realloc */
+    if (items == NULL)
         return false;
-    memcpy(array, &p, sizeof p);
-    *cap = more;
-    return true;
-}
-
-static inline bool sp_grow_u32(void *array, size_t count, uint32_t *cap, size_t size)
-{
-    size_t wide = *cap;
-
-    if (count < *cap)
-        return true;
-    if (count > UINT32_MAX / 2 || !sp_grow(array, count, &wide, size))
-        return false;
-    *cap = (uint32_t)wide;
+    memcpy(array, &items, sizeof items);
+    if (is_u32)
+        *(uint32_t *)cap = (uint32_t)more;
+    else
+        *(size_t *)cap = more;
     return true;
 }
 

@@ -244,7 +244,7 @@ static bool may_be_meant(const struct item *i, const struct sp_file_notice *n)
  * looks for itself. */
 static bool is_meant(const struct item *i, const struct sp_file_notice *n)
 {
-    const struct sp_str event = n->name == NULL ? (struct sp_str){0} : sp_str_of(n->name);
+    const struct sp_str event = sp_str_of(n->name == NULL ? "" : n->name);
 
     if (n->id < 0)
         return true; /* the queue overflowed: events were lost */
