@@ -134,7 +134,7 @@ static const struct sp_option options[] = {
 
 struct serve {
     struct sp_loop *loop;
-    struct sp_front *server;
+    struct sp_front *front;
     struct sp_rpc rpc;
     struct sp_auth *auth;
     char token[SP_AUTH_TOKEN_LEN + 1]; /* that we made; "": none, or printed already */
@@ -339,10 +339,10 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         .drained = on_drained,
         .ended = s->approve != NULL ? on_ended : NULL,
     };
-    r = sp_front_new(s->loop, &so, &s->server, e);
+    r = sp_front_new(s->loop, &so, &s->front, e);
     if (r < 0)
         return r;
-    s->rpc.server = s->server;
+    s->rpc.front = s->front;
     s->rpc.env = environ;
     s->rpc.keeps_sessions = url.kind != SP_LISTEN_STDIO;
     if (!sp_rpc_init(&s->rpc))
@@ -374,7 +374,7 @@ static void end_serving(struct serve *s)
     sp_listener_free(s->local);
     sp_listener_free(s->listener);
     sp_rpc_done(&s->rpc);
-    sp_front_free(s->server);
+    sp_front_free(s->front);
     sp_serve_approve_free(s->approve);
     sp_auth_free(s->auth);
     sp_hidden_paths_done(&s->hidden_paths);

@@ -227,7 +227,7 @@ void sp_request_drop(struct sp_request *r)
     sp_fs_release(r);
     if (r->task != NULL)
         r->task->free(r->task);
-    sp_loop_cancel(conn->rpc->server->loop, &r->timer);
+    sp_loop_cancel(conn->rpc->front->loop, &r->timer);
     conn->parked_reads -= r->is_read;
     conn->parked_writes -= r->is_write;
     conn->parked_bytes -= r->held_bytes;
@@ -484,7 +484,7 @@ static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_
     if (conn->session == NULL)
         return false;
     return conn->session->starting > 0 ||
-           (conn->rpc->server->starting > 0 && memmem(text, len, named, sizeof named - 1) != NULL);
+           (conn->rpc->front->starting > 0 && memmem(text, len, named, sizeof named - 1) != NULL);
 }
 
 /* Parses and handles one message; changes `text`. The JSON tape is shared by all connections, so
@@ -572,7 +572,7 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
 
     if (r < 0)
         return r;
-    if (t->session.p != NULL && (s = sp_front_find(c->conn->rpc->server, t->session)) == NULL)
+    if (t->session.p != NULL && (s = sp_front_find(c->conn->rpc->front, t->session)) == NULL)
         return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
     return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
 }
@@ -623,9 +623,9 @@ static void on_message(void *user, char *text, size_t len)
 
     if (conn->is_closing)
         return;
-    const uint64_t pushes = sp_front_overflows(conn->rpc->server);
+    const uint64_t pushes = sp_front_overflows(conn->rpc->front);
     dispatch(conn, text, len, sp_clock_us());
-    conn->waits_for_cell = conn->waits_for_cell || sp_front_overflows(conn->rpc->server) != pushes;
+    conn->waits_for_cell = conn->waits_for_cell || sp_front_overflows(conn->rpc->front) != pushes;
     pause_if_full(conn);
 }
 
@@ -644,7 +644,7 @@ static void on_drained(void *user)
     struct sp_conn *conn = user;
 
     resume_if_room(conn); /* before the queue fills up again: requests come first */
-    sp_files_resume(conn->rpc->server->files, &conn->files);
+    sp_files_resume(conn->rpc->front->files, &conn->files);
     sp_waiters_wake(&conn->on_drained);
     sp_push_all(conn);
 }

@@ -44,7 +44,7 @@ struct sp_watches;
 
 /* Shared by all connections. */
 struct sp_rpc {
-    struct sp_front *server;
+    struct sp_front *front;
     struct sp_host host;
     char *const *env;           /* variables that commands may inherit */
     bool keeps_sessions;        /* false on stdio: the session ends with its connection */
@@ -181,7 +181,7 @@ extern const struct sp_family sp_session_family, sp_config_family, sp_discover_f
     sp_start_family, sp_process_family, sp_observe_family, sp_fs_family, sp_watch_family,
     sp_http_family;
 
-/* The caller sets server, host, env, keeps_sessions and gate. false: no memory. */
+/* The caller sets front, host, env, keeps_sessions and gate. false: no memory. */
 bool sp_rpc_init(struct sp_rpc *rpc);
 /* Frees what the connections shared; all of them are closed. */
 void sp_rpc_done(struct sp_rpc *rpc);

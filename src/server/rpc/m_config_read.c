@@ -93,7 +93,7 @@ static void ask(struct config_read *c, enum sp_file_op op, const char *path, don
     };
 
     c->call.done = done;
-    if (sp_files_ask(conn->rpc->server->files, &conn->files, &job, &c->call, &e) < 0)
+    if (sp_files_ask(conn->rpc->front->files, &conn->files, &job, &c->call, &e) < 0)
         sp_request_fail(c->request, &e);
 }
 

@@ -178,7 +178,7 @@ static void ask_file(struct root *r, enum sp_file_op op, const char *path,
     };
 
     r->call.done = done;
-    if (sp_files_ask(conn->rpc->server->files, &conn->files, &job, &r->call, &e) < 0)
+    if (sp_files_ask(conn->rpc->front->files, &conn->files, &job, &r->call, &e) < 0)
         fail_root(r, op == SP_FILE_STAT && !r->is_walked ? "inspect" : "scan", NULL, &e);
 }
 

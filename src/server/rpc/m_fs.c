@@ -224,7 +224,7 @@ static int add_handle(struct sp_conn *conn, struct sp_str id, const char *path,
     if (h == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file handle");
     memcpy(h->path, path, strlen(path) + 1);
-    h->files = conn->rpc->server->files;
+    h->files = conn->rpc->front->files;
     h->fd = -1;
     h->refs = 2; /* the table's and the request's */
     h->id_len = id.n;
@@ -345,7 +345,7 @@ static int begin_op(struct sp_rpc_call *c, struct sp_fs_ask *a,
     req->file.follows = a->job.ask.follows;
     req->file.done = done;
     req->file.call.done = on_file_done;
-    if (sp_files_ask(c->conn->rpc->server->files, &c->conn->files, &a->job, &req->file.call, e) <
+    if (sp_files_ask(c->conn->rpc->front->files, &c->conn->files, &a->job, &req->file.call, e) <
         0) {
         sp_request_drop(req);
         return -(int)e->code;
@@ -722,7 +722,7 @@ static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp
     if (c->conn->fs != NULL && c->conn->fs->handle_count == SP_FS_MAX_HANDLES)
         return sp_fail(e, SP_E_STATE, 0, "at most %d file handles may be open per connection",
                        SP_FS_MAX_HANDLES);
-    return sp_files_can_open(c->conn->rpc->server->files, e);
+    return sp_files_can_open(c->conn->rpc->front->files, e);
 }
 
 static int fs_open(struct sp_rpc_call *c, struct sp_err *e)

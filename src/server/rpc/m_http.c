@@ -446,7 +446,7 @@ static int begin_job(struct sp_rpc_call *c, const struct ask *a, struct sp_err *
     int r = 0;
 
     if (rpc->web == NULL)
-        r = sp_web_new(rpc->server->loop, rpc->server->options.program, rpc->env, &rpc->web, e);
+        r = sp_web_new(rpc->front->loop, rpc->front->options.program, rpc->env, &rpc->web, e);
     if (r < 0)
         return r;
     struct sp_request *request = sp_rpc_call_park(c, 0, e);

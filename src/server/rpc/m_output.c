@@ -479,7 +479,7 @@ static int process_detach(struct sp_rpc_call *c, struct sp_err *e)
 
     if (!sp_params_ok(&params) || sp_rpc_call_check(c, e) < 0)
         return sp_params_result(&params);
-    const struct sp_session *s = sp_front_find(c->conn->rpc->server, t.session);
+    const struct sp_session *s = sp_front_find(c->conn->rpc->front, t.session);
     const struct sp_proc *p = s == NULL ? NULL : sp_session_find(s, t.id);
     struct view *v = p == NULL ? NULL : find_view(c->conn, p);
     if (v != NULL)

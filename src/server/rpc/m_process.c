@@ -98,7 +98,7 @@ static void on_read_deadline(struct sp_timer *t)
 static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_seq,
                      uint64_t max_bytes, uint64_t wait_ms, struct sp_err *e)
 {
-    struct sp_loop *loop = c->conn->rpc->server->loop;
+    struct sp_loop *loop = c->conn->rpc->front->loop;
     const uint64_t now = sp_loop_now(loop);
 
     if (c->conn->parked_reads >= SP_CONN_MAX_READS)
@@ -571,9 +571,9 @@ static bool add_session(struct sp_buf *b, const struct sp_session *s, struct roo
 }
 
 /* The oldest session first; closes the array. */
-static bool add_sessions(struct sp_buf *b, const struct sp_front *server)
+static bool add_sessions(struct sp_buf *b, const struct sp_front *front)
 {
-    const struct sp_session *s = server->first;
+    const struct sp_session *s = front->first;
     struct room room = {0};
     bool ok = true;
 
@@ -599,7 +599,7 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
         return -(int)e->code;
     const bool ok =
         sp_buf_printf(&b, "{\"processes\":[") &&
-        (wants_all ? add_sessions(&b, c->conn->rpc->server)
+        (wants_all ? add_sessions(&b, c->conn->rpc->front)
                    : add_session(&b, c->conn->session, NULL) && sp_buf_add(&b, "]", 1)) &&
         sp_buf_add(&b, "}", 1);
     if (!ok)

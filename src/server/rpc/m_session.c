@@ -94,8 +94,8 @@ static int initialize(struct sp_rpc_call *c, struct sp_err *e)
         r = sp_fail(e, SP_E_STATE, 0, "initialize may only be sent once per connection");
     if (r == 0)
         r = resume.p != NULL
-                ? sp_session_resume(conn->rpc->server, resume, &conn->client, &conn->session, e)
-                : sp_session_new(conn->rpc->server, &conn->client, &conn->session, e);
+                ? sp_session_resume(conn->rpc->front, resume, &conn->client, &conn->session, e)
+                : sp_session_new(conn->rpc->front, &conn->client, &conn->session, e);
     if (r < 0)
         return r;
     conn->state = SP_CONN_GREETED;

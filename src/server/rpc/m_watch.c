@@ -190,7 +190,7 @@ static void free_watches(struct sp_rpc *rpc)
 
     if (all == NULL)
         return;
-    sp_loop_unwatch(rpc->server->loop, &all->on_event);
+    sp_loop_unwatch(rpc->front->loop, &all->on_event);
     (void)close(all->fd);
     sp_watch_ids_done(&all->ids);
     free(all);
@@ -266,7 +266,7 @@ static bool is_meant(const struct item *i, const struct sp_file_notice *n)
      * exist. */
     auto_free char *path = strndup(i->path, (size_t)(name.p - i->path) + name.n);
     return path == NULL ||
-           !sp_cell_pool_has_placeholder(i->watch->conn->rpc->server->cell_pool, path);
+           !sp_cell_pool_has_placeholder(i->watch->conn->rpc->front->cell_pool, path);
 }
 
 /* Event for an id that no watch uses: the operation that added it was dropped. */
@@ -310,7 +310,7 @@ static struct sp_watches *watches_of(struct sp_rpc *rpc)
     sp_list_init(&all->all);
     all->fd = sp_notify_open();
     if (all->fd < 0 ||
-        sp_loop_watch(rpc->server->loop, &all->on_event, all->fd, EPOLLIN, on_event, NULL) < 0) {
+        sp_loop_watch(rpc->front->loop, &all->on_event, all->fd, EPOLLIN, on_event, NULL) < 0) {
         if (all->fd >= 0)
             (void)close(all->fd);
         free(all);
@@ -508,8 +508,8 @@ static void begin_adding(struct sp_rpc_call *c, struct watch *w)
         };
 
         w->items[i].call.done = on_added;
-        if (sp_files_ask(c->conn->rpc->server->files, &c->conn->files, &job, &w->items[i].call,
-                         &e) < 0) {
+        if (sp_files_ask(c->conn->rpc->front->files, &c->conn->files, &job, &w->items[i].call, &e) <
+            0) {
             w->has_failed = true;
             break;
         }

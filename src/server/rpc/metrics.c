@@ -97,9 +97,9 @@ static void write_requests(const struct sp_rpc *rpc, struct sp_buf *b)
 }
 
 /* Ring and input sizes are summed on demand: nothing is counted on the path of the output. */
-static void write_processes(const struct sp_front *server, struct sp_buf *b)
+static void write_processes(const struct sp_front *front, struct sp_buf *b)
 {
-    const struct sp_front_stats *s = &server->stats;
+    const struct sp_front_stats *s = &front->stats;
     const struct {
         const char *result;
         uint64_t n;
@@ -111,13 +111,13 @@ static void write_processes(const struct sp_front *server, struct sp_buf *b)
     uint64_t input_bytes = 0;
     uint64_t kept = 0;
 
-    for (const struct sp_session *n = server->first; n != NULL; n = n->next)
+    for (const struct sp_session *n = front->first; n != NULL; n = n->next)
         for (const struct sp_proc *p = n->first; p != NULL; p = p->next) {
             ring_bytes += p->tail.bytes - p->state.dropped_bytes;
             input_bytes += p->input.bytes;
             kept++;
         }
-    single(b, "sessions", "gauge", "Sessions, detached ones included.", server->session_count);
+    single(b, "sessions", "gauge", "Sessions, detached ones included.", front->session_count);
     single(b, "processes_started_total", "counter", "Processes that were started.", s->started);
     single(b, "process_start_failures_total", "counter", "Starts that the system refused.",
            s->failed_starts);
@@ -147,5 +147,5 @@ void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *
     single(out, "sent_bytes_total", "counter", "Bytes sent.", net->bytes_out);
     single(out, "queue_bytes", "gauge", "Bytes queued for clients.", net->queued_bytes);
     write_requests(rpc, out);
-    write_processes(rpc->server, out);
+    write_processes(rpc->front, out);
 }
