@@ -106,16 +106,18 @@ static void wide(int n)
             rest();
 }
 
-/* A new program in each generation: a long line of mere forks makes each of them slower. */
+/* A fork takes longer with each generation since the last execve, which takes longer than a fork:
+ * every 32nd generation is a new program. */
 static void deep(int n)
 {
     char left[16];
 
-    if (n > 0 && fork() == 0) {
-        (void)snprintf(left, sizeof left, "%d", n - 1);
-        (void)execl("/proc/self/exe", "puppet", "deep", left, (char *)NULL);
-        _exit(127);
-    }
+    while (n > 0 && fork() == 0)
+        if (--n % 32 == 0 && n > 0) {
+            (void)snprintf(left, sizeof left, "%d", n);
+            (void)execl("/proc/self/exe", "puppet", "deep", left, (char *)NULL);
+            _exit(127);
+        }
     if (n == 0)
         say("ready\n");
     rest();
