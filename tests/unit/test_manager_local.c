@@ -238,7 +238,7 @@ static void test_words_and_silence_end_a_wait(void **state)
     const struct sp_until words[] = {{.kind = SP_UNTIL_QUIET, .quiet_ms = 15000},
                                      {.kind = SP_UNTIL_PATTERN, .pattern = SP_STR("^up [0-9]+")}};
     const struct sp_until prompt[] = {{.kind = SP_UNTIL_PATTERN, .pattern = SP_STR("name: $")}};
-    const struct sp_until silence[] = {{.kind = SP_UNTIL_QUIET, .quiet_ms = 400}};
+    const struct sp_until silence[] = {{.kind = SP_UNTIL_QUIET, .quiet_ms = 1500}};
     struct answer a;
 
     (void)state;
