@@ -15,15 +15,210 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "base/clock.h"
-#include "base/json_priv.h"
 #include "base/utf8.h"
 
 #define FIRST_TOKENS 32    /* of a new tape */
 #define KEPT_BYTES   65536 /* a larger tape is freed by sp_json_trim */
 #define FEW_MEMBERS  16    /* small objects: compare a new key with all previous keys */
+#define SHOWN_BYTES  120
+#define SHOWN_ROOM   (SHOWN_BYTES + 16)
+
+/* ---- the bytes of a string, unescaped ---- */
+
+/* The value of four hexadecimal digits that were checked before. */
+static inline uint32_t read_hex4(const char *p)
+{
+    uint32_t v = 0;
+
+    for (int i = 0; i < 4; i++)
+        v = v << 4 | ((uint32_t)sp_hex_digit(p[i]) & 15);
+    return v;
+}
+
+/*
+ * Writes the character of the escape at *p, which the reader has checked, as UTF-8 and moves *p
+ * behind it. Returns the bytes written: at most four, and fewer than the escape has.
+ */
+static size_t unescape(const char **p, char *out)
+{
+    static const char plain[] = "\"\\/bfnrt";
+    static const char meant[] = "\"\\/\b\f\n\r\t";
+    const char *in = *p + 1;
+
+    if (*in != 'u') {
+        *out = meant[strchr(plain, *in) - plain];
+        *p = in + 1;
+        return 1;
+    }
+    uint32_t c = read_hex4(in + 1);
+    in += 5;
+    if (c >= 0xD800 && c <= 0xDFFF) {
+        c = 0x10000 + ((c & 0x3FF) << 10) + (read_hex4(in + 2) & 0x3FF);
+        in += 6;
+    }
+    *p = in;
+    return sp_utf8_encode(c, out);
+}
+
+/* Iterates over the bytes of a string or key without changing the text. */
+struct string_bytes {
+    const char *p, *end;
+    char held[4]; /* of the escape that p is behind */
+    uint8_t held_count, held_next;
+    bool is_escaped;
+};
+
+static inline struct string_bytes bytes_of(const struct sp_json *j, const struct sp_json_token *t)
+{
+    return (struct string_bytes){
+        .p = j->text + t->off, .end = j->text + t->off + t->len, .is_escaped = t->is_escaped};
+}
+
+/* -1: the end. */
+static inline int next_byte(struct string_bytes *b)
+{
+    if (b->held_next < b->held_count)
+        return (unsigned char)b->held[b->held_next++];
+    if (b->p == b->end)
+        return -1;
+    if (*b->p != '\\' || !b->is_escaped)
+        return (unsigned char)*b->p++;
+    b->held_count = (uint8_t)unescape(&b->p, b->held);
+    b->held_next = 1;
+    return (unsigned char)b->held[0];
+}
+
+/* The beginning of a string, for a message: control characters escaped, cut between characters. */
+static const char *show_string(const struct sp_json *j, uint32_t token, char out[SHOWN_ROOM])
+{
+    struct string_bytes b = bytes_of(j, &j->tokens[token]);
+    size_t n = 0;
+    int c;
+
+    while ((c = next_byte(&b)) >= 0) {
+        if (n >= SHOWN_BYTES && (c & 0xC0) != 0x80) {
+            memcpy(out + n, "…", sizeof "…");
+            return out;
+        }
+        if (c < 0x20) {
+            static const char digit[] = "0123456789abcdef";
+
+            memcpy(out + n, "\\u00", 4);
+            out[n + 4] = digit[c >> 4];
+            out[n + 5] = digit[c & 15];
+            n += 6;
+        } else {
+            out[n++] = (char)c;
+        }
+    }
+    out[n] = 0;
+    return out;
+}
+
+/* ---- scanning ---- */
+
+#ifdef __SSE2__
+/* 0xFF for each byte that needs an escape: a quote, a backslash, a control character. */
+static inline __m128i special_bytes(__m128i v)
+{
+    const __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"'));
+    const __m128i backslash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
+    const __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(0x1F)), v);
+
+    return _mm_or_si128(_mm_or_si128(quote, backslash), control);
+}
+
+static inline __m128i load16(const char *p)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+#define SHORT_STEPS 16 /* steps of 16 bytes: most strings are shorter */
+#define AHEAD       4096
+
+/* skip_plain in steps of a cache line, for long strings. Prefetches explicitly, because the
+ * processor's own prefetcher stops at the end of a page. */
+static inline const char *skip_plain_lines(const char *p, const char *end, __m128i *seen)
+{
+    for (; end - p >= 64; p += 64) {
+        const __m128i a = load16(p);
+        const __m128i b = load16(p + 16);
+        const __m128i c = load16(p + 32);
+        const __m128i d = load16(p + 48);
+        const __m128i hit = _mm_or_si128(_mm_or_si128(special_bytes(a), special_bytes(b)),
+                                         _mm_or_si128(special_bytes(c), special_bytes(d)));
+
+        if (_mm_movemask_epi8(hit) != 0)
+            break;
+        if (end - p > AHEAD)
+            _mm_prefetch(p + AHEAD, _MM_HINT_T0);
+        *seen = _mm_or_si128(*seen, _mm_or_si128(_mm_or_si128(a, b), _mm_or_si128(c, d)));
+    }
+    return p;
+}
+#endif
+
+/* The first byte from p on that needs an escape. *high becomes nonzero if a byte before it is not
+ * ASCII. */
+static inline const char *skip_plain(const char *p, const char *end, unsigned *high)
+{
+#ifdef __SSE2__
+    __m128i seen = _mm_setzero_si128();
+
+    for (int step = 0; end - p >= 16; p += 16, step++) {
+        if (step == SHORT_STEPS) {
+            p = skip_plain_lines(p, end, &seen);
+            if (end - p < 16)
+                break;
+        }
+        const __m128i v = load16(p);
+        const unsigned hits = (unsigned)_mm_movemask_epi8(special_bytes(v));
+
+        if (hits != 0) {
+            const unsigned before = (hits & -hits) - 1;
+
+            *high |= (unsigned)_mm_movemask_epi8(seen) | ((unsigned)_mm_movemask_epi8(v) & before);
+            return p + __builtin_ctz(hits);
+        }
+        seen = _mm_or_si128(seen, v);
+    }
+    *high |= (unsigned)_mm_movemask_epi8(seen);
+#else
+    const uint64_t ones = 0x0101010101010101U;
+    const uint64_t tops = 0x80 * ones;
+
+    for (; end - p >= 8; p += 8) {
+        uint64_t v;
+
+        memcpy(&v, p, 8);
+        const uint64_t quote = v ^ '"' * ones;
+        const uint64_t backslash = v ^ '\\' * ones;
+        const uint64_t hit = ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) |
+                             ((v - 0x20 * ones) & ~v);
+
+        if ((hit & tops) != 0) /* the loop below finds the byte */
+            break;
+        *high |= (v & tops) != 0;
+    }
+#endif
+    for (; p < end; p++) {
+        const unsigned char c = (unsigned char)*p;
+
+        if (c == '"' || c == '\\' || c < 0x20)
+            break;
+        *high |= c & 0x80;
+    }
+    return p;
+}
+
+/* ---- reading ---- */
 
 struct reader {
     struct sp_json *j;
@@ -128,7 +323,7 @@ static const char *check_escape(struct reader *r, const char *p)
         return *p != 0 && strchr("\"\\/bfnrt", *p) != NULL ? p + 1 : fail(r, p, "invalid escape");
 
     const char *after = check_hex(r, p);
-    const uint32_t unit = after == NULL ? 0 : sp_json_hex4(p + 1);
+    const uint32_t unit = after == NULL ? 0 : read_hex4(p + 1);
     if (unit < 0xD800 || unit > 0xDFFF)
         return after;
     if (unit > 0xDBFF)
@@ -139,7 +334,7 @@ static const char *check_escape(struct reader *r, const char *p)
         return fail(r, after, "lone leading surrogate in hex escape");
 
     const char *second = check_hex(r, after + 1);
-    if (second != NULL && (sp_json_hex4(after + 2) & 0xFC00) != 0xDC00)
+    if (second != NULL && (read_hex4(after + 2) & 0xFC00) != 0xDC00)
         return fail(r, second - 1, "lone leading surrogate in hex escape");
     return second;
 }
@@ -150,13 +345,13 @@ static inline const char *check_string(struct reader *r, const char *p, bool *is
     const char *first = p + 1;
     unsigned high = 0;
 
-    p = sp_json_skip_plain(first, r->end, &high);
+    p = skip_plain(first, r->end, &high);
     while (p < r->end && *p == '\\') {
         *is_escaped = true;
         p = check_escape(r, p);
         if (p == NULL)
             return NULL;
-        p = sp_json_skip_plain(p, r->end, &high);
+        p = skip_plain(p, r->end, &high);
     }
     if (high != 0) {
         const struct sp_str s = {first, (size_t)(p - first)};
@@ -180,12 +375,12 @@ static bool same_key(const struct sp_json *j, const struct sp_json_token *a,
     if (!a->is_escaped && !b->is_escaped)
         return a->len == b->len && memcmp(j->text + a->off, j->text + b->off, a->len) == 0;
 
-    struct sp_json_bytes x = sp_json_bytes_of(j, a);
-    struct sp_json_bytes y = sp_json_bytes_of(j, b);
+    struct string_bytes x = bytes_of(j, a);
+    struct string_bytes y = bytes_of(j, b);
     for (;;) {
-        const int c = sp_json_next_byte(&x);
+        const int c = next_byte(&x);
 
-        if (c != sp_json_next_byte(&y))
+        if (c != next_byte(&y))
             return false;
         if (c < 0)
             return true;
@@ -218,7 +413,7 @@ static uint64_t fold(uint64_t hash, uint64_t limb)
 
 static uint32_t hash_key(const struct sp_json *j, const struct sp_json_token *t)
 {
-    struct sp_json_bytes b = sp_json_bytes_of(j, t);
+    struct string_bytes b = bytes_of(j, t);
     uint64_t hash = 0;
     uint64_t limb = 0;
     uint64_t n = 0;
@@ -232,7 +427,7 @@ static uint32_t hash_key(const struct sp_json *j, const struct sp_json_token *t)
             hash = fold(hash, limb & 0x00FFFFFFFFFFFFFF);
         }
     limb = 0;
-    for (int c; (c = sp_json_next_byte(&b)) >= 0;) {
+    for (int c; (c = next_byte(&b)) >= 0;) {
         limb |= (uint64_t)c << 8 * (n % 7);
         if (++n % 7 == 0) {
             hash = fold(hash, limb);
@@ -572,7 +767,7 @@ static int refuse(const struct reader *r, struct sp_err *e)
 {
     size_t line = 1;
     const char *begin = r->start;
-    char shown[SP_JSON_SHOWN_ROOM];
+    char shown[SHOWN_ROOM];
 
     if (r->why == NULL && r->twin == SP_JSON_NONE)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a JSON text");
@@ -582,7 +777,7 @@ static int refuse(const struct reader *r, struct sp_err *e)
     if (r->why != NULL)
         return sp_fail(e, SP_E_MALFORMED, 0, "%s at line %zu column %zu", r->why, line, column);
     return sp_fail(e, SP_E_MALFORMED, 0, "duplicate JSON object key `%s` at line %zu column %zu",
-                   sp_json_show(r->j, r->twin, shown), line, column);
+                   show_string(r->j, r->twin, shown), line, column);
 }
 
 int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_err *e)
@@ -600,4 +795,303 @@ int sp_json_parse(struct sp_json *j, char *text, size_t len, struct sp_err *e)
     const int code = refuse(&r, e);
     j->count = 0; /* callers must not see half a tape */
     return code;
+}
+
+/* ---- values of the tape ---- */
+
+struct sp_str sp_json_str(struct sp_json *j, uint32_t token)
+{
+    struct sp_json_token *t = &j->tokens[token];
+    char *first = j->text + t->off;
+
+    if (t->is_escaped) {
+        const char *end = first + t->len;
+        const char *p = memchr(first, '\\', t->len);
+        char *w = first + (p - first);
+
+        while (p < end) {
+            w += unescape(&p, w);
+            const char *stop = memchr(p, '\\', (size_t)(end - p));
+            const size_t run = (size_t)((stop != NULL ? stop : end) - p);
+
+            memmove(w, p, run);
+            w += run;
+            p += run;
+        }
+        t->len = (uint32_t)(w - first);
+        t->is_escaped = false;
+    }
+    return (struct sp_str){first, t->len};
+}
+
+static bool key_is(const struct sp_json *j, const struct sp_json_token *t, struct sp_str key)
+{
+    if (!t->is_escaped)
+        return t->len == key.n && memcmp(j->text + t->off, key.p, key.n) == 0;
+
+    struct string_bytes b = bytes_of(j, t);
+    for (size_t i = 0; i < key.n; i++)
+        if (next_byte(&b) != (unsigned char)key.p[i])
+            return false;
+    return next_byte(&b) < 0;
+}
+
+uint32_t sp_json_get(struct sp_json *j, uint32_t object, const char *key)
+{
+    const struct sp_str wanted = sp_str_of(key);
+
+    if (object >= j->count || j->tokens[object].type != SP_JSON_OBJECT)
+        return SP_JSON_NONE;
+    const uint32_t end = j->tokens[object].next;
+    for (uint32_t t = object + 1; t < end; t = j->tokens[t + 1].next)
+        if (key_is(j, &j->tokens[t], wanted))
+            return t + 1;
+    return SP_JSON_NONE;
+}
+
+uint32_t sp_json_first(const struct sp_json *j, uint32_t parent)
+{
+    return j->tokens[parent].children != 0 ? parent + 1 : SP_JSON_NONE;
+}
+
+uint32_t sp_json_next(const struct sp_json *j, uint32_t parent, uint32_t child)
+{
+    const bool is_object = j->tokens[parent].type == SP_JSON_OBJECT;
+    const uint32_t next = j->tokens[is_object ? child + 1 : child].next;
+
+    return next < j->tokens[parent].next ? next : SP_JSON_NONE;
+}
+
+struct sp_str sp_json_raw(const struct sp_json *j, uint32_t token)
+{
+    const struct sp_json_token *t = &j->tokens[token];
+
+    if (t->type == SP_JSON_STRING)
+        return (struct sp_str){j->text + t->off - 1, (size_t)t->len + 2};
+    return (struct sp_str){j->text + t->off, t->len};
+}
+
+bool sp_json_i64(const struct sp_json *j, uint32_t token, int64_t *ret)
+{
+    const struct sp_json_token *t = &j->tokens[token];
+    struct sp_str digits = {j->text + t->off, t->len};
+    uint64_t v = 0;
+
+    if (t->type != SP_JSON_INT)
+        return false;
+    const bool is_negative = digits.p[0] == '-';
+    digits.p += is_negative;
+    digits.n -= is_negative;
+    if (!sp_str_to_u64(digits, (uint64_t)INT64_MAX + is_negative, &v))
+        return false;
+    *ret = (int64_t)(is_negative ? -v : v);
+    return true;
+}
+
+int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, struct sp_err *e)
+{
+    static const char *const kind[] = {
+        [SP_JSON_NULL] = "null",           [SP_JSON_FALSE] = "boolean `false`",
+        [SP_JSON_TRUE] = "boolean `true`", [SP_JSON_INT] = "number",
+        [SP_JSON_UINT] = "number",         [SP_JSON_REAL] = "number",
+        [SP_JSON_ARRAY] = "sequence",      [SP_JSON_OBJECT] = "map",
+    };
+    const enum sp_json_type type = sp_json_type(j, token);
+
+    if (type == SP_JSON_STRING) {
+        char shown[SHOWN_ROOM];
+
+        return sp_fail(e, SP_E_INVALID, 0, "invalid type: string \"%s\", expected %s",
+                       show_string(j, token, shown), expected);
+    }
+    return sp_fail(e, SP_E_INVALID, 0, "invalid type: %s, expected %s", kind[type], expected);
+}
+
+/* ---- members by type ---- */
+
+enum presence {
+    NEED, /* required, null is refused */
+    OPT,  /* optional, null means absent */
+    DEF,  /* optional, null is refused */
+};
+
+/* *ret_token is SP_JSON_NONE if the member is absent or null and may be. */
+static int find_member(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
+                       uint32_t *ret_token, struct sp_err *e)
+{
+    uint32_t t = sp_json_get(j, object, key);
+
+    if (t == SP_JSON_NONE && presence == NEED)
+        return sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", key);
+    if (t != SP_JSON_NONE && presence == OPT && sp_json_type(j, t) == SP_JSON_NULL)
+        t = SP_JSON_NONE;
+    *ret_token = t;
+    return 0;
+}
+
+static int read_str(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
+                    struct sp_str *ret, struct sp_err *e)
+{
+    uint32_t t = SP_JSON_NONE;
+    const int r = find_member(j, object, key, presence, &t, e);
+
+    if (r < 0 || t == SP_JSON_NONE)
+        return r;
+    if (sp_json_type(j, t) != SP_JSON_STRING)
+        return sp_json_wrong_type(j, t, "a string", e);
+    *ret = sp_json_str(j, t);
+    return 0;
+}
+
+static int read_bool(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
+                     bool *ret, struct sp_err *e)
+{
+    uint32_t t = SP_JSON_NONE;
+    const int r = find_member(j, object, key, presence, &t, e);
+
+    if (r < 0 || t == SP_JSON_NONE)
+        return r;
+    if (sp_json_type(j, t) != SP_JSON_TRUE && sp_json_type(j, t) != SP_JSON_FALSE)
+        return sp_json_wrong_type(j, t, "a boolean", e);
+    *ret = sp_json_type(j, t) == SP_JSON_TRUE;
+    return 0;
+}
+
+static int read_u64(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
+                    uint64_t max, uint64_t *ret, struct sp_err *e)
+{
+    uint32_t t = SP_JSON_NONE;
+    const int r = find_member(j, object, key, presence, &t, e);
+
+    if (r < 0 || t == SP_JSON_NONE)
+        return r;
+    const enum sp_json_type type = sp_json_type(j, t);
+    if (type != SP_JSON_INT && type != SP_JSON_UINT && type != SP_JSON_REAL)
+        return sp_json_wrong_type(j, t, "u64", e);
+    /* Digits only: no sign, no fraction, no exponent, so "-0" and "1.0" are refused too. */
+    if (!sp_str_to_u64(sp_json_raw(j, t), max, ret))
+        return sp_fail(e, SP_E_INVALID, 0, "invalid number");
+    return 0;
+}
+
+static int read_container(struct sp_json *j, uint32_t object, const char *key,
+                          enum presence presence, enum sp_json_type type, uint32_t *ret,
+                          struct sp_err *e)
+{
+    uint32_t t = SP_JSON_NONE;
+    const int r = find_member(j, object, key, presence, &t, e);
+
+    if (r < 0 || t == SP_JSON_NONE)
+        return r;
+    if (sp_json_type(j, t) != type)
+        return sp_json_wrong_type(j, t, type == SP_JSON_OBJECT ? "a map" : "a sequence", e);
+    *ret = t;
+    return 0;
+}
+
+int sp_json_need_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
+                     struct sp_err *e)
+{
+    return read_str(j, object, key, NEED, ret, e);
+}
+
+int sp_json_opt_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
+                    struct sp_err *e)
+{
+    return read_str(j, object, key, OPT, ret, e);
+}
+
+int sp_json_need_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
+                      struct sp_err *e)
+{
+    return read_bool(j, object, key, NEED, ret, e);
+}
+
+int sp_json_def_bool(struct sp_json *j, uint32_t object, const char *key, bool *ret,
+                     struct sp_err *e)
+{
+    return read_bool(j, object, key, DEF, ret, e);
+}
+
+int sp_json_opt_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
+                    uint64_t *ret, struct sp_err *e)
+{
+    return read_u64(j, object, key, OPT, max, ret, e);
+}
+
+int sp_json_need_u64(struct sp_json *j, uint32_t object, const char *key, uint64_t max,
+                     uint64_t *ret, struct sp_err *e)
+{
+    return read_u64(j, object, key, NEED, max, ret, e);
+}
+
+int sp_json_need_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                        struct sp_err *e)
+{
+    return read_container(j, object, key, NEED, SP_JSON_OBJECT, ret, e);
+}
+
+int sp_json_need_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                       struct sp_err *e)
+{
+    return read_container(j, object, key, NEED, SP_JSON_ARRAY, ret, e);
+}
+
+int sp_json_opt_object(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                       struct sp_err *e)
+{
+    return read_container(j, object, key, OPT, SP_JSON_OBJECT, ret, e);
+}
+
+int sp_json_opt_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
+                      struct sp_err *e)
+{
+    return read_container(j, object, key, OPT, SP_JSON_ARRAY, ret, e);
+}
+
+/* ---- writing ---- */
+
+static bool add_escape(struct sp_buf *out, char c)
+{
+    static const char plain[] = "\"\\\b\f\n\r\t";
+    static const char meant[] = "\"\\bfnrt";
+    const char *known = c != 0 ? strchr(plain, c) : NULL;
+
+    if (known != NULL)
+        return sp_buf_add(out, (const char[2]){'\\', meant[known - plain]}, 2);
+    return sp_buf_printf(out, "\\u%04x", (unsigned)c);
+}
+
+bool sp_json_add_str(struct sp_buf *out, struct sp_str s)
+{
+    const size_t mark = out->len;
+    const char *end = s.n != 0 ? s.p + s.n : s.p; /* no arithmetic on NULL */
+    bool has_room = sp_buf_add(out, "\"", 1);
+
+    while (has_room && s.p < end) {
+        unsigned high = 0;
+        const char *stop = skip_plain(s.p, end, &high);
+        const struct sp_str run = {s.p, (size_t)(stop - s.p)};
+
+        has_room = high != 0 ? sp_utf8_add_lossy(out, run) : sp_buf_add_str(out, run);
+        if (has_room && stop < end)
+            has_room = add_escape(out, *stop++);
+        s.p = stop;
+    }
+    has_room = has_room && sp_buf_add(out, "\"", 1);
+    if (!has_room)
+        out->len = mark;
+    return has_room;
+}
+
+bool sp_json_add_key(struct sp_buf *out, const char *name)
+{
+    const bool is_first = out->len == 0 || out->data[out->len - 1] == '{';
+
+    return sp_buf_printf(out, "%s\"%s\":", is_first ? "" : ",", name);
+}
+
+bool sp_json_add_member(struct sp_buf *out, const char *name, struct sp_str value)
+{
+    return sp_json_add_key(out, name) && sp_json_add_str(out, value);
 }

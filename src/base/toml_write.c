@@ -1,10 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The writer. Its recursion is as deep as the reader allows, SP_TOML_MAX_DEPTH. */
+/* Selecting parts of a tree, and the writer. The writer's recursion is as deep as the reader
+ * allows, SP_TOML_MAX_DEPTH. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/toml.h"
+
+/* ---- selecting by paths ---- */
+
+/*
+ * Sorted paths are a tree that needs no building: paths with the same first keys are neighbours,
+ * and the one that ends there comes first. Each key of the document costs one binary search.
+ */
+struct path_range {
+    const struct sp_toml_path *first;
+    uint32_t count;
+};
+
+static int compare_keys(struct sp_str a, struct sp_str b)
+{
+    const size_t n = a.n < b.n ? a.n : b.n;
+    const int r = n == 0 ? 0 : memcmp(a.p, b.p, n);
+
+    return r != 0 ? r : (a.n > b.n) - (a.n < b.n);
+}
+
+static int compare_paths(const void *left, const void *right)
+{
+    const struct sp_toml_path *a = left;
+    const struct sp_toml_path *b = right;
+
+    for (uint32_t i = 0; i < a->count && i < b->count; i++) {
+        const int r = compare_keys(a->keys[i], b->keys[i]);
+
+        if (r != 0)
+            return r;
+    }
+    return (a->count > b->count) - (a->count < b->count);
+}
+
+void sp_toml_sort_paths(struct sp_toml_path *paths, uint32_t count)
+{
+    if (count > 1)
+        qsort(paths, count, sizeof *paths, compare_paths);
+}
+
+/* Index of the first path with a key >= `key` at this depth (is_after: > `key`). */
+static uint32_t find_bound(struct path_range in, uint32_t depth, struct sp_str key, bool is_after)
+{
+    uint32_t low = 0;
+    uint32_t high = in.count;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const int r = compare_keys(in.first[middle].keys[depth], key);
+
+        if (r < 0 || (is_after && r == 0))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* All paths of the range have a key at `depth`: they lead below this table. */
+static void prune_table(struct sp_toml_value *table, struct path_range in, uint32_t depth)
+{
+    struct sp_toml_value *kept = NULL;
+    struct sp_toml_value *next;
+    uint32_t count = 0;
+
+    for (struct sp_toml_value *v = table->first; v != NULL; v = next) {
+        const uint32_t from = find_bound(in, depth, v->key, false);
+        const struct path_range below = {in.first + from,
+                                         find_bound(in, depth, v->key, true) - from};
+
+        next = v->next;
+        if (below.count == 0)
+            continue;
+        if (v->type == SP_TOML_TABLE && below.first->count > depth + 1)
+            prune_table(v, below, depth + 1);
+        if (kept == NULL)
+            table->first = v;
+        else
+            kept->next = v;
+        kept = v;
+        count++;
+    }
+    if (kept == NULL)
+        table->first = NULL;
+    else
+        kept->next = NULL;
+    table->last = kept;
+    table->count = count;
+}
+
+bool sp_toml_select(struct sp_toml_value *table, const struct sp_toml_path *paths, uint32_t count)
+{
+    prune_table(table, (struct path_range){paths, count}, 0);
+    return table->count != 0;
+}
 
 /* ---- strings and keys ---- */
 
