@@ -26,9 +26,6 @@ int sp_file_open_parent(int dir, const char *path, int *ret_dir, const char **re
  */
 int sp_file_open_to_write(const char *path, int flags, mode_t mode);
 
-/* A directory to be listed, below `dir`, without a symlink on the way ("": dir itself). */
-int sp_file_open_dir(int dir, const char *path);
-
 /* For readdir(); the last component must not be a symlink. NULL: errno. */
 DIR *sp_file_read_dir(int dir, const char *path);
 
@@ -58,11 +55,6 @@ int sp_file_out_add(struct sp_file_out *o, const void *data, size_t n);
 int sp_file_out_done(struct sp_file_out *o);
 
 /* ---- operations ---- */
-
-int sp_file_op_stat(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_canonical(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_list(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a);
 
 int sp_file_op_make(const struct sp_file_ask *ask, struct sp_file_answer *a);
 int sp_file_op_remove(const struct sp_file_ask *ask, struct sp_file_answer *a);
