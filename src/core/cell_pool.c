@@ -16,7 +16,6 @@
 #include "core/cell_child.h"
 #include "core/placeholder.h"
 #include "sandbox/canonical.h"
-#include "sandbox/spots.h"
 
 #define FAILED_PROBE_MS 5000 /* until a host that refused cells is probed again */
 #define TRIES           8    /* the disk may change between the survey and the making of a cell */

@@ -13,7 +13,6 @@
 #include "core/workers.h"
 #include "sandbox/canonical.h"
 #include "sandbox/hidden_paths.h"
-#include "sandbox/spots.h"
 
 #define STACK_BYTES (512U << 10)
 #define IDLE_S      5
@@ -32,9 +31,7 @@ static void overlook_placeholders(struct sp_survey *s)
             spot->kind = SP_SPOT_MISSING;
         if (spot->kind != SP_SPOT_MISSING)
             continue;
-        spot->dev = 0;
-        spot->ino = 0;
-        spot->born = (struct timespec){0};
+        spot->who = (struct sp_identity){0};
     }
 }
 
@@ -129,10 +126,7 @@ void sp_survey_mark_placeholder(struct sp_survey *s, const char *path)
         if (strcmp(m->path, path) != 0 || sp_identity_get_strictly(path, &who) != 0)
             continue;
         m->is_missing = m->is_exact = false;
-        m->mode = who.mode & S_IFMT;
-        m->dev = who.dev;
-        m->ino = who.ino;
-        m->born = who.born;
+        m->who = who;
     }
 }
 

@@ -11,7 +11,6 @@
 
 #include "base/grow.h"
 #include "sandbox/compile.h"
-#include "sandbox/spots.h"
 
 /* ==== compiling ==== */
 
@@ -145,8 +144,8 @@ static bool draft_mount(struct draft *d, const struct sp_spot *s, enum sp_op op)
         return false;
     o->op.is_dir = s->kind == SP_SPOT_DIR;
     o->op.is_made = is_made;
-    o->op.dev = s->dev;
-    o->op.ino = s->ino;
+    o->op.dev = s->who.dev;
+    o->op.ino = s->who.ino;
     push_level(d, s->path, s->access, SIZE_MAX);
     return true;
 }
@@ -160,8 +159,8 @@ static bool draft_empty(struct draft *d, const struct sp_spot *s)
     o->op.is_dir = s->kind != SP_SPOT_FILE;
     o->op.mode = s->access == SP_ACCESS_DENY ? 0 : PLACEHOLDER_MODE;
     if (s->kind != SP_SPOT_MISSING) {
-        o->op.dev = s->dev;
-        o->op.ino = s->ino;
+        o->op.dev = s->who.dev;
+        o->op.ino = s->who.ino;
     }
     push_level(d, s->path, SP_ACCESS_DENY, (size_t)(o - d->ops));
     return true;
@@ -197,8 +196,8 @@ static bool draft_pin(struct draft *d, const struct sp_pin *p)
     struct draft_op *o = add_op(d, SP_OP_PIN, p->path);
     if (o == NULL)
         return false;
-    o->op.dev = p->dev;
-    o->op.ino = p->ino;
+    o->op.dev = p->who.dev;
+    o->op.ino = p->who.ino;
     push_level(d, p->path, SP_ACCESS_WRITE, SIZE_MAX);
     return true;
 }
@@ -229,8 +228,7 @@ static int add_run(const struct sp_survey *s, bool is_new, struct sp_spot *extra
                                       .access = SP_ACCESS_DENY,
                                       .kind = SP_SPOT_DIR,
                                       .why = SP_WHY_HIDDEN,
-                                      .dev = st.st_dev,
-                                      .ino = st.st_ino};
+                                      .who = {.dev = st.st_dev, .ino = st.st_ino}};
     for (size_t i = 0; i < sizeof resolver_dirs / sizeof resolver_dirs[0]; i++)
         if (lstat(resolver_dirs[i], &st) == 0 && S_ISDIR(st.st_mode) &&
             !has_spot(s, resolver_dirs[i]))
@@ -238,8 +236,7 @@ static int add_run(const struct sp_survey *s, bool is_new, struct sp_spot *extra
                                           .access = SP_ACCESS_READ,
                                           .kind = SP_SPOT_DIR,
                                           .why = SP_WHY_HIDDEN,
-                                          .dev = st.st_dev,
-                                          .ino = st.st_ino};
+                                          .who = {.dev = st.st_dev, .ino = st.st_ino}};
     return n;
 }
 

@@ -17,6 +17,7 @@
 #include "sandbox/survey_priv.h"
 
 #define MAX_ALIASES 1024
+#define auto_spots  __attribute__((cleanup(sp_spots_done)))
 
 void sp_survey_done(struct sp_survey *s)
 {
@@ -37,7 +38,212 @@ void sp_survey_done(struct sp_survey *s)
     *s = (struct sp_survey){0};
 }
 
-/* ---- spots ---- */
+/* ---- the order of paths ---- */
+
+/* The end sorts before a slash, and a slash before all other bytes. */
+static int weight(char c)
+{
+    return c == 0 ? 0 : c == '/' ? 1 : 1 + (unsigned char)c;
+}
+
+int sp_path_order(const char *a, const char *b)
+{
+    while (*a != 0 && *a == *b) {
+        a++;
+        b++;
+    }
+    return weight(*a) - weight(*b);
+}
+
+/* sp_path_order for the first n bytes of `part`. */
+static int order_of_part(const char *part, size_t n, const char *path)
+{
+    for (size_t i = 0; i < n; i++)
+        if (part[i] != path[i])
+            return weight(part[i]) - weight(path[i]);
+    return path[n] == 0 ? 0 : -1;
+}
+
+size_t sp_path_parent(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (slash == NULL || path[1] == 0)
+        return 0;
+    return slash == path ? 1 : (size_t)(slash - path);
+}
+
+/* ---- the table of spots ---- */
+
+void sp_spots_done(struct sp_spots *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        free(t->items[i].path);
+    free(t->items);
+    *t = (struct sp_spots){0};
+}
+
+bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *like)
+{
+    if (!SP_GROW(t->items, t->count, t->cap))
+        return false;
+    struct sp_spot spot = *like;
+    spot.path = strdup(path);
+    if (spot.path == NULL)
+        return false;
+    t->items[t->count++] = spot;
+    return true;
+}
+
+static int access_rank(const struct sp_spot *s)
+{
+    static const int ranks[] = {[SP_ACCESS_DENY] = 3, [SP_ACCESS_WRITE] = 1, [SP_ACCESS_READ] = 0};
+
+    if (s->why == SP_WHY_HIDDEN)
+        return 4;
+    return s->why == SP_WHY_OWN && s->access == SP_ACCESS_READ ? 2 : ranks[s->access];
+}
+
+/* Whether the entry of the profile is `tmpdir` or `slash_tmp`; false for SP_NO_ENTRY. */
+static bool is_temporary_entry(const struct sp_policy *p, size_t entry)
+{
+    if (p == NULL || entry >= p->profile.count)
+        return false;
+    const enum sp_place place = p->profile.entries[entry].place;
+    return place == SP_PLACE_TMPDIR || place == SP_PLACE_SLASH_TMP;
+}
+
+static bool decides_over(const struct sp_spot *a, const struct sp_spot *b,
+                         const struct sp_policy *p)
+{
+    if (access_rank(a) != access_rank(b))
+        return access_rank(a) > access_rank(b);
+    if (a->why != b->why)
+        return a->why > b->why;
+    if (is_temporary_entry(p, a->entry) != is_temporary_entry(p, b->entry))
+        return is_temporary_entry(p, b->entry);
+    return a->entry < b->entry;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return sp_path_order(((const struct sp_spot *)a)->path, ((const struct sp_spot *)b)->path);
+}
+
+int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err *e)
+{
+    size_t kept = 0;
+    int r = 0;
+
+    if (t->count > 1)
+        qsort(t->items, t->count, sizeof *t->items, by_path);
+    for (size_t i = 0; i < t->count; i++) {
+        struct sp_spot *s = &t->items[i];
+        struct sp_spot *last = kept == 0 ? NULL : &t->items[kept - 1];
+
+        if (last == NULL || strcmp(last->path, s->path) != 0) {
+            t->items[kept++] = *s;
+            continue;
+        }
+        if (last->kind != s->kind || !sp_identity_equal(&last->who, &s->who))
+            r = sp_fail(e, SP_E_STATE, 0, "%.300s changed while it was looked at", s->path);
+        const bool is_watched = last->is_watched && s->is_watched;
+        if (decides_over(s, last, p)) {
+            free(last->path);
+            *last = *s;
+        } else {
+            free(s->path);
+        }
+        last->is_watched = is_watched;
+    }
+    t->count = kept;
+    t->settled = kept;
+    return r;
+}
+
+static const struct sp_spot *find_spot(const struct sp_spots *t, const char *path, size_t n)
+{
+    size_t low = 0;
+    size_t high = t->settled;
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = order_of_part(path, n, t->items[middle].path);
+
+        if (order == 0)
+            return &t->items[middle];
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path)
+{
+    return find_spot(t, path, strlen(path));
+}
+
+/* The innermost spot at or above the first n bytes of path. */
+static const struct sp_spot *spot_over(const struct sp_spots *t, const char *path, size_t n)
+{
+    for (; n > 1; n--) {
+        const struct sp_spot *s = find_spot(t, path, n);
+
+        if (s != NULL)
+            return s;
+        while (path[n - 1] != '/')
+            n--;
+    }
+    return find_spot(t, "/", 1);
+}
+
+bool sp_spots_can_write(const struct sp_spots *t, const char *path, size_t n)
+{
+    const struct sp_spot *s = spot_over(t, path, n);
+
+    return s != NULL && s->access == SP_ACCESS_WRITE;
+}
+
+/* Removes the writable spots at or below the path: the spot around it decides. */
+static void close_below(struct sp_spots *t, const char *path)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < t->settled; i++) {
+        struct sp_spot *s = &t->items[i];
+
+        if (s->access == SP_ACCESS_WRITE && sp_path_is_in(s->path, path))
+            free(s->path);
+        else
+            t->items[kept++] = *s;
+    }
+    t->count = kept;
+    t->settled = kept;
+}
+
+/* Removes all spots below hidden ones. */
+static void drop_below_hidden(struct sp_spots *t)
+{
+    const char *hidden = NULL;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < t->settled; i++) {
+        struct sp_spot *s = &t->items[i];
+
+        if (hidden != NULL && sp_path_is_in(s->path, hidden)) {
+            free(s->path);
+            continue;
+        }
+        hidden = s->why == SP_WHY_HIDDEN ? s->path : NULL;
+        t->items[kept++] = *s;
+    }
+    t->count = kept;
+    t->settled = kept;
+}
+
+/* ---- adding spots ---- */
 
 int sp_making_no_memory(struct sp_making *m)
 {
@@ -49,30 +255,25 @@ int sp_making_changed(struct sp_making *m, const char *path)
     return sp_fail(m->e, SP_E_STATE, 0, "%.300s changed while it was looked at", path);
 }
 
-static int add_spot(struct sp_making *m, const char *path, const struct sp_identity *who,
-                    struct sp_spot spot)
-{
-    spot.dev = who->dev;
-    spot.ino = who->ino;
-    spot.born = who->born;
-    return sp_spots_add(&m->spots, path, &spot) ? 0 : sp_making_no_memory(m);
-}
-
 int sp_making_add(struct sp_making *m, const char *path, const struct sp_identity *who,
                   enum sp_access access, enum sp_spot_why why, size_t entry)
 {
-    const enum sp_spot_kind kind = S_ISDIR(who->mode) ? SP_SPOT_DIR : SP_SPOT_FILE;
+    const struct sp_spot spot = {.access = access,
+                                 .kind = S_ISDIR(who->mode) ? SP_SPOT_DIR : SP_SPOT_FILE,
+                                 .why = why,
+                                 .who = *who,
+                                 .entry = entry};
 
-    return add_spot(m, path, who,
-                    (struct sp_spot){.access = access, .kind = kind, .why = why, .entry = entry});
+    return sp_spots_add(&m->spots, path, &spot) ? 0 : sp_making_no_memory(m);
 }
 
 int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp_identity *who,
                           enum sp_access access, enum sp_spot_why why, size_t entry)
 {
-    return add_spot(
-        m, path, who,
-        (struct sp_spot){.access = access, .kind = SP_SPOT_MISSING, .why = why, .entry = entry});
+    const struct sp_spot spot = {
+        .access = access, .kind = SP_SPOT_MISSING, .why = why, .who = *who, .entry = entry};
+
+    return sp_spots_add(&m->spots, path, &spot) ? 0 : sp_making_no_memory(m);
 }
 
 /* ---- marks ---- */
@@ -85,17 +286,11 @@ int sp_making_mark(struct sp_making *m, const char *path, bool follows, bool is_
     assert(path != NULL);
     if (!SP_GROW(s->marks, s->mark_count, s->mark_cap))
         return sp_making_no_memory(m);
-    struct sp_mark mark = {.follows = follows, .is_missing = who == NULL};
+    struct sp_mark mark = {.path = strdup(path), .follows = follows, .is_missing = who == NULL};
     if (who != NULL) {
         mark.is_exact = is_exact;
-        mark.mode = who->mode & S_IFMT;
-        mark.dev = who->dev;
-        mark.ino = who->ino;
-        mark.size = who->size;
-        mark.born = who->born;
-        mark.changed = who->changed;
+        mark.who = *who;
     }
-    mark.path = strdup(path);
     if (mark.path == NULL)
         return sp_making_no_memory(m);
     s->marks[s->mark_count++] = mark;
@@ -126,21 +321,9 @@ static int by_place(const void *a, const void *b)
     return order != 0 ? order : x->follows - y->follows;
 }
 
-/* Merges b into a, which has the same path. false: they saw different inodes or contents. */
-static bool merge_marks(struct sp_mark *a, const struct sp_mark *b)
+static bool has_same_text(const struct sp_identity *a, const struct sp_identity *b)
 {
-    const bool is_same_inode = a->is_missing == b->is_missing && a->mode == b->mode &&
-                               a->dev == b->dev && a->ino == b->ino &&
-                               sp_same_time(a->born, b->born);
-    const bool is_same_text = a->size == b->size && sp_same_time(a->changed, b->changed);
-    const bool is_same = is_same_inode && (!a->is_exact || !b->is_exact || is_same_text);
-
-    if (!a->is_exact && b->is_exact) {
-        a->is_exact = true;
-        a->size = b->size;
-        a->changed = b->changed;
-    }
-    return is_same;
+    return a->size == b->size && sp_same_time(a->changed, b->changed);
 }
 
 static int sort_marks(struct sp_making *m)
@@ -152,13 +335,22 @@ static int sort_marks(struct sp_making *m)
     if (s->mark_count > 1)
         qsort(s->marks, s->mark_count, sizeof *s->marks, by_place);
     for (size_t i = 0; i < s->mark_count; i++) {
-        if (kept == 0 || by_place(&s->marks[kept - 1], &s->marks[i]) != 0) {
-            s->marks[kept++] = s->marks[i];
+        struct sp_mark *last = kept == 0 ? NULL : &s->marks[kept - 1];
+        const struct sp_mark *mark = &s->marks[i];
+
+        if (last == NULL || by_place(last, mark) != 0) {
+            s->marks[kept++] = *mark;
             continue;
         }
-        if (!merge_marks(&s->marks[kept - 1], &s->marks[i]))
-            r = sp_making_changed(m, s->marks[i].path);
-        free(s->marks[i].path);
+        /* Two marks of one path must have seen the same; the exact one stays. */
+        if (last->is_missing != mark->is_missing || !sp_identity_equal(&last->who, &mark->who) ||
+            (last->is_exact && mark->is_exact && !has_same_text(&last->who, &mark->who)))
+            r = sp_making_changed(m, mark->path);
+        if (!last->is_exact && mark->is_exact) {
+            last->is_exact = true;
+            last->who = mark->who;
+        }
+        free(mark->path);
     }
     s->mark_count = kept;
     return r;
@@ -262,7 +454,7 @@ static int add_found(struct sp_making *m, bool is_minimal)
         if (v->fact->is_minimal != is_minimal || at->way != SP_WAY_FOUND)
             continue;
         /* `minimal` only fills gaps: it does not change a place that an entry names. */
-        if (is_minimal && sp_spots_over(&m->spots, at->path, strlen(at->path)) != NULL)
+        if (is_minimal && spot_over(&m->spots, at->path, strlen(at->path)) != NULL)
             continue;
         const int r =
             sp_making_add(m, at->path, &at->who, v->fact->access, SP_WHY_ENTRY, v->fact->entry);
@@ -347,7 +539,7 @@ static bool is_temporary_root(const struct sp_making *m, const char *root)
     for (size_t i = 0; i < m->view_count; i++) {
         const struct sp_located_entry *v = &m->views[i];
 
-        if (v->at.way == SP_WAY_FOUND && sp_entry_is_temporary(m->policy, v->fact->entry) &&
+        if (v->at.way == SP_WAY_FOUND && is_temporary_entry(m->policy, v->fact->entry) &&
             strcmp(v->at.path, root) == 0)
             return true;
     }
@@ -422,7 +614,7 @@ static int add_hidden_paths(struct sp_making *m, const char *const *paths)
     }
     const int r = sp_spots_settle(&m->spots, m->policy, m->e);
     if (r == 0)
-        sp_spots_drop_below_hidden(&m->spots);
+        drop_below_hidden(&m->spots);
     return r;
 }
 
@@ -480,7 +672,7 @@ static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
         r = sp_spots_settle(&m->spots, m->policy,
                             m->e); /* later paths may lie inside of this spot */
     if (r == 0 && kind != OWN_DIR && at.way == SP_WAY_FOUND)
-        sp_spots_close_below(&m->spots, at.path);
+        close_below(&m->spots, at.path);
     return r;
 }
 
@@ -498,7 +690,7 @@ static int add_own_list(struct sp_making *m, const char *const *paths, enum own_
 static int add_alias(struct sp_making *m, const struct sp_symlink *link)
 {
     struct sp_survey *s = &m->out;
-    const struct sp_spot *over = sp_spots_over(&m->spots, link->path, sp_path_parent(link->path));
+    const struct sp_spot *over = spot_over(&m->spots, link->path, sp_path_parent(link->path));
 
     if (over != NULL && over->access != SP_ACCESS_DENY)
         return 0;
@@ -650,14 +842,10 @@ static int pin(struct sp_making *m)
     s->pin_count = kept;
     for (size_t i = 0; r == 0 && i < s->pin_count; i++) {
         struct sp_pin *at = &s->pins[i];
-        struct sp_identity who;
 
-        if (sp_identity_get_strictly(at->path, &who) != 0 || !S_ISDIR(who.mode))
+        if (sp_identity_get_strictly(at->path, &at->who) != 0 || !S_ISDIR(at->who.mode))
             return sp_making_changed(m, at->path);
-        at->dev = who.dev;
-        at->ino = who.ino;
-        at->born = who.born;
-        r = sp_making_mark(m, at->path, false, false, &who);
+        r = sp_making_mark(m, at->path, false, false, &at->who);
     }
     return r;
 }
@@ -728,10 +916,8 @@ static bool is_unchanged(const struct sp_mark *mark)
     if (err != 0 || mark->is_missing)
         return mark->is_missing &&
                (err == ENOENT || err == ENOTDIR || err == EACCES || err == ENAMETOOLONG);
-    return now.dev == mark->dev && now.ino == mark->ino && (now.mode & S_IFMT) == mark->mode &&
-           sp_same_time(now.born, mark->born) &&
-           (!mark->is_exact ||
-            (now.size == mark->size && sp_same_time(now.changed, mark->changed)));
+    return sp_identity_equal(&now, &mark->who) &&
+           (!mark->is_exact || has_same_text(&now, &mark->who));
 }
 
 bool sp_survey_holds(const struct sp_survey *s)
@@ -754,18 +940,14 @@ bool sp_survey_equal(const struct sp_survey *a, const struct sp_survey *b)
         const struct sp_spot *x = &a->spots[i];
         const struct sp_spot *y = &b->spots[i];
 
-        if (x->access != y->access || x->kind != y->kind || x->dev != y->dev || x->ino != y->ino ||
-            !sp_same_time(x->born, y->born) || strcmp(x->path, y->path) != 0)
-            return false;
-    }
-    for (size_t i = 0; i < a->pin_count; i++) {
-        const struct sp_pin *x = &a->pins[i];
-        const struct sp_pin *y = &b->pins[i];
-
-        if (x->dev != y->dev || x->ino != y->ino || !sp_same_time(x->born, y->born) ||
+        if (x->access != y->access || x->kind != y->kind || !sp_identity_equal(&x->who, &y->who) ||
             strcmp(x->path, y->path) != 0)
             return false;
     }
+    for (size_t i = 0; i < a->pin_count; i++)
+        if (!sp_identity_equal(&a->pins[i].who, &b->pins[i].who) ||
+            strcmp(a->pins[i].path, b->pins[i].path) != 0)
+            return false;
     for (size_t i = 0; i < a->alias_count; i++)
         if (strcmp(a->aliases[i].path, b->aliases[i].path) != 0 ||
             strcmp(a->aliases[i].target, b->aliases[i].target) != 0)

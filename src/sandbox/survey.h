@@ -10,9 +10,7 @@
 #ifndef SP_SANDBOX_SURVEY_H
 #define SP_SANDBOX_SURVEY_H
 
-#include <sys/types.h>
-#include <time.h>
-
+#include "sandbox/canonical.h"
 #include "sandbox/resolve.h"
 
 #define SP_MAX_GLOB_MATCHES 8192
@@ -37,20 +35,16 @@ struct sp_spot {
     enum sp_access access;
     enum sp_spot_kind kind;
     enum sp_spot_why why;
-    dev_t dev; /* dev, ino, born: the inode at path; MISSING: of its parent */
-    ino_t ino;
-    struct timespec born; /* zero if the file system has no birth times */
-    size_t entry;         /* index in the profile, or SP_NO_ENTRY; PROTECTED, GITDIR: of the root */
-    bool is_watched;      /* MISSING, PROTECTED: no placeholder; the front renames what appears */
+    struct sp_identity who; /* the inode at path; MISSING: of its parent */
+    size_t entry;    /* index in the profile, or SP_NO_ENTRY; PROTECTED, GITDIR: of the root */
+    bool is_watched; /* MISSING, PROTECTED: no placeholder; the front renames what appears */
 };
 
 /* A directory in a writable place on the way to a spot that is not writable. A command that renamed
  * it could put something else at the spot's path, so it becomes a mount point, too. */
 struct sp_pin {
     char *path; /* no symlink in it */
-    dev_t dev;
-    ino_t ino;
-    struct timespec born;
+    struct sp_identity who;
 };
 
 /* A symlink on the way to a readable place; a view that starts empty creates it again. */
@@ -65,11 +59,7 @@ struct sp_mark {
     bool follows; /* resolve symlinks; else: no symlink on the way, only the last may be one */
     bool is_missing;
     bool is_exact; /* size and change time must be the same, too */
-    mode_t mode;
-    dev_t dev;
-    ino_t ino;
-    off_t size;
-    struct timespec born, changed;
+    struct sp_identity who;
 };
 
 struct sp_survey {
@@ -110,6 +100,11 @@ struct sp_fixed_places {
 /* fixed may be NULL. */
 int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
                    const struct sp_fixed_places *fixed, struct sp_survey *ret, struct sp_err *e);
+
+/* Compares by components: the paths below a directory follow it directly. */
+int sp_path_order(const char *a, const char *b);
+/* The length of the parent's path: 1 for "/a", 0 for "/". */
+size_t sp_path_parent(const char *path);
 
 /* Whether all marks still find the same inodes. */
 bool sp_survey_holds(const struct sp_survey *s);

@@ -8,8 +8,34 @@
 #ifndef SP_SANDBOX_SURVEY_PRIV_H
 #define SP_SANDBOX_SURVEY_PRIV_H
 
-#include "sandbox/canonical.h"
-#include "sandbox/spots.h"
+#include "sandbox/survey.h"
+
+/* ---- spots ---- */
+
+/* A table of spots; the innermost one above a path decides about it. Spots are added in rounds:
+ * additions take effect when sp_spots_settle has sorted them in. */
+struct sp_spots {
+    struct sp_spot *items;
+    size_t count, cap;
+    size_t settled; /* the first `settled` items are sorted, each path once; only these are found */
+};
+void sp_spots_done(struct sp_spots *t);
+
+/* The path is copied. false: no memory */
+bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *like);
+
+/* Sorts, and keeps one spot per path: hidden before deny, then our own places, write, read. Among
+ * equals the later reason of enum sp_spot_why decides, then an entry that is not a temporary
+ * directory (p). Fails if two spots of one path saw different inodes. */
+int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err *e);
+
+/* NULL: none */
+const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path);
+
+/* Whether names may be created and renamed in the directory that is the first n bytes of path. */
+bool sp_spots_can_write(const struct sp_spots *t, const char *path, size_t n);
+
+/* ---- a survey that is being made ---- */
 
 /* A fact and its resolved path. */
 struct sp_located_entry {

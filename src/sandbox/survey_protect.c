@@ -292,8 +292,8 @@ static int protect_root(struct protecting *p, const char *root, const struct sp_
     auto_close int dir = sp_open_strictly(AT_FDCWD, root, O_PATH | O_DIRECTORY);
     struct sp_identity who;
 
-    if (dir < 0 || sp_identity_get(dir, "", false, &who) != 0 || who.dev != seen->dev ||
-        who.ino != seen->ino)
+    if (dir < 0 || sp_identity_get(dir, "", false, &who) != 0 ||
+        !sp_identity_equal(&who, &seen->who))
         return sp_making_changed(m, root);
     int r = 0;
     for (size_t i = 0; r == 0 && i < SP_PROTECTED_COUNT; i++)

@@ -93,7 +93,7 @@ static inline void check_spot(const struct sp_spot *s)
     char parent[PATH_MAX];
 
     if (s->kind != SP_SPOT_MISSING) {
-        check_there(s->path, s->dev, s->ino, &st);
+        check_there(s->path, s->who.dev, s->who.ino, &st);
         assert_int_equal(S_ISDIR(st.st_mode), s->kind == SP_SPOT_DIR);
         return;
     }
@@ -101,7 +101,7 @@ static inline void check_spot(const struct sp_spot *s)
     assert_int_equal(lstat(s->path, &st), -1);
     (void)snprintf(parent, sizeof parent, "%s", s->path);
     *strrchr(parent, '/') = 0;
-    check_there(parent[0] == 0 ? "/" : parent, s->dev, s->ino, &st);
+    check_there(parent[0] == 0 ? "/" : parent, s->who.dev, s->who.ino, &st);
 }
 
 /* A second opinion on the order: a slash is the smallest of bytes. */
@@ -133,7 +133,7 @@ static inline void check_survey(void)
             assert_int_not_equal(s->access, SP_ACCESS_DENY);
     }
     for (size_t i = 0; i < survey.pin_count; i++) {
-        check_there(survey.pins[i].path, survey.pins[i].dev, survey.pins[i].ino, &st);
+        check_there(survey.pins[i].path, survey.pins[i].who.dev, survey.pins[i].who.ino, &st);
         assert_true(S_ISDIR(st.st_mode));
         if (i != 0)
             assert_true(comes_before(survey.pins[i - 1].path, survey.pins[i].path));

@@ -351,8 +351,7 @@ static void test_a_plan_is_as_large_as_a_cell_takes_and_no_larger(void **state)
         spots[i] = (struct sp_spot){.path = paths + i * 9,
                                     .access = SP_ACCESS_READ,
                                     .kind = SP_SPOT_DIR,
-                                    .dev = 1,
-                                    .ino = i + 1};
+                                    .who = {.dev = 1, .ino = i + 1}};
     }
     survey_of(spots, count);
     assert_int_equal(compile_try(false), -(int)SP_E_INVALID);

@@ -437,7 +437,7 @@ static void test_a_race_ends_in_a_refusal_or_in_what_was_seen(void **state)
         }
         made++;
         const struct sp_spot *s = spot_at(at("w/sub/ro"));
-        if (s == NULL || s->ino != inside.st_ino || spot_at(at("out/ro")) != NULL) {
+        if (s == NULL || s->who.ino != inside.st_ino || spot_at(at("out/ro")) != NULL) {
             (void)kill(pid, SIGKILL);
             fail_msg("the survey took a way that is not there");
         }

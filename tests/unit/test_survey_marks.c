@@ -63,7 +63,7 @@ static void test_a_name_that_is_made_anew_is_seen(void **state)
     make_dir("w/.git");
     can_write("w");
     survey_now();
-    const struct timespec born = sure_spot(at("w/.git"))->born;
+    const struct timespec born = sure_spot(at("w/.git"))->who.born;
     assert_int_equal(stat(at("w/.git"), &before), 0);
     assert_int_equal(rmdir(at("w/.git")), 0);
     assert_int_equal(mkdir(at("w/.git"), 0777), 0);
