@@ -21,6 +21,7 @@
 
 #include "approve/judge.h"
 #include "base/auto.h"
+#include "base/sha.h"
 #include "sandbox/policy_json.h"
 
 #define EXPONENT_MAX 1000000 /* larger than any shift that a text of this length can need */
@@ -497,4 +498,118 @@ int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e)
                        SP_STR_ARG(sp_policy_shown(text)), why);
     *ret = (int)(is_negative ? -(int64_t)v : (int64_t)v);
     return 0;
+}
+
+/* ---- the digest of a call ----
+ *
+ * Each value is written as a letter for its kind, its length or count, and its bytes, so different
+ * values never look alike. Members are sorted by name. A number becomes its digits and a power of
+ * ten, which is exact. Values nest no deeper than the JSON parser allows.
+ */
+
+static bool add_bytes(struct sp_buf *out, char kind, struct sp_str s)
+{
+    return sp_buf_printf(out, "%c%zu:", kind, s.n) && sp_buf_add_str(out, s);
+}
+
+static bool add_number(struct sp_buf *out, struct sp_str all)
+{
+    auto_buf struct sp_buf digits = {0}; /* without leading zeros */
+    int64_t exponent = 0;                /* of the last digit */
+    const bool is_negative = all.n != 0 && all.p[0] == '-';
+    bool is_fraction = false;
+    size_t i = is_negative;
+
+    for (; i < all.n && all.p[i] != 'e' && all.p[i] != 'E'; i++) {
+        if (all.p[i] == '.') {
+            is_fraction = true;
+            continue;
+        }
+        if ((all.p[i] != '0' || digits.len != 0) && !sp_buf_add(&digits, &all.p[i], 1))
+            return false;
+        exponent -= is_fraction;
+    }
+    if (digits.len == 0)
+        return sp_buf_add(out, "0", 1); /* sign and exponent of zero do not matter */
+    const int64_t written = read_exponent(all.p + i, all.p + all.n);
+    if (written >= EXPONENT_MAX || written <= -EXPONENT_MAX) /* no number that is used: as text */
+        return add_bytes(out, 'r', all);
+    exponent += written;
+    for (; digits.data[digits.len - 1] == '0'; digits.len--)
+        exponent++;
+    return sp_buf_printf(out, "n%c%" PRId64 ",", is_negative ? '-' : '+', exponent) &&
+           add_bytes(out, 'd', sp_buf_str(&digits));
+}
+
+struct member {
+    struct sp_str name;
+    uint32_t value;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct sp_str x = ((const struct member *)a)->name;
+    const struct sp_str y = ((const struct member *)b)->name;
+    const size_t n = x.n < y.n ? x.n : y.n;
+    const int order = n == 0 ? 0 : memcmp(x.p, y.p, n);
+
+    return order != 0 ? order : (x.n > y.n) - (x.n < y.n);
+}
+
+static bool add_value(struct sp_buf *out, struct sp_json *j, uint32_t token);
+
+static bool add_object(struct sp_buf *out, struct sp_json *j, uint32_t token)
+{
+    const uint32_t count = j->tokens[token].children;
+    auto_free struct member *members = calloc((size_t)count + 1, sizeof *members);
+    uint32_t n = 0;
+    bool ok = members != NULL && sp_buf_printf(out, "o%" PRIu32 ":", count);
+
+    if (!ok)
+        return false;
+    for (uint32_t i = sp_json_first(j, token); i != SP_JSON_NONE; i = sp_json_next(j, token, i))
+        members[n++] = (struct member){sp_json_str(j, i), i + 1};
+    qsort(members, n, sizeof *members, compare_names);
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = add_bytes(out, 's', members[i].name) && add_value(out, j, members[i].value);
+    return ok;
+}
+
+static bool add_value(struct sp_buf *out, struct sp_json *j, uint32_t token)
+{
+    bool ok = true;
+
+    switch (sp_json_type(j, token)) {
+    case SP_JSON_NULL:
+        return sp_buf_add(out, "z", 1);
+    case SP_JSON_FALSE:
+        return sp_buf_add(out, "f", 1);
+    case SP_JSON_TRUE:
+        return sp_buf_add(out, "t", 1);
+    case SP_JSON_INT:
+    case SP_JSON_UINT:
+    case SP_JSON_REAL:
+        return add_number(out, sp_json_raw(j, token));
+    case SP_JSON_STRING:
+        return add_bytes(out, 's', sp_json_str(j, token));
+    case SP_JSON_OBJECT:
+        return add_object(out, j, token);
+    case SP_JSON_ARRAY:
+        break;
+    }
+    ok = sp_buf_printf(out, "a%" PRIu32 ":", j->tokens[token].children);
+    for (uint32_t i = sp_json_first(j, token); ok && i != SP_JSON_NONE;
+         i = sp_json_next(j, token, i))
+        ok = add_value(out, j, i);
+    return ok;
+}
+
+bool sp_arguments_digest(struct sp_arguments *a, struct sp_str tool, struct sp_mcp_digest *ret)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if (!add_bytes(&text, 's', tool) || !add_value(&text, &a->json, 0))
+        return false;
+    sp_sha256(sp_buf_str(&text), ret->bytes);
+    return true;
 }

@@ -110,4 +110,14 @@ struct sp_number {
 /* `text` follows JSON's grammar of numbers. */
 enum sp_number_kind sp_number_read(struct sp_str text, struct sp_number *ret);
 
+/* ---- the digest of a call ---- */
+
+/* Identifies a call by its tool and arguments. The order of members, white space, escapes and the
+ * spelling of numbers do not matter. */
+struct sp_mcp_digest {
+    uint8_t bytes[32];
+};
+/* false: out of memory. */
+bool sp_arguments_digest(struct sp_arguments *a, struct sp_str tool, struct sp_mcp_digest *ret);
+
 #endif

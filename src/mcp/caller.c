@@ -19,7 +19,6 @@
 #include "approve/approvers.h"
 #include "base/auto.h"
 #include "mcp/mcp_run.h"
-#include "mcp/parking.h"
 #include "mcp/task.h"
 
 #define IDENTITY_MAX 255

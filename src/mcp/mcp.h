@@ -4,7 +4,7 @@
  *
  *   lines, mcp_http*           transports: stdio, unix socket, HTTP
  *   mcp_message, peer, task    the protocol: both eras, their methods, their envelopes
- *   mcp_call, elicit, parking  one tools/call and its questions
+ *   mcp_call, elicit           one tools/call, its questions, and parked runs
  *   caller, mcp_run            who calls, and one call of a tool from its start to its result
  *   tool*, arguments, output   the tools, over the engine
  *

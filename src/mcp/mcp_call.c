@@ -11,6 +11,10 @@
  *
  * Whoever takes the run out of the call answers and frees it: an answered call does not exist.
  *
+ * A parked run waits for a person's answer after its call had to end. It is held: it starts nothing
+ * until a call comes back for it, once, within ten minutes; then it is cancelled. A call comes back
+ * with a ticket (requestState), or as the same call again.
+ *
  * Questions. Modern client with forms: the run is parked and the call answered with
  * `input_required`; the client repeats the call with the answer. Legacy client with forms: it is
  * sent a request, and its response decides; if the call cannot wait that long, the response finds
@@ -25,6 +29,8 @@
 #include <stdlib.h>
 
 #include "base/auto.h"
+#include "base/base64.h"
+#include "base/sha.h"
 #include "mcp/elicit.h"
 #include "mcp/peer_priv.h"
 #include "mcp/tool.h"
@@ -82,6 +88,253 @@ static struct asked *asked_by(const struct call *c)
             return asked_of(i);
     }
     return NULL;
+}
+
+/* ---- parked runs: all stay equally long, so the oldest expires first ---- */
+
+struct parked {
+    struct sp_list link;
+    struct sp_mcp_run *run;
+    uint64_t number, expires_ms;
+    struct sp_mcp_digest digest;
+    bool wants_repeat; /* any call with the same digest takes it; else only its ticket does */
+};
+
+struct sp_mcp_parking {
+    struct sp_mcp_caller *caller;
+    struct sp_list list; /* oldest first */
+    uint32_t count;
+    uint64_t last_number;
+    struct sp_timer timer;
+};
+
+static struct parked *parked_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct parked, link);
+}
+
+static struct sp_mcp_run *take_out(struct sp_mcp_parking *p, struct parked *at)
+{
+    struct sp_mcp_run *r = at->run;
+
+    sp_list_remove(&at->link);
+    p->count--;
+    free(at);
+    return r;
+}
+
+static void expire_parked(struct sp_timer *t);
+
+/* Not out of memory: park_run has armed the timer, so its slot exists. */
+static void arm_expiry(struct sp_mcp_parking *p)
+{
+    if (sp_list_is_empty(&p->list))
+        sp_loop_cancel(p->caller->mcp->options.loop, &p->timer);
+    else
+        (void)sp_loop_timer(p->caller->mcp->options.loop, &p->timer,
+                            parked_of(p->list.next)->expires_ms, expire_parked);
+}
+
+static void expire_parked(struct sp_timer *t)
+{
+    struct sp_mcp_parking *p = SP_CONTAINER(t, struct sp_mcp_parking, timer);
+
+    while (!sp_list_is_empty(&p->list) &&
+           parked_of(p->list.next)->expires_ms <= sp_loop_now(p->caller->mcp->options.loop))
+        sp_mcp_run_cancel(take_out(p, parked_of(p->list.next)));
+    arm_expiry(p);
+}
+
+/* The parking owns the run now; its number is never used again. NULL: out of memory; the run is
+ * cancelled. */
+static struct parked *park_run(struct sp_mcp_run *r, const struct sp_mcp_digest *d,
+                               bool wants_repeat)
+{
+    struct sp_mcp_caller *c = r->caller;
+    const uint64_t expires_ms = sp_loop_now(c->mcp->options.loop) + SP_MCP_PARKED_MS;
+
+    if (c->parking == NULL && (c->parking = calloc(1, sizeof *c->parking)) != NULL) {
+        c->parking->caller = c;
+        sp_list_init(&c->parking->list);
+    }
+    struct sp_mcp_parking *p = c->parking;
+    struct parked *new = p == NULL ? NULL : calloc(1, sizeof *new);
+    if (new == NULL ||
+        (p->timer.slot == 0 &&
+         !sp_loop_timer(p->caller->mcp->options.loop, &p->timer, expires_ms, expire_parked))) {
+        free(new);
+        sp_mcp_run_cancel(r);
+        return NULL;
+    }
+    if (p->count == SP_MCP_PARKED_MAX)
+        sp_mcp_run_cancel(take_out(p, parked_of(p->list.next)));
+    *new = (struct parked){.run = r,
+                           .number = ++p->last_number,
+                           .expires_ms = expires_ms,
+                           .digest = *d,
+                           .wants_repeat = wants_repeat};
+    sp_list_append(&p->list, &new->link);
+    p->count++;
+    arm_expiry(p);
+    sp_mcp_run_attach(r, NULL, NULL);
+    return new;
+}
+
+static struct parked *find_parked(const struct sp_mcp_caller *c, uint64_t number)
+{
+    if (c->parking == NULL)
+        return NULL;
+    sp_list_each(i, &c->parking->list) {
+        if (parked_of(i)->number == number)
+            return parked_of(i);
+    }
+    return NULL;
+}
+
+/* The oldest run that a repetition of its call may take; NULL: none. */
+static struct parked *find_same(const struct sp_mcp_caller *c, const struct sp_mcp_digest *d)
+{
+    if (c->parking == NULL)
+        return NULL;
+    sp_list_each(i, &c->parking->list) {
+        struct parked *at = parked_of(i);
+
+        if (at->wants_repeat && memcmp(&at->digest, d, sizeof *d) == 0)
+            return at;
+    }
+    return NULL;
+}
+
+/* sp_mcp_run_attach ends the hold. */
+static struct sp_mcp_run *unpark_run(struct sp_mcp_caller *c, struct parked *at)
+{
+    struct sp_mcp_run *r = take_out(c->parking, at);
+
+    arm_expiry(c->parking);
+    return r;
+}
+
+void sp_mcp_parking_free(struct sp_mcp_parking *p)
+{
+    if (p == NULL)
+        return;
+    sp_list_each_safe(i, &p->list)
+        sp_mcp_run_cancel(take_out(p, parked_of(i)));
+    sp_loop_cancel(p->caller->mcp->options.loop, &p->timer);
+    p->caller->parking = NULL;
+    free(p);
+}
+
+/* ---- tickets: what leads a client back to a parked run ----
+ *
+ * `v1.<ticket>.<mac>`, both base64url without padding. Only the process that wrote a ticket reads
+ * it, so the order of its bytes does not matter. It is not secret; the MAC (HMAC-SHA-256 with a key
+ * of this process) proves that this server wrote it.
+ */
+
+struct ticket {
+    uint64_t number, expires_ms; /* of the parked run */
+    uint64_t caller;             /* its number */
+    uint64_t asked;              /* which of the run's questions */
+    struct sp_mcp_digest digest;
+};
+static_assert(sizeof(struct ticket) == 64, "a ticket has no gaps");
+
+#define TICKET_PREFIX "v1."
+#define TICKET_CHARS  86 /* in base64url */
+#define MAC_BYTES     32
+#define MAC_CHARS     43
+
+static void sign_ticket(const struct sp_mcp_caller *c, const struct ticket *t,
+                        uint8_t mac[MAC_BYTES])
+{
+    sp_hmac_sha256((struct sp_str){(const char *)c->mcp->key, sizeof c->mcp->key},
+                   (struct sp_str){(const char *)t, sizeof *t}, mac);
+}
+
+static bool add_base64url(struct sp_buf *out, const void *bytes, size_t n)
+{
+    char *at = sp_buf_room(out, SP_BASE64_LEN(n));
+
+    if (at == NULL)
+        return false;
+    const char *end = sp_base64_encode(at, bytes, n);
+    for (; at != end && *at != '='; at++) {
+        *at = (char)(*at == '+' ? '-' : *at == '/' ? '_' : *at);
+        out->len++;
+    }
+    return true;
+}
+
+/* Decodes n bytes of at most a ticket. Refuses every other spelling of the same bytes. */
+static bool read_base64url(struct sp_str text, void *bytes, size_t n)
+{
+    char room[TICKET_CHARS + 2];
+    size_t len = 0;
+    size_t got = 0;
+
+    for (; len < text.n; len++) {
+        const char in = text.p[len];
+
+        if (in == '+' || in == '/' || in == '=')
+            return false;
+        room[len] = (char)(in == '-' ? '+' : in == '_' ? '/' : in);
+    }
+    while (len % 4 != 0)
+        room[len++] = '=';
+    if (sp_base64_decode((struct sp_str){room, len}, room, &got, NULL) < 0 || got != n)
+        return false;
+    memcpy(bytes, room, n);
+    return true;
+}
+
+static bool add_ticket(struct sp_buf *out, const struct sp_mcp_caller *c, const struct parked *at)
+{
+    const struct ticket t = {.number = at->number,
+                             .expires_ms = at->expires_ms,
+                             .caller = c->number,
+                             .asked = at->run->asked,
+                             .digest = at->digest};
+    uint8_t mac[MAC_BYTES];
+
+    sign_ticket(c, &t, mac);
+    return sp_buf_add_str(out, SP_STR(TICKET_PREFIX)) && add_base64url(out, &t, sizeof t) &&
+           sp_buf_add(out, ".", 1) && add_base64url(out, mac, sizeof mac);
+}
+
+/* SP_E_MALFORMED: not signed by this server. SP_E_INVALID: another caller's, expired, or of another
+ * call. A ticket can be read again; its run can be taken only once. */
+static int read_ticket(struct sp_str state, const struct sp_mcp_caller *c,
+                       const struct sp_mcp_digest *d, uint64_t *ret_number, struct sp_err *e)
+{
+    const size_t prefix = sizeof TICKET_PREFIX - 1;
+    const size_t dot = prefix + TICKET_CHARS;
+    struct ticket t = {0};
+    uint8_t mac[MAC_BYTES] = {0};
+    uint8_t right[MAC_BYTES];
+
+    const bool is_ticket =
+        state.n == dot + 1 + MAC_CHARS && memcmp(state.p, TICKET_PREFIX, prefix) == 0 &&
+        state.p[dot] == '.' &&
+        read_base64url((struct sp_str){state.p + prefix, TICKET_CHARS}, &t, sizeof t) &&
+        read_base64url((struct sp_str){state.p + dot + 1, MAC_CHARS}, mac, sizeof mac);
+    sign_ticket(c, &t, right);
+    if (!is_ticket || !sp_same_secret((struct sp_str){(const char *)right, sizeof right},
+                                      (struct sp_str){(const char *)mac, sizeof mac}))
+        return sp_fail(e, SP_E_MALFORMED, 0,
+                       "it was not made by this server, or was changed since");
+    if (t.caller != c->number)
+        return sp_fail(e, SP_E_INVALID, 0, "it belongs to another caller");
+    if (t.expires_ms <= sp_loop_now(c->mcp->options.loop))
+        return sp_fail(e, SP_E_INVALID, 0, "it has expired");
+    if (memcmp(&t.digest, d, sizeof *d) != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "it belongs to a call of another tool, or with other arguments");
+    const struct parked *at = find_parked(c, t.number);
+    if (at != NULL && at->run->asked != t.asked)
+        return sp_fail(e, SP_E_INVALID, 0, "its question is not asked any more");
+    *ret_number = t.number;
+    return 0;
 }
 
 /* ---- the end of a call ---- */
@@ -161,15 +414,15 @@ static void give_up(struct call *c)
     struct sp_mcp_run *r = TAKE_PTR(c->run);
     /* Without a process, an approver is being asked: a person, a hook, a reviewer. */
     const bool is_pending = r->session_id == 0 || sp_mcp_run_question(r) != NULL;
-    uint64_t number = 0;
+    const struct parked *parked = park_run(r, &c->digest, true);
 
-    if (!sp_mcp_park(r, &c->digest, true, &number)) {
+    if (parked == NULL) {
         fail_call(c, NULL);
         return;
     }
     if (a != NULL) {
         a->call = NULL;
-        a->parked = number;
+        a->parked = parked->number;
         c->is_asked = false;
     }
     fail_call(c, is_pending ? PENDING : AT_WORK);
@@ -256,15 +509,13 @@ static void ask_by_result(struct call *c, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_run *r = TAKE_PTR(c->run);
-    uint64_t number = 0;
 
     sp_mcp_run_note_shown(r);
     /* A parked run keeps its question open: q stays valid. */
-    if (sp_mcp_park(r, &c->digest, false, &number) &&
-        sp_buf_add_str(&b, SP_STR("\"inputRequests\":")) &&
-        sp_mcp_elicit_add_input(&b, q, number) &&
-        sp_buf_add_str(&b, SP_STR(",\"requestState\":\"")) &&
-        sp_mcp_ticket_add(&b, c->request.peer->caller, number, &c->digest) &&
+    const struct parked *parked = park_run(r, &c->digest, false);
+    if (parked != NULL && sp_buf_add_str(&b, SP_STR("\"inputRequests\":")) &&
+        sp_mcp_elicit_add_input(&b, q, parked->number) &&
+        sp_buf_add_str(&b, SP_STR(",\"requestState\":\"")) && add_ticket(&b, r->caller, parked) &&
         sp_buf_add(&b, "\"", 1))
         answer_call(c, "input_required", sp_buf_str(&b));
     else
@@ -351,7 +602,8 @@ void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
     }
     if (a == NULL)
         return;
-    struct sp_mcp_run *r = a->call != NULL ? a->call->run : sp_mcp_parked(p->caller, a->parked);
+    const struct parked *parked = a->call == NULL ? find_parked(p->caller, a->parked) : NULL;
+    struct sp_mcp_run *r = a->call != NULL ? a->call->run : parked != NULL ? parked->run : NULL;
     const uint64_t question = a->question;
     forget_asked(p, a);
     const struct sp_approval_question *q = r != NULL ? sp_mcp_run_question(r) : NULL;
@@ -494,7 +746,7 @@ static bool resume_call(struct call *c, const struct sp_mcp_turn *t, const struc
     struct sp_err e = {0};
     uint64_t number = 0;
 
-    if (sp_mcp_ticket_read(retry->state, caller, &c->digest, &number, &e) < 0) {
+    if (read_ticket(retry->state, caller, &c->digest, &number, &e) < 0) {
         close_call(c);
         if (e.code == SP_E_MALFORMED)
             sp_mcp_say_invalid(&t->to, "requestState: %s; repeat the call without it", e.msg);
@@ -502,12 +754,13 @@ static bool resume_call(struct call *c, const struct sp_mcp_turn *t, const struc
             say_failed(&t->to, "requestState: %s; repeat the call without requestState", e.msg);
         return false;
     }
-    struct sp_mcp_run *r = sp_mcp_unpark(caller, number);
-    if (r == NULL) {
+    struct parked *parked = find_parked(caller, number);
+    if (parked == NULL) {
         fail_call(c, "requestState was used before, or its question is gone; repeat the call "
                      "without requestState");
         return false;
     }
+    struct sp_mcp_run *r = unpark_run(caller, parked);
     attach_run(c, r);
     const struct sp_approval_question *q = sp_mcp_run_question(r);
     const uint32_t answer = sp_mcp_elicit_find_input(j, retry->responses, number);
@@ -543,11 +796,11 @@ static bool start_call(struct call *c, const struct sp_mcp_turn *t, struct sp_ar
                                        .waits_for_end = c->wants_task,
                                        .repeats_output = repeats_output,
                                        .cannot_ask_host = !c->elicits};
-    struct sp_mcp_run *parked = sp_mcp_unpark_same(t->peer->caller, &c->digest);
+    struct parked *parked = find_same(t->peer->caller, &c->digest);
     struct sp_err e = {0};
 
     if (parked != NULL) {
-        attach_run(c, parked);
+        attach_run(c, unpark_run(t->peer->caller, parked));
         return true;
     }
     if (sp_mcp_run_start(t->peer->caller, &ask, &run_ops, c, &c->run, &e) == 0)
@@ -572,7 +825,7 @@ static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
         memcpy(c->token, m->progress.p, m->progress.n);
     /* The message is gone when the run still needs its arguments: parse a copy, once. */
     int r = sp_arguments_parse(&parsed, m->arguments.n == 0 ? SP_STR("{}") : m->arguments, &e);
-    if (r == 0 && !sp_mcp_digest_of(m->name, &parsed.json, &c->digest))
+    if (r == 0 && !sp_arguments_digest(&parsed, m->name, &c->digest))
         r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "look at a call");
     if (r < 0) {
         refuse_start(c, t, &e);

@@ -315,16 +315,6 @@ static void on_telling(struct sp_deferred *d)
     }
 }
 
-void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user)
-{
-    r->ops = ops;
-    r->user = user;
-    r->is_told = false;
-    r->was_withdrawn = false;
-    sp_mcp_run_hold(r, false);
-    tell_soon(r);
-}
-
 static void hurry(struct sp_mcp_run *r)
 {
     r->is_in_hurry = true;
@@ -391,6 +381,25 @@ static void pass_decision(struct sp_mcp_run *r, const struct sp_decision *d)
     asker.done(asker.user, question, is_abort ? &aborted : d);
 }
 
+void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user)
+{
+    r->ops = ops;
+    r->user = user;
+    r->is_told = false;
+    r->was_withdrawn = false;
+    r->is_held = ops == NULL;
+    if (r->is_held)
+        return;
+    if (r->kept != NULL) {
+        struct sp_decision_text *kept = TAKE_PTR(r->kept);
+
+        pass_decision(r, &kept->decision);
+        sp_decision_text_done(kept);
+        free(kept);
+    }
+    tell_soon(r);
+}
+
 /* The buffer has been sized by copy_decision: it does not move while texts point into it. */
 static struct sp_str copy_text(struct sp_buf *to, struct sp_str from)
 {
@@ -448,17 +457,6 @@ static void on_answer(void *user, uint64_t question, const struct sp_decision *d
         return;
     drop_kept_decision(r);
     pass_decision(r, &no_memory); /* a denial starts nothing, so the hold is kept */
-}
-
-void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held)
-{
-    r->is_held = is_held;
-    if (is_held || r->kept == NULL)
-        return;
-    struct sp_decision_text *kept = TAKE_PTR(r->kept);
-    pass_decision(r, &kept->decision);
-    sp_decision_text_done(kept);
-    free(kept);
 }
 
 /* ---- the host as an approver ---- */

@@ -49,8 +49,9 @@ struct sp_mcp_run_ask {
 int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                      struct sp_err *e);
-/* Replaces the waiter and ends the hold. An open question, or a result that came during the hold,
- * is reported to the new waiter. */
+/* Replaces the waiter. An open question, or a result that came during a hold, is reported to the
+ * new one. ops NULL: nobody waits, and the run is held until the next waiter comes. A held run
+ * starts nothing: answers and results are kept. */
 void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
 /* Detaches the waiter; nothing more is reported. A running process continues; one that has not
  * started never will. */
@@ -77,6 +78,13 @@ int sp_mcp_runs_open(struct sp_mcp_caller *c, struct sp_err *e);
 /* Cancels all runs, frees the manager, which ends every process, then the runs. */
 void sp_mcp_runs_close(struct sp_mcp_caller *c);
 
+/* ---- parked runs (mcp_call.c) ---- */
+
+#define SP_MCP_PARKED_MAX 64 /* of one caller; then the oldest is cancelled */
+#define SP_MCP_PARKED_MS  600000
+
+void sp_mcp_parking_free(struct sp_mcp_parking *p); /* cancels all; NULL is fine */
+
 /* ---- its question ---- */
 
 /* NULL: none is open. */
@@ -92,8 +100,6 @@ void sp_mcp_run_note_shown(struct sp_mcp_run *r);
 bool sp_mcp_run_is_too_quick(const struct sp_mcp_run *r);
 /* The host gives no answer: asks the next approver, or denies if there is none. */
 void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why);
-/* A held run starts nothing: answers and results wait for the end of the hold. */
-void sp_mcp_run_hold(struct sp_mcp_run *r, bool is_held);
 
 /* ---- for the tools ---- */
 

@@ -12,7 +12,6 @@
 #define SP_MCP_PEER_PRIV_H
 
 #include "mcp/mcp_run.h"
-#include "mcp/parking.h"
 #include "mcp/peer.h"
 #include "mcp/task.h"
 

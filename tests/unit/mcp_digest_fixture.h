@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-#include "mcp/parking.h"
+#include "mcp/arguments.h"
 #include "test.h"
 
 static inline int parse_and_digest(struct sp_str tool, struct sp_str arguments,
@@ -18,8 +18,8 @@ static inline int parse_and_digest(struct sp_str tool, struct sp_str arguments,
 
     if (r < 0)
         return r;
-    return sp_mcp_digest_of(tool, &a.json, ret) ? 0
-                                                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "look at a call");
+    return sp_arguments_digest(&a, tool, ret) ? 0
+                                              : sp_fail(e, SP_E_SYSTEM, ENOMEM, "look at a call");
 }
 
 static inline struct sp_mcp_digest digest_of(const char *tool, const char *arguments)

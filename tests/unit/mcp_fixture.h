@@ -160,21 +160,25 @@ static inline void initialize(const char *version, const char *capabilities)
 
 static inline int set_up(void **state)
 {
+    static char stdio[] = "stdio";
+    static char uid[] = "uid 1000";
+
     (void)state;
     now_ms = 1000;
     last_line = "compiling";
     manager_options = (struct sp_manager_options){.exited_ttl_ms = 600000};
-    options = (struct sp_mcp_options){.manager = &manager_options, .instructions = "be \"kind\""};
-    caller = (struct sp_mcp_caller){.mcp = NULL};
-    other_caller = (struct sp_mcp_caller){.mcp = NULL};
+    server = (struct sp_mcp){
+        .options = {.manager = &manager_options, .instructions = "be \"kind\""}, .key = "secret"};
+    caller = (struct sp_mcp_caller){.mcp = &server, .number = 1, .identity = stdio};
+    other_caller = (struct sp_mcp_caller){.mcp = &server, .number = 2, .identity = uid};
     sp_list_init(&caller.peers);
     sp_list_init(&other_caller.peers);
     has_approver = is_run_limit = is_out_full = has_no_timers = false;
     cancelled_count = 0;
     terminated = 0;
     gone_on_send = NULL;
-    next_question = next_parked = 0;
-    peer = sp_mcp_peer_new(NULL, &caller, NULL);
+    next_question = 0;
+    peer = sp_mcp_peer_new(&server, &caller, NULL);
     assert_non_null(peer);
     return 0;
 }
@@ -184,6 +188,8 @@ static inline int tear_down(void **state)
     (void)state;
     sp_mcp_peer_free(peer);
     peer = NULL;
+    sp_mcp_parking_free(caller.parking);
+    sp_mcp_parking_free(other_caller.parking);
     sp_mcp_tasks_free(caller.tasks);
     sp_mcp_tasks_free(other_caller.tasks);
     assert_int_equal(timer_count, 0); /* nothing is left to wait for */
@@ -192,7 +198,6 @@ static inline int tear_down(void **state)
     while (sent_count != 0)
         free(sent[--sent_count].text);
     sent_seen = 0;
-    memset(parked, 0, sizeof parked);
     return 0;
 }
 

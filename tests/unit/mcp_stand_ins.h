@@ -12,7 +12,6 @@
 #include "base/auto.h"
 #include "base/hash.h"
 #include "mcp/mcp_run.h"
-#include "mcp/parking.h"
 #include "mcp/task.h"
 #include "mcp/tool.h"
 #include "test.h"
@@ -91,7 +90,7 @@ struct fake_run {
     struct sp_mcp_run run; /* first */
     bool is_gone;          /* cancelled, or done */
     bool is_cancelled, is_abandoned, was_hurried, is_untold;
-    bool is_held, has_kept, cannot_ask_host, asks_next;
+    bool has_kept, cannot_ask_host, asks_next;
     struct sp_approval_question question; /* id 0: none */
     unsigned decided;                     /* how often */
     enum sp_decision_kind decision;
@@ -104,12 +103,11 @@ static int terminated; /* the last process that was */
 static uint64_t next_question;
 
 static struct sp_manager_options manager_options;
-static struct sp_mcp_options options;
+static struct sp_mcp server;
 static struct sp_mcp_caller caller, other_caller;
 static const char *last_line; /* of output */
 
 struct sp_hash __wrap_sp_hash(struct sp_str bytes);
-const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m);
 int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                             const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                             struct sp_err *e);
@@ -136,12 +134,6 @@ struct sp_hash __wrap_sp_hash(struct sp_str bytes)
 {
     (void)bytes;
     return (struct sp_hash){0};
-}
-
-const struct sp_mcp_options *__wrap_sp_mcp_options(const struct sp_mcp *m)
-{
-    (void)m;
-    return &options;
 }
 
 static inline struct fake_run *fake_of(const struct sp_mcp_run *r)
@@ -183,8 +175,10 @@ void __wrap_sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops 
     assert_false(f->is_gone);
     r->ops = ops;
     r->user = user;
-    f->is_untold = f->question.id != 0 && !f->has_kept;
-    f->is_held = false;
+    f->run.is_held = ops == NULL;
+    f->is_untold = ops != NULL && f->question.id != 0 && !f->has_kept;
+    if (ops == NULL)
+        return;
     if (f->has_kept)
         f->question.id = 0;
     f->has_kept = false;
@@ -234,8 +228,8 @@ void __wrap_sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
     f->decided++;
     f->decision = d->kind;
     f->asks_next = false;
-    f->has_kept = f->is_held;
-    if (!f->is_held)
+    f->has_kept = f->run.is_held;
+    if (!f->run.is_held)
         f->question.id = 0;
 }
 
@@ -289,104 +283,6 @@ void __wrap_sp_manager_terminate(struct sp_manager *m, int process_id, sp_manage
     (void)fn;
     (void)user;
     terminated = process_id;
-}
-
-/* ---- parking ---- */
-
-#define PARKED_MAX 64
-struct parked {
-    struct sp_mcp_run *run;
-    uint64_t number;
-    struct sp_mcp_digest digest;
-    bool wants_repeat;
-};
-static struct parked parked[PARKED_MAX];
-static uint64_t next_parked;
-
-bool __wrap_sp_mcp_park(struct sp_mcp_run *r, const struct sp_mcp_digest *d, bool wants_repeat,
-                        uint64_t *ret_number);
-struct sp_mcp_run *__wrap_sp_mcp_unpark(struct sp_mcp_caller *c, uint64_t number);
-struct sp_mcp_run *__wrap_sp_mcp_parked(const struct sp_mcp_caller *c, uint64_t number);
-struct sp_mcp_run *__wrap_sp_mcp_unpark_same(struct sp_mcp_caller *c,
-                                             const struct sp_mcp_digest *d);
-bool __wrap_sp_mcp_ticket_add(struct sp_buf *out, const struct sp_mcp_caller *c, uint64_t number,
-                              const struct sp_mcp_digest *d);
-int __wrap_sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
-                              const struct sp_mcp_digest *d, uint64_t *ret_number,
-                              struct sp_err *e);
-
-bool __wrap_sp_mcp_park(struct sp_mcp_run *r, const struct sp_mcp_digest *d, bool wants_repeat,
-                        uint64_t *ret_number)
-{
-    uint32_t i = 0;
-    void *room = malloc(1);
-
-    if (room == NULL) {
-        __wrap_sp_mcp_run_cancel(r);
-        return false;
-    }
-    free(room);
-    while (parked[i].run != NULL)
-        i++;
-    assert_true(i < PARKED_MAX);
-    fake_of(r)->is_held = true;
-    fake_of(r)->is_untold = false;
-    r->ops = NULL;
-    r->user = NULL;
-    parked[i] = (struct parked){r, ++next_parked, *d, wants_repeat};
-    *ret_number = next_parked;
-    return true;
-}
-
-static inline struct parked *parked_with(const struct sp_mcp_caller *c, uint64_t number)
-{
-    for (uint32_t i = 0; i < PARKED_MAX; i++)
-        if (parked[i].run != NULL && parked[i].number == number && parked[i].run->caller == c)
-            return &parked[i];
-    return NULL;
-}
-
-struct sp_mcp_run *__wrap_sp_mcp_unpark(struct sp_mcp_caller *c, uint64_t number)
-{
-    struct parked *p = parked_with(c, number);
-
-    return p != NULL ? TAKE_PTR(p->run) : NULL;
-}
-
-struct sp_mcp_run *__wrap_sp_mcp_parked(const struct sp_mcp_caller *c, uint64_t number)
-{
-    const struct parked *p = parked_with(c, number);
-
-    return p != NULL ? p->run : NULL;
-}
-
-struct sp_mcp_run *__wrap_sp_mcp_unpark_same(struct sp_mcp_caller *c, const struct sp_mcp_digest *d)
-{
-    for (uint32_t i = 0; i < PARKED_MAX; i++)
-        if (parked[i].run != NULL && parked[i].run->caller == c && parked[i].wants_repeat &&
-            memcmp(&parked[i].digest, d, sizeof *d) == 0)
-            return TAKE_PTR(parked[i].run);
-    return NULL;
-}
-
-bool __wrap_sp_mcp_ticket_add(struct sp_buf *out, const struct sp_mcp_caller *c, uint64_t number,
-                              const struct sp_mcp_digest *d)
-{
-    return sp_buf_printf(out, "v1.%d.%02x%02x.%03u", c == &caller, d->bytes[0], d->bytes[1],
-                         (unsigned)number);
-}
-
-int __wrap_sp_mcp_ticket_read(struct sp_str state, const struct sp_mcp_caller *c,
-                              const struct sp_mcp_digest *d, uint64_t *ret_number, struct sp_err *e)
-{
-    char want[32];
-
-    (void)snprintf(want, sizeof want, "v1.%d.%02x%02x.", c == &caller, d->bytes[0], d->bytes[1]);
-    if (state.n != strlen(want) + 3 || memcmp(state.p, want, strlen(want)) != 0)
-        return sp_fail(e, SP_E_INVALID, 0, "it is not of this call");
-    char number[4] = {state.p[state.n - 3], state.p[state.n - 2], state.p[state.n - 1], 0};
-    *ret_number = strtoull(number, NULL, 10);
-    return 0;
 }
 
 /* ---- what the loop would tell ---- */

@@ -128,11 +128,11 @@ static void test_a_parked_start_is_not_waited_for(void **state)
 
     (void)state;
     begin_call(&a, "exec_command", counted("echo one"));
-    sp_mcp_run_hold(a.run, true);
+    sp_mcp_run_attach(a.run, NULL, NULL);
     begin_call(&b, "exec_command", counted("echo one"));
     await(b.is_there);
     assert_has(b.text, "waits for an approval");
-    sp_mcp_run_hold(a.run, false);
+    sp_mcp_run_attach(a.run, &run_ops, &a);
 }
 
 static void test_who_waits_for_a_key_can_be_hurried(void **state)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tickets, and runs that wait for somebody to come back. */
-#include "mcp/parking.h"
-#include "mcp_digest_fixture.h"
+/* Runs that wait for somebody to come back, and the tickets that lead there. */
+#include "mcp/peer.h"
 #include "mcp_run_fixture.h"
 #include "memory_fixture.h"
 
@@ -25,118 +24,222 @@ static void on_turned(struct sp_deferred *d)
     sp_loop_stop(loop);
 }
 
-/* And one turn, so that the loop has looked at it before it sleeps again. */
-static void put_forward(uint64_t ms)
+static void turn(void)
 {
     struct sp_deferred d = {0};
 
-    ahead_ms += ms;
     sp_loop_again(loop, &d, on_turned);
     assert_int_equal(sp_loop_run(loop, NULL), 0);
 }
 
+/* And one turn, so that the loop has looked at it before it sleeps again. */
+static void put_forward(uint64_t ms)
+{
+    ahead_ms += ms;
+    turn();
+}
+
+/* ---- a client ---- */
+
+#define META                                                                 \
+    "\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\"," \
+    "\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{}}}"
+#define A_CALL "{\"cmd\":\"nice echo ran\"}"
+
+static struct sp_mcp_peer *peer;
+static char heard[65536]; /* the last answer; "": none yet */
+static unsigned next_id;
+
+static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status)
+{
+    (void)o;
+    if (status != 0)
+        copy_str(heard, sizeof heard, message);
+}
+
+static struct sp_mcp_out out = {.send = on_send};
+
+static void say(char *text)
+{
+    struct sp_mcp_message m = {0};
+
+    heard[0] = 0;
+    sp_mcp_message_read(&m, text, strlen(text));
+    (void)sp_mcp_take(peer, &out, NULL, &m);
+    sp_mcp_message_done(&m);
+    free(text);
+}
+
+static void open_peer(void)
+{
+    peer = sp_mcp_peer_new(mcp, caller, NULL);
+    assert_non_null(peer);
+}
+
+/* Calls `run`; more: further members of the params. */
+static void call(const char *arguments, const char *more)
+{
+    char *text = NULL;
+
+    assert_true(asprintf(&text,
+                         "{\"jsonrpc\":\"2.0\",\"id\":%u,\"method\":\"tools/call\",\"params\":{"
+                         "\"name\":\"run\",\"arguments\":%s%s}}",
+                         ++next_id, arguments, more) > 0);
+    say(text);
+}
+
+struct ticket {
+    struct sp_mcp_run *run;
+    size_t n;
+    char text[512];
+};
+
+static struct sp_mcp_run *newest_run(void)
+{
+    return SP_CONTAINER(sp_list_first(&caller->runs), struct sp_mcp_run, link);
+}
+
+/* From an answer that asks. */
+static void take_ticket(struct ticket *t)
+{
+    const char *at = strstr(heard, "\"requestState\":\"");
+
+    if (at == NULL)
+        fail_msg("no question: %s", heard);
+    assert_non_null(strstr(heard, "\"resultType\":\"input_required\""));
+    t->n = strcspn(at + 16, "\"");
+    assert_true(t->n < sizeof t->text);
+    memcpy(t->text, at + 16, t->n);
+}
+
+/* A call that is answered with a question: its run is parked. */
+static void park(struct ticket *t)
+{
+    call(A_CALL, "," META);
+    t->run = newest_run();
+    until(heard[0] != 0);
+    take_ticket(t);
+    assert_true(t->run->is_held);
+}
+
+/* The call again, with a ticket whose bytes are all escaped, so that any can be sent. */
+static void come_back(const char *text, size_t n, const char *arguments, unsigned yes_to)
+{
+    auto_buf struct sp_buf more = {0};
+
+    assert_true(sp_buf_add_str(&more, SP_STR("," META ",\"requestState\":\"")));
+    for (size_t i = 0; i < n; i++)
+        assert_true(sp_buf_printf(&more, "\\u%04x", (unsigned char)text[i]));
+    assert_true(sp_buf_add(&more, "\"", 1) &&
+                (yes_to == 0 || sp_buf_printf(&more,
+                                              ",\"inputResponses\":{\"approve_%u\":{\"action\":"
+                                              "\"accept\",\"content\":{\"decision\":\"once\"}}}",
+                                              yes_to)) &&
+                sp_buf_add(&more, "", 1));
+    call(arguments, more.data);
+}
+
+/* Whether a ticket is refused with this text. */
+static bool is_refused(const char *text, size_t n, const char *arguments, const char *why)
+{
+    come_back(text, n, arguments, 0);
+    return strstr(heard, why) != NULL;
+}
+
+#define FORGED "requestState: it was not made by this server, or was changed since"
+#define USED   "requestState was used before, or its question is gone"
+#define OTHERS "requestState: it belongs to another caller"
+
+static void assert_forged(const char *text, size_t n)
+{
+    if (!is_refused(text, n, A_CALL, FORGED) || strstr(heard, "-32602") == NULL)
+        fail_msg("taken: %.*s: %s", n < 1000 ? (int)n : 1000, text, heard);
+}
+
+static void assert_refused(const struct ticket *t, const char *why)
+{
+    if (!is_refused(t->text, t->n, A_CALL, why) || strstr(heard, "\"isError\":true") == NULL)
+        fail_msg("not %s: %s", why, heard);
+}
+
 static int begin_at_zero(void **state)
 {
+    const int r = begin(state);
+
     ahead_ms = 0;
-    return begin(state);
-}
-#define parking_test(f) cmocka_unit_test_setup_teardown(f, begin_at_zero, end)
-
-/* ---- tickets ---- */
-
-static const char a_call[] = "{\"cmd\":\"ls\"}";
-
-static uint64_t park(struct sp_mcp_run *r, bool wants_repeat)
-{
-    const struct sp_mcp_digest d = digest_of("wait", a_call);
-    uint64_t number = 0;
-
-    assert_true(sp_mcp_park(r, &d, wants_repeat, &number));
-    assert_true(number != 0);
-    return number;
-}
-
-static uint64_t park_one(struct waiter *w, bool wants_repeat)
-{
-    return park(start(w, "wait", a_call), wants_repeat);
-}
-
-static void make_ticket(struct sp_buf *out, uint64_t number)
-{
-    const struct sp_mcp_digest d = digest_of("wait", a_call);
-
-    assert_true(sp_mcp_ticket_add(out, caller, number, &d));
-}
-
-static int read_ticket(struct sp_str state, const struct sp_mcp_caller *c, const char *arguments,
-                       uint64_t *ret)
-{
-    const struct sp_mcp_digest d = digest_of("wait", arguments);
-    char *copy = test_copy(state);
-    struct sp_err e = {0};
-    const int r = sp_mcp_ticket_read((struct sp_str){copy, state.n}, c, &d, ret, &e);
-
-    assert_true(r == 0 || ((r == -SP_E_INVALID || r == -SP_E_MALFORMED) && e.msg[0] != 0));
-    free(copy);
+    if (r == 0)
+        open_peer();
     return r;
 }
 
-static struct sp_str view(const struct sp_buf *b)
+static int end_all(void **state)
 {
-    return (struct sp_str){b->data, b->len};
+    sp_mcp_peer_free(peer);
+    return end(state);
 }
+#define parking_test(f) cmocka_unit_test_setup_teardown(f, begin_at_zero, end_all)
+
+/* ---- tickets ---- */
 
 static void test_a_ticket_leads_back_to_its_run_once(void **state)
 {
-    auto_buf struct sp_buf ticket = {0};
-    struct waiter w;
-    struct waiter back;
-    uint64_t number = 0;
+    struct ticket t;
 
     (void)state;
-    const uint64_t parked = park_one(&w, false);
-    make_ticket(&ticket, parked);
-    assert_memory_equal(ticket.data, "v1.", 3);
-    assert_null(memchr(ticket.data, '=', ticket.len));
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), 0);
-    assert_int_equal(number, parked);
-    assert_int_equal(read_ticket(view(&ticket), caller, " {\"cmd\" : \"l\\u0073\"}", &number), 0);
-    struct sp_mcp_run *r = sp_mcp_unpark(caller, number);
-    assert_ptr_equal(r, w.run);
-    assert_null(sp_mcp_unpark(caller, number));
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), 0);
-    attach(&back, r);
-    sp_mcp_run_answer_now(r);
-    until(back.is_done);
-    assert_string_equal(back.text, "waited");
-    assert_string_equal(w.story, "");
+    park(&t);
+    assert_memory_equal(t.text, "v1.", 3);
+    assert_null(memchr(t.text, '=', t.n));
+    assert_non_null(strstr(heard, "\"approve_1\":{"));
+    come_back(t.text, t.n, " {\"cmd\" : \"nice echo r\\u0061n\"}", 1);
+    assert_ptr_equal(newest_run(), t.run);
+    assert_int_equal(caller->run_count, 1);
+    until(heard[0] != 0);
+    assert_non_null(strstr(heard, "\\nran\\n"));
+    assert_true(sp_list_is_empty(&caller->runs));
+    assert_refused(&t, USED);
+}
+
+/* Without an answer the same question comes again, with another ticket. */
+static void test_a_ticket_without_an_answer_is_asked_again(void **state)
+{
+    struct ticket t;
+    struct ticket again = {0};
+
+    (void)state;
+    park(&t);
+    come_back(t.text, t.n, A_CALL, 0);
+    until(heard[0] != 0);
+    assert_non_null(strstr(heard, "\"approve_2\":{"));
+    take_ticket(&again);
+    assert_true(t.run->is_held);
+    assert_refused(&t, USED);
+    come_back(again.text, again.n, A_CALL, 2);
+    until(heard[0] != 0);
+    assert_non_null(strstr(heard, "\\nran\\n"));
 }
 
 static void test_every_changed_bit_is_refused(void **state)
 {
-    auto_buf struct sp_buf ticket = {0};
-    struct waiter w;
-    uint64_t number = 77;
+    struct ticket t;
 
     (void)state;
-    make_ticket(&ticket, park_one(&w, false));
-    for (size_t i = 0; i < ticket.len; i++)
+    park(&t);
+    for (size_t i = 0; i < t.n; i++)
         for (unsigned bit = 0; bit < 8; bit++) {
-            ticket.data[i] ^= (char)(1U << bit);
-            if (read_ticket(view(&ticket), caller, a_call, &number) == 0)
-                fail_msg("bit %u of byte %zu does not matter", bit, i);
-            ticket.data[i] ^= (char)(1U << bit);
+            t.text[i] ^= (char)(1U << bit);
+            assert_forged(t.text, t.n);
+            t.text[i] ^= (char)(1U << bit);
         }
-    for (size_t n = 0; n < ticket.len; n++)
-        assert_int_equal(read_ticket((struct sp_str){ticket.data, n}, caller, a_call, &number),
-                         -SP_E_MALFORMED);
+    for (size_t n = 0; n < t.n; n++)
+        assert_forged(t.text, n);
     for (unsigned c = 0; c < 256; c++) {
-        assert_true(sp_buf_add(&ticket, &(char){(char)c}, 1));
-        assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), -SP_E_MALFORMED);
-        ticket.len--;
+        t.text[t.n] = (char)c;
+        assert_forged(t.text, t.n + 1);
     }
-    assert_int_equal(number, 77);
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), 0);
+    assert_true(t.run->is_held);
+    come_back(t.text, t.n, A_CALL, 1);
+    until(heard[0] != 0);
+    assert_non_null(strstr(heard, "\\nran\\n"));
 }
 
 static void test_nonsense_is_no_ticket(void **state)
@@ -154,169 +257,209 @@ static void test_nonsense_is_no_ticket(void **state)
         "v1..AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
     };
     static char huge[1 << 20];
-    uint64_t number;
 
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        assert_int_equal(read_ticket(sp_str_of(texts[i]), caller, a_call, &number),
-                         -SP_E_MALFORMED);
+        assert_forged(texts[i], strlen(texts[i]));
     memset(huge, 'A', sizeof huge);
     memcpy(huge, "v1.", 3);
     huge[sizeof huge - 44] = '.';
-    assert_int_equal(read_ticket((struct sp_str){huge, sizeof huge}, caller, a_call, &number),
-                     -SP_E_MALFORMED);
+    assert_forged(huge, sizeof huge);
+}
+
+static void use_caller(const char *identity)
+{
+    sp_mcp_peer_free(peer);
+    caller = hold(identity);
+    open_peer();
 }
 
 static void test_a_ticket_is_good_for_its_call_and_its_caller_alone(void **state)
 {
-    auto_buf struct sp_buf ticket = {0};
-    struct waiter w;
-    uint64_t number;
+    struct ticket t;
 
     (void)state;
-    make_ticket(&ticket, park_one(&w, false));
-    assert_int_equal(read_ticket(view(&ticket), caller, "{\"cmd\":\"ls -l\"}", &number),
-                     -SP_E_INVALID);
-    assert_int_equal(read_ticket(view(&ticket), hold("uid 1000"), a_call, &number), -SP_E_INVALID);
-    w.run->asked++; /* another question has come: this one is not asked any more */
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), -SP_E_INVALID);
+    park(&t);
+    assert_true(is_refused(t.text, t.n, "{\"cmd\":\"nice ls -l\"}",
+                           "it belongs to a call of another tool, or with other arguments"));
+    use_caller("uid 1000");
+    assert_refused(&t, OTHERS);
+    use_caller("stdio");
+    t.run->asked++; /* another question has come: this one is not asked any more */
+    assert_refused(&t, "its question is not asked any more");
+    assert_true(t.run->is_held);
 }
 
 static void test_a_ticket_of_another_server_is_none(void **state)
 {
-    auto_buf struct sp_buf ticket = {0};
-    struct waiter w;
-    uint64_t number;
+    struct ticket t;
+    struct ticket other;
 
     (void)state;
-    make_ticket(&ticket, park_one(&w, false));
+    park(&t);
+    sp_mcp_peer_free(peer);
     sp_mcp_free(mcp);
     make_server();
-    (void)park_one(&w, false);
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), -SP_E_MALFORMED);
+    open_peer();
+    park(&other);
+    assert_forged(t.text, t.n);
 }
 
 /* One that ended and came again has the same name and begins to count anew. */
 static void test_a_ticket_of_a_former_caller_is_none(void **state)
 {
-    auto_buf struct sp_buf ticket = {0};
-    struct waiter w;
-    uint64_t number;
+    struct ticket t;
+    struct ticket other;
 
     (void)state;
+    sp_mcp_peer_free(peer);
     sp_mcp_free(mcp);
     mcp_options.detached_ttl_ms = 1;
     make_server();
-    make_ticket(&ticket, park_one(&w, false));
+    open_peer();
+    park(&t);
+    sp_mcp_peer_free(peer);
     sp_mcp_caller_release(caller);
-    until(waits_freed == 1);
+    until(sp_list_is_empty(&mcp->callers));
     caller = hold("stdio");
-    (void)park_one(&w, false);
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), -SP_E_INVALID);
+    open_peer();
+    park(&other);
+    assert_refused(&t, OTHERS);
 }
 
 static void test_a_ticket_expires(void **state)
 {
-    auto_buf struct sp_buf ticket = {0};
-    struct waiter w;
-    uint64_t number;
+    struct ticket first;
+    struct ticket second;
 
     (void)state;
-    make_ticket(&ticket, park_one(&w, false));
+    park(&first);
+    park(&second);
     put_forward(SP_MCP_PARKED_MS - 60000);
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), 0);
-    assert_non_null(sp_mcp_parked(caller, number));
+    come_back(first.text, first.n, A_CALL, 1);
+    until(heard[0] != 0);
+    assert_non_null(strstr(heard, "\\nran\\n"));
+    assert_true(second.run->is_held);
     put_forward(61000);
-    assert_int_equal(read_ticket(view(&ticket), caller, a_call, &number), -SP_E_INVALID);
-    until(waits_freed == 1);
-    assert_null(sp_mcp_parked(caller, number));
-    assert_null(sp_mcp_unpark(caller, number));
-    assert_true(sp_list_is_empty(&caller->runs));
-}
-
-static void test_there_is_no_ticket_to_what_is_not_parked(void **state)
-{
-    const struct sp_mcp_digest d = digest_of("wait", a_call);
-    auto_buf struct sp_buf ticket = {0};
-
-    (void)state;
-    assert_false(sp_mcp_ticket_add(&ticket, caller, 1, &d));
-    assert_int_equal(ticket.len, 0);
+    assert_refused(&second, "requestState: it has expired");
+    until(sp_list_is_empty(&caller->runs));
 }
 
 /* ---- parking ---- */
 
+/* A call of a legacy client with forms that nobody answers in time. */
+static struct sp_mcp_run *call_legacy(void)
+{
+    call(A_CALL, "");
+    struct sp_mcp_run *r = newest_run();
+    until(sp_mcp_run_question(r) != NULL && r->is_told);
+    return r;
+}
+
 static void test_the_same_call_gets_it_once_if_it_may(void **state)
 {
-    const struct sp_mcp_digest d = digest_of("wait", a_call);
-    const struct sp_mcp_digest other = digest_of("wait", "{}");
-    struct waiter first;
-    struct waiter second;
-    struct waiter third;
+    struct ticket by_ticket;
 
     (void)state;
-    assert_null(sp_mcp_unpark_same(caller, &d));
-    const uint64_t by_ticket = park_one(&first, false);
-    const uint64_t by_repeat = park_one(&second, true);
-    (void)park_one(&third, true);
-    assert_null(sp_mcp_unpark_same(hold("uid 1000"), &d));
-    assert_null(sp_mcp_unpark_same(caller, &other));
-    assert_ptr_equal(sp_mcp_unpark_same(caller, &d), second.run); /* the oldest of them */
-    assert_null(sp_mcp_parked(caller, by_repeat));
-    assert_ptr_equal(sp_mcp_unpark_same(caller, &d), third.run);
-    assert_null(sp_mcp_unpark_same(caller, &d));
-    assert_ptr_equal(sp_mcp_parked(caller, by_ticket), first.run);
-    sp_mcp_run_cancel(second.run);
-    sp_mcp_run_cancel(third.run);
-    until(waits_freed == 2);
+    say(strdup("{\"jsonrpc\":\"2.0\",\"id\":\"i\",\"method\":\"initialize\",\"params\":{"
+               "\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"elicitation\":{}}}}"));
+    say(strdup("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}"));
+    park(&by_ticket);
+    const struct sp_mcp_run *second = call_legacy();
+    const struct sp_mcp_run *third = call_legacy();
+    put_forward(SP_MCP_PATIENCE_MS);
+    assert_non_null(strstr(heard, "approval is still pending; repeat the same call"));
+    assert_true(second->is_held && third->is_held && by_ticket.run->is_held);
+    assert_int_equal(caller->run_count, 3);
+
+    struct sp_mcp_peer *legacy = peer;
+    struct sp_mcp_caller *here = caller;
+    caller = hold("uid 1000"); /* another caller gets a run of its own */
+    open_peer();
+    call(A_CALL, "," META);
+    assert_int_equal(caller->run_count, 1);
+    sp_mcp_peer_free(peer);
+    peer = legacy;
+    caller = here;
+    call("{\"cmd\":\"nice true\"}", ""); /* and so does another call */
+    assert_int_equal(caller->run_count, 4);
+    assert_true(second->is_held && third->is_held);
+    call(A_CALL, "");
+    assert_false(second->is_held); /* the oldest of them */
+    assert_true(third->is_held);
+    call(A_CALL, "");
+    assert_false(third->is_held);
+    assert_int_equal(caller->run_count, 4);
+    call(A_CALL, "");
+    assert_int_equal(caller->run_count, 5);
+    assert_true(by_ticket.run->is_held);
 }
 
 static void test_no_more_than_so_many_are_parked(void **state)
 {
-    static struct waiter waiters[SP_MCP_PARKED_MAX + 2];
-    uint64_t numbers[SP_MCP_PARKED_MAX + 2];
+    static struct ticket tickets[SP_MCP_PARKED_MAX + 2];
 
     (void)state;
-    for (size_t i = 0; i < SP_MCP_PARKED_MAX + 2; i++) {
-        numbers[i] = park_one(&waiters[i], false);
-        assert_true(i == 0 || numbers[i] > numbers[i - 1]);
+    for (unsigned i = 0; i < SP_MCP_PARKED_MAX + 2; i++) {
+        char number[32];
+
+        park(&tickets[i]);
+        (void)snprintf(number, sizeof number, "\"approve_%u\":{", i + 1);
+        assert_non_null(strstr(heard, number));
     }
-    until(waits_freed == 2);
-    assert_null(sp_mcp_unpark(caller, numbers[0]));
-    assert_null(sp_mcp_unpark(caller, numbers[1]));
-    assert_int_equal(caller->run_count, SP_MCP_PARKED_MAX);
+    until(caller->run_count == SP_MCP_PARKED_MAX);
+    assert_refused(&tickets[0], USED);
+    assert_refused(&tickets[1], USED);
     for (size_t i = 2; i < SP_MCP_PARKED_MAX + 2; i++)
-        assert_ptr_equal(sp_mcp_parked(caller, numbers[i]), waiters[i].run);
+        assert_true(tickets[i].run->is_held);
 }
 
 static void test_each_goes_when_its_own_time_is_over(void **state)
 {
-    struct waiter first;
-    struct waiter second;
+    struct ticket first;
+    struct ticket second;
 
     (void)state;
-    (void)park_one(&first, false);
+    park(&first);
     put_forward(SP_MCP_PARKED_MS / 2);
-    const uint64_t later = park_one(&second, false);
+    park(&second);
     put_forward(SP_MCP_PARKED_MS / 2 + 1000);
-    until(waits_freed == 1);
-    assert_ptr_equal(sp_mcp_parked(caller, later), second.run);
+    until(caller->run_count == 1);
+    assert_ptr_equal(newest_run(), second.run);
+    assert_true(second.run->is_held);
     put_forward(SP_MCP_PARKED_MS / 2);
-    until(waits_freed == 2);
-    assert_null(sp_mcp_parked(caller, later));
+    until(caller->run_count == 0);
+}
+
+static void time_out_questions(void)
+{
+    sp_mcp_peer_free(peer);
+    sp_mcp_free(mcp);
+    manager_options.approvals.timeout_ms = 100;
+    make_server();
+    open_peer();
 }
 
 static void test_what_ended_meanwhile_is_told_to_who_comes_back(void **state)
 {
+    struct ticket t;
     struct waiter w;
     struct waiter back;
 
     (void)state;
-    const uint64_t number = park(start(&w, "wait", "{\"now\":true}"), false);
+    time_out_questions();
+    park(&t);
+    until(t.run->result != NULL);
+    assert_int_equal(caller->run_count, 1);
+    come_back(t.text, t.n, A_CALL, 0);
+    until(heard[0] != 0);
+    assert_non_null(strstr(heard, "approval request timed out"));
+    assert_true(sp_list_is_empty(&caller->runs));
+
+    struct sp_mcp_run *r = start(&w, "wait", "{\"now\":true}"); /* with all parts of a result */
+    sp_mcp_run_attach(r, NULL, NULL);
     run_for(5);
     assert_string_equal(w.story, "");
-    struct sp_mcp_run *r = sp_mcp_unpark(caller, number);
-    assert_non_null(r);
     attach(&back, r);
     until(back.is_done);
     assert_string_equal(back.story, "done ");
@@ -328,58 +471,62 @@ static void test_what_ended_meanwhile_is_told_to_who_comes_back(void **state)
 
 static void test_what_ended_meanwhile_goes_with_its_place(void **state)
 {
-    struct waiter w;
+    struct ticket t;
 
     (void)state;
-    (void)park(start(&w, "wait", "{\"now\":true}"), false);
-    run_for(5);
+    time_out_questions();
+    park(&t);
+    until(t.run->result != NULL);
     put_forward(SP_MCP_PARKED_MS + 1000);
     until(sp_list_is_empty(&caller->runs));
-    assert_string_equal(w.story, "");
 }
 
 /* ---- memory ---- */
 
 static void test_without_memory_the_run_is_cancelled_or_the_ticket_is_not_made(void **state)
 {
-    const struct sp_mcp_digest d = digest_of("wait", a_call);
     bool has_ended = true;
     unsigned cancelled = 0;
+    unsigned left = 0; /* parked, but their ticket was not made */
 
     (void)state;
     for (long n = 1; has_ended; n++) {
-        struct sp_buf ticket = {0};
-        struct waiter w;
-        uint64_t number = 0;
-        struct sp_mcp_run *r = start(&w, "wait", a_call);
+        struct ticket t;
+        struct ticket again;
 
+        park(&t);
+        come_back(t.text, t.n, A_CALL, 0); /* the loop asks again */
+        heard[0] = 0;
         end_memory_at(n);
-        const bool is_parked = sp_mcp_park(r, &d, false, &number);
-        const bool has_ticket = is_parked && sp_mcp_ticket_add(&ticket, caller, number, &d);
+        turn();
         has_ended = did_memory_end();
-        assert_true(has_ended || has_ticket);
-        cancelled += !is_parked;
-        until(waits_freed == cancelled);
-        if (is_parked)
-            assert_ptr_equal(sp_mcp_parked(caller, number), r);
-        if (!has_ticket)
-            assert_int_equal(ticket.len, 0);
-        sp_buf_done(&ticket);
+        until(heard[0] != 0);
+        if (!has_ended) {
+            take_ticket(&again);
+            assert_true(t.run->is_held);
+            break;
+        }
+        assert_non_null(strstr(heard, "-32603"));
+        turn();
+        if (caller->run_count == left)
+            cancelled++;
+        else
+            left++;
     }
-    assert_true(cancelled != 0);
+    assert_true(cancelled != 0 && left != 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests_of_this[] = {
         parking_test(test_a_ticket_leads_back_to_its_run_once),
+        parking_test(test_a_ticket_without_an_answer_is_asked_again),
         parking_test(test_every_changed_bit_is_refused),
         parking_test(test_nonsense_is_no_ticket),
         parking_test(test_a_ticket_is_good_for_its_call_and_its_caller_alone),
         parking_test(test_a_ticket_of_another_server_is_none),
         parking_test(test_a_ticket_of_a_former_caller_is_none),
         parking_test(test_a_ticket_expires),
-        parking_test(test_there_is_no_ticket_to_what_is_not_parked),
         parking_test(test_the_same_call_gets_it_once_if_it_may),
         parking_test(test_no_more_than_so_many_are_parked),
         parking_test(test_each_goes_when_its_own_time_is_over),

@@ -37,7 +37,7 @@ static void test_discover_says_what_there_is(void **state)
     (void)state;
     assert_true(say(REQUEST("\"d1\"", "server/discover", META(""))));
     hears(200, DISCOVERED("\"d1\""));
-    options.instructions = NULL;
+    server.options.instructions = NULL;
     assert_true(say(REQUEST("2", "server/discover", META(""))));
     assert_null(strstr(hears_of(200, "\"id\":2,", NULL), "instructions"));
 }

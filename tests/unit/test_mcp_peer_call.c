@@ -98,7 +98,7 @@ static void test_a_call_that_cannot_be_hurried_is_left_to_a_repeat(void **state)
     hears_nothing();
     pass(1);
     hears_of(200, "\"id\":1,", PENDING, "\"isError\":true", NULL);
-    assert_true(f->is_held);
+    assert_true(f->run.is_held);
     assert_false(f->is_cancelled);
     assert_true(say(CALL("2", "")));
     assert_int_equal(run_count, 1);
@@ -245,7 +245,7 @@ static void test_a_peer_that_ends_cancels_what_is_open(void **state)
     assert_true(say(LEGACY_CALL("1")));
     assert_true(say(CALL("2", "")));
     sp_mcp_peer_free(peer);
-    peer = sp_mcp_peer_new(NULL, &caller, NULL);
+    peer = sp_mcp_peer_new(&server, &caller, NULL);
     assert_true(runs[0]->is_cancelled);
     assert_true(runs[1]->is_cancelled);
     hears_nothing();

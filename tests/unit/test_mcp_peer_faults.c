@@ -28,7 +28,7 @@ static void are_answered(unsigned requests)
 static void end_all_runs(void)
 {
     for (uint32_t i = 0; i < run_count; i++)
-        if (!runs[i]->is_gone && runs[i]->run.ops != NULL)
+        if (!runs[i]->is_gone && !runs[i]->run.is_held)
             finish(runs[i], "x", false);
 }
 

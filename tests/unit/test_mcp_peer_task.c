@@ -64,8 +64,8 @@ static void test_what_is_over_before_it_runs_is_answered_plainly(void **state)
 
 static void test_a_question_before_the_start_is_asked_by_the_result(void **state)
 {
-    char text[800];
-    char ticket[64];
+    char text[1200];
+    char ticket[512];
 
     (void)state;
     assert_true(say(CALL_TO_END("1", TASKS "," FORMS)));
@@ -268,7 +268,7 @@ static void test_another_caller_does_not_find_it(void **state)
 
     (void)state;
     (void)make_task("1", 1000, "task-1" SECRET);
-    peer = sp_mcp_peer_new(NULL, &other_caller, NULL);
+    peer = sp_mcp_peer_new(&server, &other_caller, NULL);
     assert_true(say(GET("2", "task-1" SECRET)));
     hears_of(200, "-32602", NULL);
     assert_true(say(CANCEL_TASK("task-1" SECRET)));
@@ -284,7 +284,7 @@ static void test_a_task_outlives_its_peer(void **state)
     struct fake_run *f = make_task("1", 1000, "task-1" SECRET);
     sp_mcp_peer_free(peer);
     assert_false(f->is_cancelled);
-    peer = sp_mcp_peer_new(NULL, &caller, NULL);
+    peer = sp_mcp_peer_new(&server, &caller, NULL);
     finish(f, "built", false);
     assert_true(say(GET("2", "task-1" SECRET)));
     hears_of(200, "built", NULL);

@@ -143,21 +143,21 @@ static void test_what_is_cancelled_with_its_question_never_starts(void **state)
 static void test_a_held_call_starts_nothing_until_it_is_not(void **state)
 {
     struct waiter w;
+    struct waiter back;
 
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, "{\"cmd\":\"nice echo late\"}");
-    sp_mcp_run_hold(r, true);
+    sp_mcp_run_attach(r, NULL, NULL);
     decide(r, SP_DECISION_APPROVED);
     assert_null(sp_mcp_run_question(r));
     decide(r, SP_DECISION_DENIED); /* it has been answered */
     run_for(300);
     assert_string_equal(w.story, "question ");
     assert_int_equal(sp_manager_stored(caller->manager), 0);
-    is_calling = true;
-    sp_mcp_run_hold(r, false);
-    is_calling = false;
-    until(w.is_done);
-    assert_non_null(strstr(w.text, "\nlate\n"));
+    attach(&back, r);
+    until(back.is_done);
+    assert_non_null(strstr(back.text, "\nlate\n"));
+    assert_string_equal(w.story, "question ");
 }
 
 /* What a decision points to is gone by the time it counts. */
@@ -170,7 +170,7 @@ static void test_an_answer_that_waits_is_kept_as_a_whole(void **state)
 
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
-    sp_mcp_run_hold(r, true);
+    sp_mcp_run_attach(r, NULL, NULL);
     sp_mcp_run_decide(r, &no);
     memset(text, 'x', sizeof text - 1);
     attach(&back, r);
@@ -198,7 +198,7 @@ static void test_every_part_of_an_answer_is_kept(void **state)
                                     SP_STR("/site/w"), (struct sp_str){0}, NULL),
                      0);
     struct sp_mcp_run *r = start_asking(&w, nice_true);
-    sp_mcp_run_hold(r, true);
+    sp_mcp_run_attach(r, NULL, NULL);
     sp_mcp_run_decide(r, &d);
     memset(said, 'x', sizeof said);
     memset(host, 'x', sizeof host - 1);
@@ -228,7 +228,7 @@ static void test_an_answer_that_there_is_no_memory_for_is_no(void **state)
         struct waiter back;
         struct sp_mcp_run *r = start_asking(&w, nice_true);
 
-        sp_mcp_run_hold(r, true);
+        sp_mcp_run_attach(r, NULL, NULL);
         end_memory_at(n);
         sp_mcp_run_decide(r, &d);
         has_ended = did_memory_end();
@@ -430,7 +430,7 @@ static void test_the_approvers_answer_to_a_held_call_waits(void **state)
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
     sp_mcp_run_ask_next(r, "it is deaf");
-    sp_mcp_run_hold(r, true);
+    sp_mcp_run_attach(r, NULL, NULL);
     say(SP_DECISION_APPROVED, "");
     run_for(200);
     assert_int_equal(caller->run_count, 1);
