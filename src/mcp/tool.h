@@ -4,7 +4,6 @@
  *
  *   tool.c           the table, tools/list; apply_patch, request_permissions, unified_exec
  *   tool_exec.c      exec_command, write_stdin
- *   tool_answer.c    their answers
  *   tool_sessions.c  read_output, list_sessions, signal_session, resize_session
  *   tool_denial.c    explain_denial
  */
@@ -92,12 +91,5 @@ const char *sp_mcp_state_name(bool has_exited, bool is_output_held,
 #define SP_MCP_UNKNOWN_HINT                                                                        \
     "A session is known until its end was told, and its output for a while longer; list_sessions " \
     "names those that there are."
-
-/* ---- tool_answer.c: the answers of exec_command and write_stdin ---- */
-
-/* Answers with the manager's reply, at once or after an inspection of the process. */
-void sp_mcp_answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply);
-/* Answers with what is still known of a process that has been reported as ended. */
-void sp_mcp_answer_view(struct sp_mcp_run *r, const struct sp_manager_view *v);
 
 #endif

@@ -208,28 +208,7 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 
 /* ---- as text and JSON ---- */
 
-bool sp_mcp_denials_add_json(struct sp_buf *out, const struct sp_mcp_denials *d)
-{
-    bool ok = sp_json_add_value(out, "denials", "[");
-
-    for (uint32_t i = 0; ok && i < d->count; i++) {
-        const struct sp_mcp_denial *x = &d->items[i];
-
-        ok = sp_buf_add_str(out, i == 0 ? SP_STR("{") : SP_STR(",{")) &&
-             sp_json_add_member(out, "access", sp_str_of(x->access)) &&
-             sp_json_add_member(out, "target", sp_str_of(x->target)) &&
-             sp_json_add_member(out, "rule", sp_str_of(x->rule)) &&
-             sp_json_add_member(out, "layer", sp_str_of(x->layer)) &&
-             sp_json_add_member(out, "evidence", sp_str_of(x->evidence)) &&
-             (x->amendment == NULL ||
-              sp_json_add_value(out, "proposed_amendment", "%s", x->amendment)) &&
-             sp_buf_add(out, "}", 1);
-    }
-    return ok && sp_buf_add(out, "]", 1);
-}
-
-/* "Sandbox denied: write /etc/hosts: entry 0 (...)", without the line feed. Paths are escaped, so
- * that a line stays one line of valid UTF-8. */
+/* Paths are escaped, so that a line stays one line of valid UTF-8. */
 static bool add_denial_line(struct sp_buf *out, const struct sp_mcp_denial *x)
 {
     return sp_buf_add_str(out, SP_STR("Sandbox denied: ")) &&
@@ -240,13 +219,31 @@ static bool add_denial_line(struct sp_buf *out, const struct sp_mcp_denial *x)
            sp_question_add_visible(out, sp_str_of(x->rule), false);
 }
 
-bool sp_mcp_denials_add_lines(struct sp_buf *out, const struct sp_mcp_denials *d)
+bool sp_mcp_denials_add(struct sp_buf *out, const struct sp_mcp_denials *d, bool is_json)
 {
-    for (uint32_t i = 0; i < d->count && i < LINES_MAX; i++)
-        if (!add_denial_line(out, &d->items[i]) || !sp_buf_add(out, "\n", 1))
-            return false;
-    return d->count <= LINES_MAX ||
-           sp_buf_printf(out, "\xe2\x80\xa6 and %u more\n", (unsigned)(d->count - LINES_MAX));
+    bool ok = !is_json || sp_json_add_value(out, "denials", "[");
+
+    for (uint32_t i = 0; ok && i < d->count && (is_json || i < LINES_MAX); i++) {
+        const struct sp_mcp_denial *x = &d->items[i];
+
+        if (!is_json) {
+            ok = add_denial_line(out, x) && sp_buf_add(out, "\n", 1);
+            continue;
+        }
+        ok = sp_buf_add_str(out, i == 0 ? SP_STR("{") : SP_STR(",{")) &&
+             sp_json_add_member(out, "access", sp_str_of(x->access)) &&
+             sp_json_add_member(out, "target", sp_str_of(x->target)) &&
+             sp_json_add_member(out, "rule", sp_str_of(x->rule)) &&
+             sp_json_add_member(out, "layer", sp_str_of(x->layer)) &&
+             sp_json_add_member(out, "evidence", sp_str_of(x->evidence)) &&
+             (x->amendment == NULL ||
+              sp_json_add_value(out, "proposed_amendment", "%s", x->amendment)) &&
+             sp_buf_add(out, "}", 1);
+    }
+    if (is_json)
+        return ok && sp_buf_add(out, "]", 1);
+    return ok && (d->count <= LINES_MAX || sp_buf_printf(out, "\xe2\x80\xa6 and %u more\n",
+                                                         (unsigned)(d->count - LINES_MAX)));
 }
 
 /* ---- explain_denial ---- */
@@ -473,7 +470,7 @@ static bool add_explanation(struct explaining *x, const struct sp_mcp_run *r)
             return false;
     if (!sp_buf_add(&x->structured, "{", 1) ||
         !sp_buf_add_str(&x->structured, sp_buf_str(&x->verdict)) ||
-        !sp_mcp_denials_add_json(&x->structured, d))
+        !sp_mcp_denials_add(&x->structured, d, true))
         return false;
     if (d->count != 0 &&
         !(add_advice(&advice, r, d) && sp_buf_add_str(&x->text, SP_STR("What to do: ")) &&

@@ -42,9 +42,8 @@ struct sp_mcp_denied {
 /* false: out of memory. */
 bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
                          const struct sp_mcp_denied *what);
-/* `"denials":[...]` */
-bool sp_mcp_denials_add_json(struct sp_buf *out, const struct sp_mcp_denials *d);
-/* `Sandbox denied: ...`, at most three lines and then the number of further ones. */
-bool sp_mcp_denials_add_lines(struct sp_buf *out, const struct sp_mcp_denials *d);
+/* As JSON `"denials":[...]`; as text `Sandbox denied: write /etc/hosts: entry 0 (...)`, at most
+ * three lines and then the number of further ones. */
+bool sp_mcp_denials_add(struct sp_buf *out, const struct sp_mcp_denials *d, bool is_json);
 
 #endif

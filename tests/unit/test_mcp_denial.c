@@ -198,8 +198,7 @@ static char *told(const struct sp_mcp_denied *what, bool as_lines)
     struct sp_buf b = {0};
 
     assert_true(sp_mcp_denials_find(&d, mcp, what));
-    assert_true((as_lines ? sp_mcp_denials_add_lines : sp_mcp_denials_add_json)(&b, &d) &&
-                sp_buf_add(&b, "", 1));
+    assert_true(sp_mcp_denials_add(&b, &d, !as_lines) && sp_buf_add(&b, "", 1));
     sp_mcp_denials_done(&d);
     return b.data;
 }
