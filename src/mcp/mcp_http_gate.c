@@ -165,18 +165,6 @@ static struct sp_mcp_verdict refuse_head(struct sp_mcp_verdict v, unsigned statu
     return v;
 }
 
-/* A CORS preflight carries no token; the answer reveals only that the page may call. */
-static bool is_preflight(const struct sp_mcp_gate *g, const struct sp_http_request *r,
-                         struct sp_str origin)
-{
-    struct sp_str method;
-
-    return sp_str_eq(r->method, SP_STR("OPTIONS")) && origin.n != 0 &&
-           sp_http_header(r, "access-control-request-method", &method) == 1 &&
-           is_origin_allowed(g, origin) && sp_str_eq(r->path, sp_str_of(g->path)) &&
-           is_host_ours(g, r);
-}
-
 static struct sp_mcp_verdict judge_method(const struct sp_mcp_gate *g, struct sp_mcp_verdict v,
                                           const struct sp_http_request *r)
 {
@@ -210,8 +198,13 @@ struct sp_mcp_verdict sp_mcp_gate_judge(const struct sp_mcp_gate *g,
     struct sp_mcp_verdict v = {0};
     struct sp_str origin = {"", 0};
     const unsigned origins = sp_http_header(r, "origin", &origin);
+    struct sp_str method;
 
-    if (origins == 1 && is_preflight(g, r, origin)) {
+    /* A CORS preflight carries no token; the answer reveals only that the page may call. */
+    if (origins == 1 && origin.n != 0 && sp_str_eq(r->method, SP_STR("OPTIONS")) &&
+        sp_http_header(r, "access-control-request-method", &method) == 1 &&
+        is_origin_allowed(g, origin) && sp_str_eq(r->path, sp_str_of(g->path)) &&
+        is_host_ours(g, r)) {
         v.verb = SP_MCP_PREFLIGHT;
         v.origin = origin;
         return v;

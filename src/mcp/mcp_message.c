@@ -57,27 +57,6 @@ static struct sp_str member_str(struct sp_json *j, uint32_t object, const char *
     return is_type(j, t, SP_JSON_STRING) ? sp_json_str(j, t) : (struct sp_str){0};
 }
 
-static void read_meta(struct sp_mcp_message *m)
-{
-    struct sp_json *j = &m->json;
-    const uint32_t meta = sp_json_get(j, m->params, "_meta");
-
-    if (!is_type(j, meta, SP_JSON_OBJECT))
-        return;
-    m->is_modern = sp_json_get(j, meta, VERSION_KEY) != SP_JSON_NONE;
-    m->version = member_str(j, meta, VERSION_KEY);
-    const uint32_t capabilities = sp_json_get(j, meta, CAPABILITIES_KEY);
-    if (is_type(j, capabilities, SP_JSON_OBJECT))
-        m->capabilities = capabilities;
-    m->log_level = member_str(j, meta, LOG_KEY);
-    const uint32_t client = sp_json_get(j, meta, CLIENT_KEY);
-    if (is_type(j, client, SP_JSON_OBJECT))
-        m->client = member_str(j, client, "name");
-    const uint32_t progress = sp_json_get(j, meta, "progressToken");
-    if (progress != SP_JSON_NONE)
-        m->progress = read_id(j, progress);
-}
-
 static void read_params(struct sp_mcp_message *m)
 {
     struct sp_json *j = &m->json;
@@ -97,7 +76,21 @@ static void read_params(struct sp_mcp_message *m)
     m->name = member_str(j, params, is_task ? "taskId" : "name");
     if (m->name.n == 0 && !is_task)
         m->name = member_str(j, params, "uri");
-    read_meta(m);
+    const uint32_t meta = sp_json_get(j, params, "_meta");
+    if (!is_type(j, meta, SP_JSON_OBJECT))
+        return;
+    m->is_modern = sp_json_get(j, meta, VERSION_KEY) != SP_JSON_NONE;
+    m->version = member_str(j, meta, VERSION_KEY);
+    const uint32_t capabilities = sp_json_get(j, meta, CAPABILITIES_KEY);
+    if (is_type(j, capabilities, SP_JSON_OBJECT))
+        m->capabilities = capabilities;
+    m->log_level = member_str(j, meta, LOG_KEY);
+    const uint32_t client = sp_json_get(j, meta, CLIENT_KEY);
+    if (is_type(j, client, SP_JSON_OBJECT))
+        m->client = member_str(j, client, "name");
+    const uint32_t progress = sp_json_get(j, meta, "progressToken");
+    if (progress != SP_JSON_NONE)
+        m->progress = read_id(j, progress);
 }
 
 static void read_value(struct sp_mcp_message *m)

@@ -566,33 +566,6 @@ static void withdraw_from_run(struct sp_approver *a, uint64_t question, void *us
 
 /* ---- events of the manager ---- */
 
-static void on_warning(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : run_of_call(c, e->call_id);
-    struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
-    const size_t before = to->len;
-
-    if ((before != 0 && !sp_buf_add(to, "\n", 1)) || !sp_buf_add_str(to, e->message)) {
-        to->len = before;
-        sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
-    }
-}
-
-static void on_begin(struct sp_mcp_caller *c, const struct sp_exec_event *e)
-{
-    struct sp_mcp_run *r = run_of_call(c, e->call_id);
-
-    if (r == NULL)
-        return;
-    r->session_id = e->process_id;
-    if (e->process_id != 0)
-        sp_mcp_log(c, e->process_id, false, SP_STR(""));
-    if (r->begun != NULL)
-        r->begun(r);
-    if (r->ops != NULL && r->ops->started != NULL)
-        r->ops->started(r->user, r->session_id);
-}
-
 static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 {
     struct sp_manager_view v = {0};
@@ -618,14 +591,30 @@ static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 
 static void on_event(void *user, const struct sp_exec_event *e)
 {
-    if (e->type == SP_EVENT_BEGIN)
-        on_begin(user, e);
-    else if (e->type == SP_EVENT_END)
-        on_end(user, e);
-    else if (e->type == SP_EVENT_WARNING)
-        on_warning(user, e);
-    else if (e->type == SP_EVENT_NOTICE)
-        sp_mcp_log(user, 0, true, e->message);
+    struct sp_mcp_caller *c = user;
+    struct sp_mcp_run *r = e->call_id.n == 0 ? NULL : run_of_call(c, e->call_id);
+
+    if (e->type == SP_EVENT_BEGIN && r != NULL) {
+        r->session_id = e->process_id;
+        if (e->process_id != 0)
+            sp_mcp_log(c, e->process_id, false, SP_STR(""));
+        if (r->begun != NULL)
+            r->begun(r);
+        if (r->ops != NULL && r->ops->started != NULL)
+            r->ops->started(r->user, r->session_id);
+    } else if (e->type == SP_EVENT_END) {
+        on_end(c, e);
+    } else if (e->type == SP_EVENT_WARNING) {
+        struct sp_buf *to = r != NULL && !r->is_cancelled ? &r->warnings : &c->warnings;
+        const size_t before = to->len;
+
+        if ((before != 0 && !sp_buf_add(to, "\n", 1)) || !sp_buf_add_str(to, e->message)) {
+            to->len = before;
+            sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
+        }
+    } else if (e->type == SP_EVENT_NOTICE) {
+        sp_mcp_log(c, 0, true, e->message);
+    }
 }
 
 const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};

@@ -60,24 +60,12 @@ static const struct sp_mcp_revision *legacy_of(struct sp_str name)
 struct batch {
     struct sp_mcp_out face; /* `out` of each request of the batch */
     struct sp_mcp_out *out; /* of the batch; NULL: gone */
-    struct sp_mcp_peer *peer;
-    struct sp_list link; /* in peer->batches */
-    struct sp_buf text;  /* the answers so far */
-    uint32_t waiting;    /* requests that are not answered yet */
-    bool is_taking;      /* its messages are being taken: it must not finish yet */
-    bool is_broken;      /* out of memory */
+    struct sp_list link;    /* in peer->batches */
+    struct sp_buf text;     /* the answers so far */
+    uint32_t waiting;       /* requests that are not answered yet */
+    bool is_taking;         /* its messages are being taken: it must not finish yet */
+    bool is_broken;         /* out of memory */
 };
-
-static void free_batches(struct sp_mcp_peer *p)
-{
-    sp_list_each_safe(i, &p->batches) {
-        struct batch *b = SP_CONTAINER(i, struct batch, link);
-
-        sp_list_remove(&b->link);
-        sp_buf_done(&b->text);
-        free(b);
-    }
-}
 
 static void set_caller(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
 {
@@ -118,7 +106,13 @@ void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
     while (!sp_list_is_empty(&p->asked)) /* of calls that are parked: the open ones are gone */
         free(sp_list_take_first(&p->asked));
     p->asked_count = 0;
-    free_batches(p);
+    sp_list_each_safe(i, &p->batches) {
+        struct batch *b = SP_CONTAINER(i, struct batch, link);
+
+        sp_list_remove(&b->link);
+        sp_buf_done(&b->text);
+        free(b);
+    }
     set_caller(p, c);
 }
 
@@ -217,8 +211,19 @@ static void cancel_request(struct sp_mcp_request *r)
     (r->cancel != NULL ? r->cancel : r->drop)(r);
 }
 
-static void tell_batches_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
+void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
 {
+    sp_list_each_safe(i, &p->open) {
+        struct sp_mcp_request *r = request_of(i);
+
+        if (r->out != out)
+            continue;
+        r->out = NULL;
+        if (r->revision->is_modern)
+            cancel_request(r);
+        else if (r->unheard != NULL)
+            r->unheard(r);
+    }
     sp_list_each(i, &p->batches) {
         struct batch *b = SP_CONTAINER(i, struct batch, link);
 
@@ -233,22 +238,6 @@ static void tell_batches_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
                 r->unheard(r);
         }
     }
-}
-
-void sp_mcp_peer_out_gone(struct sp_mcp_peer *p, struct sp_mcp_out *out)
-{
-    sp_list_each_safe(i, &p->open) {
-        struct sp_mcp_request *r = request_of(i);
-
-        if (r->out != out)
-            continue;
-        r->out = NULL;
-        if (r->revision->is_modern)
-            cancel_request(r);
-        else if (r->unheard != NULL)
-            r->unheard(r);
-    }
-    tell_batches_out_gone(p, out);
 }
 
 void sp_mcp_peer_close_subscriptions(struct sp_mcp_peer *p)
@@ -453,26 +442,12 @@ static const char *find_mismatch(const struct sp_mcp_headers *h, const struct sp
     return sp_str_eq(h->name, m->name) ? NULL : "the header Mcp-Name is unlike the params";
 }
 
-static void refuse_version(const struct sp_mcp_turn *t)
-{
-    auto_buf struct sp_buf data = {0};
-    struct sp_str asked = t->message->version;
-
-    if (asked.n > SHOWN_VERSION)
-        asked.n = SHOWN_VERSION;
-    if (sp_buf_add_str(&data, SP_STR("{\"supported\":" VERSIONS ",\"requested\":")) &&
-        sp_json_add_str(&data, asked) && sp_buf_add(&data, "}", 1))
-        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_NO_VERSION, sp_buf_str(&data),
-                         "unsupported protocol version");
-    else
-        sp_mcp_say_no_memory(&t->to);
-}
-
 static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers *headers)
 {
     const struct sp_mcp_message *m = t->message;
     const struct sp_mcp_method *method = find_method(m->method);
     const char *bad_meta = NULL;
+    auto_buf struct sp_buf data = {0};
 
     const char *mismatch = headers != NULL ? find_mismatch(headers, m, method) : NULL;
     if (m->version.p == NULL)
@@ -480,19 +455,28 @@ static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers
     else if (m->capabilities == SP_JSON_NONE)
         bad_meta = "io.modelcontextprotocol/clientCapabilities is not there, or no object";
 
-    if (mismatch != NULL)
+    if (mismatch != NULL) {
         sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_HEADER_MISMATCH, (struct sp_str){0},
                          "%s", mismatch);
-    else if (m->version.p != NULL && !sp_str_eq(m->version, SP_STR(SP_MCP_MODERN)))
-        refuse_version(t);
-    else if (bad_meta != NULL)
+    } else if (m->version.p != NULL && !sp_str_eq(m->version, SP_STR(SP_MCP_MODERN))) {
+        const struct sp_str asked = {m->version.p,
+                                     m->version.n > SHOWN_VERSION ? SHOWN_VERSION : m->version.n};
+
+        if (sp_buf_add_str(&data, SP_STR("{\"supported\":" VERSIONS ",\"requested\":")) &&
+            sp_json_add_str(&data, asked) && sp_buf_add(&data, "}", 1))
+            sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_NO_VERSION, sp_buf_str(&data),
+                             "unsupported protocol version");
+        else
+            sp_mcp_say_no_memory(&t->to);
+    } else if (bad_meta != NULL) {
         sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
                          "params._meta: %s", bad_meta);
-    else if (method == NULL)
+    } else if (method == NULL) {
         sp_mcp_say_error(&t->to, SP_MCP_NO_STATUS, SP_MCP_NO_METHOD, (struct sp_str){0},
                          "unknown method: " SP_STR_FMT, SP_STR_ARG(m->method));
-    else
+    } else {
         method->take(t);
+    }
 }
 
 /* ---- batches: notifications go out at once; the answers are collected and sent as one array ----
@@ -556,52 +540,44 @@ static void on_batch_cancelled(struct sp_mcp_out *face)
     finish_if_done(b);
 }
 
-static void take_of_batch(struct batch *b, const struct sp_mcp_message *m, uint32_t token)
-{
-    struct sp_mcp_message one = {0};
-
-    sp_mcp_message_pick(&one, m, token);
-    b->waiting++;
-    if (one.is_modern ||
-        (one.kind == SP_MCP_REQUEST && sp_str_eq(one.method, SP_STR("initialize")))) {
-        const struct sp_mcp_to to = {.out = &b->face, .id = one.id};
-
-        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
-                         "such a message cannot be part of a batch");
-    } else if (!sp_mcp_take(b->peer, &b->face, NULL, &one)) {
-        b->waiting--;
-    }
-}
-
-static bool refuse_batch(struct sp_mcp_out *out, const char *why)
-{
-    const struct sp_mcp_to to = {.out = out};
-
-    sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0}, "%s", why);
-    return true;
-}
-
 static bool take_batch(struct sp_mcp_peer *p, struct sp_mcp_out *out, struct sp_mcp_message *m)
 {
     const struct sp_json *j = &m->json;
+    const struct sp_mcp_to all = {.out = out};
+    struct batch *b = NULL;
+    const char *wrong = NULL;
 
     if (p->legacy == NULL || !p->legacy->has_batches)
-        return refuse_batch(out,
-                            "an array of messages: this version of the protocol has no batches");
-    if (j->tokens[0].children > SP_MCP_OPEN_MAX)
-        return refuse_batch(out, "a batch has at most 256 messages");
-
-    struct batch *b = calloc(1, sizeof *b);
-    if (b == NULL)
-        return refuse_batch(out, "there is no memory for this batch");
+        wrong = "an array of messages: this version of the protocol has no batches";
+    else if (j->tokens[0].children > SP_MCP_OPEN_MAX)
+        wrong = "a batch has at most 256 messages";
+    else if ((b = calloc(1, sizeof *b)) == NULL)
+        wrong = "there is no memory for this batch";
+    if (b == NULL) {
+        sp_mcp_say_error(&all, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0}, "%s",
+                         wrong);
+        return true;
+    }
     b->face = (struct sp_mcp_out){
         .send = on_batch_send, .is_full = is_batch_full, .cancelled = on_batch_cancelled};
     b->out = out;
-    b->peer = p;
     sp_list_prepend(&p->batches, &b->link);
     b->is_taking = true;
-    for (uint32_t t = sp_json_first(j, 0); t != SP_JSON_NONE; t = sp_json_next(j, 0, t))
-        take_of_batch(b, m, t);
+    for (uint32_t t = sp_json_first(j, 0); t != SP_JSON_NONE; t = sp_json_next(j, 0, t)) {
+        struct sp_mcp_message one = {0};
+
+        sp_mcp_message_pick(&one, m, t);
+        b->waiting++;
+        if (one.is_modern ||
+            (one.kind == SP_MCP_REQUEST && sp_str_eq(one.method, SP_STR("initialize")))) {
+            const struct sp_mcp_to to = {.out = &b->face, .id = one.id};
+
+            sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
+                             "such a message cannot be part of a batch");
+        } else if (!sp_mcp_take(p, &b->face, NULL, &one)) {
+            b->waiting--;
+        }
+    }
     b->is_taking = false;
     if (b->waiting != 0 || b->text.len != 0 || b->is_broken) {
         finish_if_done(b);
@@ -631,21 +607,12 @@ static void take_notification(struct sp_mcp_peer *p, struct sp_mcp_message *m)
         out->cancelled(out);
 }
 
-/* Legacy messages may come without MCP-Protocol-Version, which exists since 2025-06-18. */
-static bool is_legacy_header_wrong(const struct sp_mcp_headers *headers,
-                                   const struct sp_mcp_message *m)
-{
-    return headers != NULL && !m->is_modern && headers->version.n != 0 &&
-           !sp_str_eq(headers->version, SP_STR(SP_MCP_MODERN)) &&
-           legacy_of(headers->version) == NULL && !sp_str_eq(m->method, SP_STR("initialize"));
-}
-
 bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                  const struct sp_mcp_headers *headers, struct sp_mcp_message *m)
 {
-    const bool has_modern_header = headers != NULL &&
-                                   sp_str_eq(headers->version, SP_STR(SP_MCP_MODERN)) &&
-                                   !sp_str_eq(m->method, SP_STR("initialize"));
+    const bool has_version = headers != NULL && !sp_str_eq(m->method, SP_STR("initialize"));
+    const bool has_modern_header =
+        has_version && sp_str_eq(headers->version, SP_STR(SP_MCP_MODERN));
     const struct sp_mcp_turn t = {
         .peer = p,
         .message = m,
@@ -653,7 +620,9 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                .id = m->id,
                .revision = m->is_modern || has_modern_header ? &sp_mcp_modern : p->legacy}};
 
-    if (is_legacy_header_wrong(headers, m)) {
+    /* Legacy messages may come without MCP-Protocol-Version, which exists since 2025-06-18. */
+    if (has_version && !has_modern_header && !m->is_modern && headers->version.n != 0 &&
+        legacy_of(headers->version) == NULL) {
         sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
                          "MCP-Protocol-Version names a version that is not spoken here");
         return true;

@@ -400,18 +400,6 @@ static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r,
            sp_mcp_denials_add(out, &r->denials, false);
 }
 
-static bool add_text(struct sp_buf *out, const struct sp_mcp_run *r, const struct body *b)
-{
-    if (b->is_cut && r->reply.process_id != 0 &&
-        !sp_buf_printf(out,
-                       "Output truncated: %" PRIu64 " bytes left out; read_output with "
-                       "session_id %d and from_byte %" PRIu64 " has %s\n",
-                       b->omitted, r->reply.process_id, b->from,
-                       r->reply.answer.omitted == 0 ? "them" : "what is still kept of them"))
-        return false;
-    return sp_buf_add_str(out, SP_STR("Output:\n")) && sp_buf_add_str(out, sp_buf_str(&b->text));
-}
-
 /* The output comes last: a host that cuts this form cuts there. */
 static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
                            const struct sp_inspection *found, const struct body *b)
@@ -460,9 +448,17 @@ static void compose(struct sp_mcp_run *r, const struct sp_inspection *found)
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf structured = {0};
     struct body b = {0};
-    const bool ok = add_header(&text, r, found) && make_body(r, text.len, &b) &&
-                    add_text(&text, r, &b) && add_structured(&structured, r, found, &b);
+    bool ok = add_header(&text, r, found) && make_body(r, text.len, &b);
 
+    if (b.is_cut && r->reply.process_id != 0)
+        ok = ok &&
+             sp_buf_printf(&text,
+                           "Output truncated: %" PRIu64 " bytes left out; read_output with "
+                           "session_id %d and from_byte %" PRIu64 " has %s\n",
+                           b.omitted, r->reply.process_id, b.from,
+                           r->reply.answer.omitted == 0 ? "them" : "what is still kept of them");
+    ok = ok && sp_buf_add_str(&text, SP_STR("Output:\n")) &&
+         sp_buf_add_str(&text, sp_buf_str(&b.text)) && add_structured(&structured, r, found, &b);
     sp_buf_done(&b.text);
     if (ok)
         sp_mcp_tool_done(r, &text, &structured);
