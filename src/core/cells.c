@@ -21,6 +21,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -305,9 +306,27 @@ static void on_stall(struct sp_timer *t)
     set_stalled(SP_CONTAINER(t, struct sp_cell, on_stall));
 }
 
-void sp_cell_suspect(struct sp_seat *s)
+/* Without a pid no advice: the maker has not reported the cell yet, and `kill -KILL 0` would end
+ * the reader's own processes. */
+static int fail_silent(const struct sp_cell *c, const char *what, struct sp_err *e)
 {
-    if (s->cell != NULL && s->cell->socket >= 0)
+    const int pid = (int)c->self.pid;
+
+    return pid <= 0
+               ? sp_fail(e, SP_E_FAILED, 0, "the new cell %s", what)
+               : sp_fail(e, SP_E_FAILED, 0,
+                         "the cell (pid %d) %s; `kill -KILL %d` ends it and its processes, and "
+                         "the next start makes a new one",
+                         pid, what, pid);
+}
+
+void sp_cell_suspect(struct sp_seat *s, int seconds, struct sp_err *ret)
+{
+    char what[64];
+
+    (void)snprintf(what, sizeof what, "has not answered for %d s", seconds);
+    (void)fail_silent(s->cell, what, ret);
+    if (s->cell->socket >= 0)
         set_stalled(s->cell);
 }
 
@@ -379,10 +398,7 @@ static int check_answers(const struct sp_cell *c, struct sp_err *e)
     if (c->socket < 0)
         return sp_fail(e, SP_E_FAILED, 0, "the cell was lost; try again");
     if (c->is_stalled)
-        return sp_fail(e, SP_E_FAILED, 0,
-                       "the cell (pid %d) does not answer; `kill -KILL %d` ends it and its "
-                       "processes, and the next start makes a new one",
-                       (int)c->self.pid, (int)c->self.pid);
+        return fail_silent(c, "does not answer", e);
     return 0;
 }
 

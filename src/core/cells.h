@@ -98,9 +98,9 @@ bool sp_cell_is_busy(const struct sp_cell *c);
 /* Takes a seat and requests the start; m->head is filled in here. Strings as in sp_wire_start. */
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
                   const struct sp_buf *strings, bool is_attached, struct sp_err *e);
-/* The cell has not answered the start in time: further starts are refused until it sends a message.
- */
-void sp_cell_suspect(struct sp_seat *s);
+/* The cell has not answered the start for so many seconds, as *ret says: further starts are refused
+ * until it takes or sends a message. */
+void sp_cell_suspect(struct sp_seat *s, int seconds, struct sp_err *ret);
 void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal);
 void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols);
 void sp_cell_terminate(struct sp_seat *s);

@@ -424,13 +424,8 @@ static void on_no_answer(struct sp_timer *t)
 {
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
     struct sp_err e = {0};
-    const int pid = p->seat.cell != NULL ? (int)sp_cell_pid(p->seat.cell) : 0;
 
-    sp_cell_suspect(&p->seat);
-    (void)sp_fail(&e, SP_E_FAILED, 0,
-                  "the cell (pid %d) has not answered for %d s; `kill -KILL %d` ends it and its "
-                  "processes, and the next start makes a new one",
-                  pid, ANSWER_MS / 1000, pid);
+    sp_cell_suspect(&p->seat, ANSWER_MS / 1000, &e);
     fail_start(p, &e);
 }
 

@@ -474,6 +474,34 @@ static void test_a_plan_does_not_see_placeholders(void **state)
     assert_memory_equal(before.data, after.data, after.len);
 }
 
+/* Its maker hangs: the cell has no pid yet, and `kill -KILL 0` would end the reader's processes. */
+static void test_a_cell_that_is_not_born_is_not_to_be_killed(void **state)
+{
+    const struct sp_plan head = {.version = SP_PLAN_VERSION, .tier = SP_TIER_CELL};
+    auto_buf struct sp_buf plan = {0};
+    auto_buf struct sp_buf strings = {0};
+    struct sp_wire_start m = {0};
+    struct sp_seat seat = {0};
+    struct sp_cell *c = NULL;
+
+    (void)state;
+    make_file("maker", "#!/bin/sh\nexec sleep 1000\n");
+    assert_int_equal(chmod(at("maker"), 0755), 0);
+    assert_true(sp_buf_add(&plan, &head, sizeof head));
+    const struct sp_cell_options o = {
+        .program = at("maker"), .slots = 1, .plan = &plan, .drained = on_drained};
+
+    assert_int_equal(sp_cell_new(cells, &o, &c, &error), 0);
+    assert_int_equal(sp_cell_start(c, &seat, &m, &strings, false, &error), 0);
+    sp_cell_suspect(&seat, 30, &error);
+    assert_string_equal(error.msg, "the new cell has not answered for 30 s");
+    sp_cell_forget(&seat);
+    assert_true(sp_cell_start(c, &seat, &m, &strings, false, &error) < 0);
+    assert_string_equal(error.msg, "the new cell does not answer");
+    sp_cell_abandon(c);
+    sp_cell_free(c);
+}
+
 static const struct CMUnitTest tests[] = {
     cell_pool_test(test_one_session_and_policy_have_one_cell),
     cell_pool_test(test_other_sessions_and_policies_have_others),
@@ -491,6 +519,7 @@ static const struct CMUnitTest tests[] = {
     cell_pool_test(test_the_end_of_a_session_ends_its_cells),
     cell_pool_test(test_a_session_may_end_before_its_cell_is_there),
     cell_pool_test(test_a_cell_that_dies_is_replaced),
+    cell_pool_test(test_a_cell_that_is_not_born_is_not_to_be_killed),
     cell_pool_test(test_the_end_of_all_with_everything_running),
     cell_pool_test(test_what_cannot_be_enforced_is_refused_and_leaves_nothing),
     cell_pool_test(test_without_powers_it_is_refused),
