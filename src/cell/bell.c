@@ -13,7 +13,7 @@
 
 struct slot {
     _Alignas(64) _Atomic uint64_t served;
-    _Atomic uint32_t is_attached;
+    _Atomic uint32_t is_owned;
 };
 
 struct sp_bell_page {
@@ -134,7 +134,7 @@ void sp_bell_wake(struct sp_bell *b)
                       MSG_NOSIGNAL | MSG_DONTWAIT); /* EAGAIN: unread bytes wake it, too */
 }
 
-void sp_bell_ring(struct sp_bell *b, uint32_t slot)
+void sp_bell_notify(struct sp_bell *b, uint32_t slot)
 {
     sp_bell_mark(b, slot);
     sp_bell_wake(b);
@@ -185,19 +185,19 @@ void sp_bell_awake(struct sp_bell *b)
     atomic_store_explicit(&b->page->side[b->side].is_asleep, 0, memory_order_relaxed);
 }
 
-void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_attached, uint64_t served)
+void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, uint64_t served)
 {
     struct slot *s = slot_of(b, slot);
 
     atomic_store_explicit(&s->served, served, memory_order_relaxed);
-    atomic_store(&s->is_attached, is_attached);
+    atomic_store(&s->is_owned, is_owned);
 }
 
 bool sp_bell_served(const struct sp_bell *b, uint32_t slot, uint64_t *ret_served)
 {
     struct slot *s = slot_of(b, slot);
 
-    if (atomic_load(&s->is_attached) == 0)
+    if (atomic_load(&s->is_owned) == 0)
         return false;
     *ret_served = atomic_load(&s->served);
     return true;

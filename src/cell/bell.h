@@ -6,7 +6,7 @@
  * sleep. A side checks its marks before it sleeps, so waking a busy side costs no system call. A
  * socket instead of an eventfd: its wake-up is synchronous, which tells the scheduler that the
  * waker is about to sleep, so the woken side runs on this processor instead of an idle one. For
- * each slot the front also stores how far an attached client has been served.
+ * each slot the front also stores how far the process's owner has been served.
  */
 #ifndef SP_CELL_BELL_H
 #define SP_CELL_BELL_H
@@ -36,7 +36,7 @@ int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, str
 void sp_bell_free(struct sp_bell *b); /* closes the descriptors too */
 
 /* Marks the slot for the other side and wakes it if it sleeps. */
-void sp_bell_ring(struct sp_bell *b, uint32_t slot);
+void sp_bell_notify(struct sp_bell *b, uint32_t slot);
 /* The same in two steps: mark while there is work, wake right before going to sleep. */
 void sp_bell_mark(struct sp_bell *b, uint32_t slot);
 void sp_bell_wake(struct sp_bell *b);
@@ -51,10 +51,10 @@ bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), vo
 bool sp_bell_may_sleep(struct sp_bell *b);
 void sp_bell_awake(struct sp_bell *b);
 
-/* Set by the front, read by the cell: whether a client is attached to the slot, and up to which
- * position of the ring it has been served. */
-void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_attached, uint64_t served);
+/* Set by the front, read by the cell: whether the slot's process has an owner (a connection has its
+ * session), and up to which position of the ring records were queued for it. */
+void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, uint64_t served);
 bool sp_bell_served(const struct sp_bell *b, uint32_t slot,
-                    uint64_t *ret_served); /* false: no client is attached */
+                    uint64_t *ret_served); /* false: no owner */
 
 #endif

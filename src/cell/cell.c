@@ -51,7 +51,7 @@
 #define DYING_POLL_MS   100
 
 /* The memory of one start. */
-struct start_room {
+struct start_memory {
     struct sp_pending_start start; /* start.spawn.stack is owned by the room */
     struct sp_command *command;    /* NULL: abandoned, the child is not reaped yet */
     struct sp_wire_message *message;
@@ -69,9 +69,9 @@ struct cell {
     struct sp_command *commands;
     uint32_t slots;
     struct sp_strays *strays;
-    uint32_t slot_end;             /* one past the highest slot ever used */
-    struct start_room *spare_room; /* for the next start; NULL: to be made */
-    struct start_room *pending[SP_MAX_PENDING];
+    uint32_t slot_end;                 /* one past the highest slot ever used */
+    struct start_memory *spare_memory; /* for the next start; NULL: to be made */
+    struct start_memory *pending[SP_MAX_PENDING];
     uint32_t pending_count;
     int child_signals;
     int plan;     /* sealed memory file; -1: none, the cell is not confined */
@@ -93,7 +93,7 @@ struct cell {
 
 /* ---- rooms ---- */
 
-static void free_room(struct start_room *r)
+static void free_room(struct start_memory *r)
 {
     if (r == NULL)
         return;
@@ -105,9 +105,9 @@ static void free_room(struct start_room *r)
     free(r);
 }
 
-static struct start_room *new_room(void)
+static struct start_memory *new_memory(void)
 {
-    struct start_room *r = calloc(1, sizeof *r);
+    struct start_memory *r = calloc(1, sizeof *r);
 
     if (r == NULL)
         return NULL;
@@ -122,14 +122,14 @@ static struct start_room *new_room(void)
 }
 
 /* The child uses the room no more. */
-static void give_back(struct cell *cell, struct start_room *r)
+static void give_back(struct cell *cell, struct start_memory *r)
 {
     if (r->map != NULL)
         (void)munmap(r->map, r->map_len);
     r->map = NULL;
     r->command = NULL;
-    if (cell->spare_room == NULL)
-        cell->spare_room = r;
+    if (cell->spare_memory == NULL)
+        cell->spare_memory = r;
     else
         free_room(r);
 }
@@ -137,7 +137,7 @@ static void give_back(struct cell *cell, struct start_room *r)
 /* ---- the strings ---- */
 
 /* The strings in the message, or mapped from its memfd. NULL: *ret_err says why. */
-static char *strings_of(struct start_room *r, const struct sp_wire_message *m,
+static char *strings_of(struct start_memory *r, const struct sp_wire_message *m,
                         const struct sp_wire_start *s, size_t *ret_len, int *ret_err)
 {
     const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
@@ -166,7 +166,7 @@ static char *strings_of(struct start_room *r, const struct sp_wire_message *m,
 }
 
 /* 0 or errno */
-static int read_strings(struct start_room *r, const struct sp_wire_message *m,
+static int read_strings(struct start_memory *r, const struct sp_wire_message *m,
                         const struct sp_wire_start *s)
 {
     size_t len = 0;
@@ -197,10 +197,10 @@ static void send_started(struct cell *cell, const struct sp_wire_started *reply,
 
 static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pending_start *p)
 {
-    if (p->reply.step == SP_STEP_CLONE)
-        c->is_terminated = true; /* perhaps the leaf made clone fail: do not reuse it */
+    const bool has_failed_clone = p->reply.step == SP_STEP_CLONE; /* perhaps because of the leaf */
+
     if (p->reply.step != SP_STEP_NONE)
-        sp_strays_leave_leaf(cell->strays, c, true);
+        sp_strays_leave_leaf(cell->strays, c, true, has_failed_clone || c->is_terminated);
     send_started(cell, &p->reply, c->ring.fd, p->input);
     if (p->input >= 0 && !c->is_tty)
         (void)close(p->input);
@@ -215,14 +215,14 @@ static void begin_start(struct cell *cell)
 {
     const struct sp_wire_start *m = (const void *)cell->message->bytes;
     struct sp_command *c = m->head.slot < cell->slots ? &cell->commands[m->head.slot] : NULL;
-    struct start_room *r = NULL;
+    struct start_memory *r = NULL;
     int err = c == NULL || c->life != SP_LIFE_NONE ? EINVAL : cell->message->is_cut ? EMFILE : 0;
 
     if (err == 0 && cell->pending_count == SP_MAX_PENDING)
         err = EBUSY;
     if (err == 0) {
-        r = cell->spare_room != NULL ? cell->spare_room : new_room();
-        cell->spare_room = NULL;
+        r = cell->spare_memory != NULL ? cell->spare_memory : new_memory();
+        cell->spare_memory = NULL;
         err = r == NULL ? ENOMEM : read_strings(r, cell->message, m);
     }
     if (err == 0) {
@@ -241,7 +241,7 @@ static void begin_start(struct cell *cell)
         return;
     }
     struct sp_pending_start *p = &r->start;
-    p->reply = (struct sp_wire_started){.head = m->head};
+    p->reply = (struct sp_wire_started){.head = m->head, .terminal = -1};
     p->reply.head.op = SP_WIRE_STARTED;
     p->input = p->pidfd = -1;
     p->patience_ms = cell->pending_count > 0 ? IMPATIENCE_MS : PATIENCE_MS;
@@ -281,7 +281,7 @@ static bool reap(struct cell *cell, int pidfd)
 }
 
 /* true: the room can be reused. */
-static bool poll_room(struct cell *cell, struct start_room *r)
+static bool poll_start(struct cell *cell, struct start_memory *r)
 {
     struct sp_command *c = r->command;
 
@@ -307,7 +307,7 @@ static void poll_starts(struct cell *cell)
     uint32_t left = 0;
 
     for (uint32_t i = 0; i < cell->pending_count; i++) {
-        if (poll_room(cell, cell->pending[i]))
+        if (poll_start(cell, cell->pending[i]))
             give_back(cell, cell->pending[i]);
         else
             cell->pending[left++] = cell->pending[i];
@@ -321,7 +321,7 @@ static int starts_timeout(const struct cell *cell)
     int timeout = cell->pending_count > 0 ? DYING_POLL_MS : -1;
 
     for (uint32_t i = 0; i < cell->pending_count; i++) {
-        const struct start_room *r = cell->pending[i];
+        const struct start_memory *r = cell->pending[i];
 
         if (r->command != NULL && cell->state.now_ms - r->began_ms < YOUNG_MS)
             return YOUNG_POLL_MS;
@@ -334,10 +334,11 @@ static int starts_timeout(const struct cell *cell)
 /* In a forked child: erases the arguments and variables of commands. */
 static void wipe_starts(struct cell *cell)
 {
-    if (cell->spare_room != NULL)
-        explicit_bzero(cell->spare_room->message->bytes, sizeof cell->spare_room->message->bytes);
+    if (cell->spare_memory != NULL)
+        explicit_bzero(cell->spare_memory->message->bytes,
+                       sizeof cell->spare_memory->message->bytes);
     for (uint32_t i = 0; i < cell->pending_count; i++) {
-        struct start_room *r = cell->pending[i];
+        struct start_memory *r = cell->pending[i];
 
         explicit_bzero(r->message->bytes, sizeof r->message->bytes);
         if (r->map != NULL)
@@ -348,13 +349,13 @@ static void wipe_starts(struct cell *cell)
 static void free_starts(struct cell *cell)
 {
     for (uint32_t i = 0; i < cell->pending_count; i++) {
-        struct start_room *r = cell->pending[i];
+        struct start_memory *r = cell->pending[i];
         const bool is_forgotten = r->command == NULL || r->command->pending != &r->start;
 
         if (is_forgotten && reap(cell, r->start.pidfd))
             free_room(r); /* otherwise the child still uses it, and dies with us */
     }
-    free_room(cell->spare_room);
+    free_room(cell->spare_memory);
 }
 
 /* ==== the loop ==== */
@@ -376,7 +377,7 @@ static void forget_command(struct cell *cell, struct sp_command *c)
     if (c->life == SP_LIFE_RUNNING)
         sp_strays_note_forgotten(cell->strays, c);
     sp_command_forget(&cell->state, c);
-    sp_strays_leave_leaf(cell->strays, c, true);
+    sp_strays_leave_leaf(cell->strays, c, true, c->is_terminated);
     cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
 }
 
@@ -474,7 +475,7 @@ static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_
     if (before == SP_LIFE_RUNNING && c->life != SP_LIFE_RUNNING)
         sp_strays_note_exit(cell->strays, c);
     if (before != SP_LIFE_CLOSED && c->life == SP_LIFE_CLOSED)
-        sp_strays_leave_leaf(cell->strays, c, false);
+        sp_strays_leave_leaf(cell->strays, c, false, c->is_terminated);
 }
 
 /* ---- refusals ---- */
@@ -567,8 +568,8 @@ static bool read_messages(struct cell *cell)
 
 static int sleep_ms(const struct cell *cell)
 {
-    const int other = cell->state.resting_count > 0   ? 1
-                      : cell->state.exiting_count > 0 ? 5
+    const int other = cell->state.resting_count > 0   ? SP_REST_MS
+                      : cell->state.exiting_count > 0 ? SP_EXITING_MS
                       : cell->is_sweep_due            ? SWEEP_INTERVAL_MS
                                                       : -1;
     const int starts = starts_timeout(cell);

@@ -20,14 +20,15 @@
 #include "os/tree.h"
 
 #define SMALL_READ       2048
-#define MANY_SMALL_READS 32 /* within SMALL_READS_MS: the command rests for REST_MS */
+#define MANY_SMALL_READS 32 /* within SMALL_READS_MS: the command rests for SP_REST_MS */
 #define SMALL_READS_MS   2
-#define REST_MS          1
 #define READS_AT_ONCE    4          /* reads of one stream before other events are served */
 #define DRAIN_BYTES      (4U << 20) /* after an exit: more than any pipe holds */
 #define LAST_OUTPUT_MS   20         /* wait for the end of a failed command's streams */
 #define GROUP_MS         5000       /* after its exit the process group may still be killed */
-#define DRAIN_WATER      (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK) /* retention would forget beyond */
+/* After an exit, reading stops when the owner is this far behind: two more chunks, and retention
+ * would drop records that it has not got. */
+#define DRAIN_WATER (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK)
 
 /* ---- watching ---- */
 
@@ -277,8 +278,7 @@ static void fill_reply(const struct sp_command *c, struct sp_pending_start *p)
 
     p->reply.pid = c->pid;
     p->reply.has_input = p->input >= 0;
-    p->reply.leaf = c->leaf_number;
-    p->reply.terminal = -1;
+    p->reply.leaf_number = c->leaf_number;
     if (c->is_tty) {
         if (fstat(c->slave, &st) == 0)
             p->reply.terminal = (int32_t)minor(st.st_rdev);
@@ -355,7 +355,7 @@ void sp_command_give_up(struct sp_cell_state *cell, struct sp_command *c)
 
 /* ---- reading ---- */
 
-static bool has_ended(const struct sp_command *c)
+static bool streams_ended(const struct sp_command *c)
 {
     return c->stream[0] < 0 && c->stream[1] < 0;
 }
@@ -453,7 +453,7 @@ static void rest_after_small_reads(struct sp_cell_state *cell, struct sp_command
         return;
     c->small_reads = MANY_SMALL_READS / 2; /* rests sooner the next time */
     c->is_resting = true;
-    c->rests_until_ms = cell->now_ms + REST_MS;
+    c->rests_until_ms = cell->now_ms + SP_REST_MS;
     cell->resting[cell->resting_count++] = c->slot;
     update_watch(cell, c);
 }
@@ -481,7 +481,7 @@ void sp_command_wake_rested(struct sp_cell_state *cell, struct sp_command *comma
 
 static void close_if_ended(struct sp_command *c)
 {
-    if (c->life == SP_LIFE_EXITED && has_ended(c)) {
+    if (c->life == SP_LIFE_EXITED && streams_ended(c)) {
         sp_ring_closed(&c->ring);
         c->life = SP_LIFE_CLOSED;
     }
@@ -503,7 +503,7 @@ void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int w
         if (n < (ssize_t)SP_RING_CHUNK)
             break; /* epoll reports later data again */
     }
-    if (c->life == SP_LIFE_EXITING && has_ended(c))
+    if (c->life == SP_LIFE_EXITING && streams_ended(c))
         publish_exit(cell, c);
     close_if_ended(c);
     if (c->ring.end != before)
@@ -595,7 +595,9 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
 
     if (c->life != SP_LIFE_RUNNING)
         return;
-    if (c->pending != NULL) { /* the start is answered first; the exit event comes again */
+    /* Killed before set_tid_address: the kernel does not clear is_busy. The start counts as a
+     * success and is answered first; its result is the exit, whose event comes again. */
+    if (c->pending != NULL) {
         __atomic_store_n(&c->pending->spawn.is_busy, 0, __ATOMIC_RELEASE);
         return;
     }
@@ -621,7 +623,7 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
     close_fd(&c->slave);
     (void)drain(cell, c); /* any rest follows the exit record */
     cell->running--;
-    if (!cell->is_confined || c->how.code == 0 || c->is_terminated || has_ended(c) ||
+    if (!cell->is_confined || c->how.code == 0 || c->is_terminated || streams_ended(c) ||
         cell->exiting_count == SP_MAX_EXITING) {
         publish_exit(cell, c);
         return;

@@ -41,17 +41,19 @@ struct sp_command {
     struct sp_pending_start *pending; /* RUNNING, but before execve; else NULL */
     bool is_tty;
     bool is_watched;    /* the streams are in epoll: not while paused or resting */
-    bool is_paused;     /* the client is too far behind */
+    bool is_paused;     /* the owner is too far behind */
     bool is_resting;    /* many small reads: let output gather before the next read */
     bool is_terminated; /* streams are closed once the readable data has been read */
     uint32_t slot;
     uint64_t number, session;
     pid_t pid;
     int pidfd;
-    int stream[2]; /* stdout and stderr, or the terminal's master; -1: ended */
+    int stream[2]; /* stdout and stderr, or the terminal's master; -1: ended. While the start is
+                      under way a master is in sp_pending_start.input, too, but owned here; the
+                      front gets a duplicate, which sp_input closes */
     int slave;     /* of the terminal, open until the leader is reaped: prevents an early EIO */
     int leaf_fd;   /* its cgroup; -1: none */
-    uint32_t leaf;
+    uint32_t leaf_index;  /* in the table of sp_strays; SP_NO_LEAF: none */
     uint32_t leaf_number; /* in its directory's name; 0: none */
     uint64_t small_reads_since_ms, rests_until_ms;
     uint32_t small_reads; /* small chunks since then */
@@ -67,6 +69,8 @@ struct sp_command {
     struct sp_ring ring;
 };
 
+#define SP_REST_MS     1 /* how long a command with many small reads rests */
+#define SP_EXITING_MS  5 /* between looks at commands that are EXITING */
 #define SP_MAX_RESTING 64
 #define SP_MAX_EXITING 64
 #define SP_SPARE       4
@@ -108,7 +112,9 @@ enum sp_cell_event {
  * Starts the command of *s and p->strings in the free slot *c; the caller has set c->leaf*. true:
  * p->reply has the result. After a success p->input is the descriptor to write stdin to, or -1: the
  * terminal's master (owned by the command) or a pipe (owned by the caller). After a failure *c is
- * free again. false: the child still waits for a disk, and *p must stay until
+ * free again. In a sandbox a program that cannot be executed is a success: a command that has
+ * CLOSED already, with pid 0. If p->pidfd is >= 0, the child was killed but not reaped, and *p must
+ * stay until it is. false: the child still waits for a disk, and *p must stay until
  * sp_command_poll_start returns true.
  */
 bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
@@ -126,7 +132,7 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c);
 void sp_command_wake_rested(struct sp_cell_state *cell, struct sp_command *commands);
 /* Records the exit of EXITING commands that have waited LAST_OUTPUT_MS for the end of streams. */
 void sp_command_end_waits(struct sp_cell_state *cell, struct sp_command *commands);
-/* The client has read more, or has detached: resumes a paused command. */
+/* The owner was served, or is gone: resumes a paused command. */
 void sp_command_served(struct sp_cell_state *cell, struct sp_command *c);
 
 /* Releases and reserves the spare descriptors: code between the two calls can open /proc or cgroup

@@ -6,7 +6,7 @@
  * read-only, each with its own position. Positions count bytes of the log from its beginning, so
  * they survive reconnects. The ring never grows and never blocks the writer: beyond its retention
  * it forgets the oldest records, and a reader that was too slow learns exactly how many records and
- * bytes it missed.
+ * bytes it missed. EXITED may be forgotten, too: the header keeps it (sp_ring_catch_up).
  *
  * A reader does not trust the writer: it copies a record's header once and checks the copy.
  *
@@ -30,8 +30,8 @@
 #define SP_RING_CHUNK         65536U   /* the most one OUTPUT record carries */
 #define SP_RING_RETAIN_BYTES  1048576U /* output kept: bytes */
 #define SP_RING_RETAIN_CHUNKS 50000U   /* output kept: records */
-#define SP_RING_HIGH_WATER    262144U  /* attached client this far behind: pause the command */
-#define SP_RING_LOW_WATER     131072U  /* resume it when the client has come this close */
+#define SP_RING_HIGH_WATER    262144U  /* the owner is this far behind: pause the command */
+#define SP_RING_LOW_WATER     131072U  /* resume it when the owner has come this close */
 
 enum sp_record_type {
     SP_RECORD_OUTPUT = 1,

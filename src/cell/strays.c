@@ -121,7 +121,7 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
 bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
 {
     c->leaf_fd = -1;
-    c->leaf = SP_NO_LEAF;
+    c->leaf_index = SP_NO_LEAF;
     c->leaf_number = 0;
     if (s->cell->cgroup.dir < 0)
         return true;
@@ -136,7 +136,7 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
     } else {
         s->ready_leaves--;
     }
-    c->leaf = s->first_free;
+    c->leaf_index = s->first_free;
     c->leaf_number = l->number;
     s->first_free = l->next_free;
     l->use = LEAF_TAKEN;
@@ -165,22 +165,23 @@ bool sp_strays_has_dying(const struct sp_strays *s)
     return s->has_dying || s->ending_count > 0;
 }
 
-void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten)
+void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten,
+                          bool is_spent)
 {
-    if (c->leaf == SP_NO_LEAF)
+    if (c->leaf_index == SP_NO_LEAF)
         return;
-    s->leaves[c->leaf].was_killed = s->leaves[c->leaf].was_killed || c->is_terminated;
+    s->leaves[c->leaf_index].was_killed = s->leaves[c->leaf_index].was_killed || is_spent;
     if (sp_cgroup_is_empty(c->leaf_fd)) {
-        free_leaf(s, c->leaf);
+        free_leaf(s, c->leaf_index);
     } else if (is_forgotten) {
-        s->leaves[c->leaf].use = LEAF_STRAYS;
-        s->leaves[c->leaf].session = c->session;
+        s->leaves[c->leaf_index].use = LEAF_STRAYS;
+        s->leaves[c->leaf_index].session = c->session;
         s->stray_leaves++;
-        s->has_dying = s->has_dying || s->leaves[c->leaf].was_killed;
+        s->has_dying = s->has_dying || s->leaves[c->leaf_index].was_killed;
     } else {
         return; /* called again when the command is forgotten */
     }
-    c->leaf = SP_NO_LEAF;
+    c->leaf_index = SP_NO_LEAF;
     c->leaf_fd = -1;
 }
 

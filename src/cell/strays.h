@@ -23,10 +23,11 @@ void sp_strays_free(struct sp_strays *s);
 /* Gives the command an empty leaf (without cgroups: none). false: errno. */
 bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c);
 /* The command has closed or is forgotten: an empty leaf becomes free, another one belongs to the
- * session from the time the command is forgotten. */
-void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten);
+ * session from the time the command is forgotten. is_spent: no other command gets this leaf. */
+void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten,
+                          bool is_spent);
 
-/* A command of this session has exited. */
+/* The command has exited: the children that it leaves belong to its session. */
 void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c);
 /* Reaps dead strays and finds new ones. Linear in the number of our children: at most ten times a
  * second. */

@@ -2,9 +2,9 @@
 /*
  * wire: the messages between front and cell, over a seqpacket socket.
  *
- * A datagram is one fixed struct, plus descriptors. Each side treats the other as hostile:
- * versions, sizes, slots and counts are checked before use. A process is named by its slot, a small
- * number that the front assigns and reuses, and by a number that is never reused.
+ * A datagram is one fixed struct (in START, strings follow), plus descriptors. Each side treats the
+ * other as hostile: versions, sizes, slots and counts are checked before use. A process is named by
+ * its slot, a small number that the front assigns and reuses, and by a number that is never reused.
  */
 #ifndef SP_CELL_WIRE_H
 #define SP_CELL_WIRE_H
@@ -19,7 +19,7 @@
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* descriptors with one datagram */
 
-/* A start whose disk hangs: cell.c says why. */
+/* Limits of starts whose disk hangs (cell.c); here, because the front's error texts name them. */
 #define SP_MAX_PENDING       64
 #define SP_START_DEADLINE_MS 10000
 
@@ -42,7 +42,7 @@ enum sp_wire_op {
                             locks) as long as the cell lives */
     SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */
     SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
-    SP_WIRE_BORN,        /* parent of a confined cell: struct sp_wire_born + the cell's pidfd */
+    SP_WIRE_BORN,        /* maker of a confined cell: struct sp_wire_born + the cell's pidfd */
     SP_WIRE_READY,       /* confined cell, as its first message: struct sp_wire_ready */
     SP_WIRE_OP_MAX
 };
@@ -93,9 +93,9 @@ struct sp_wire_started {
     uint32_t step; /* enum sp_step: the step that failed; NONE: started */
     int32_t err;
     uint32_t has_input;
-    uint32_t leaf;       /* the number of its cgroup; 0: none */
-    int32_t terminal;    /* the N of its /dev/pts/N; -1: none */
-    uint64_t outputs[2]; /* the inodes of the pipes for its output; 0: none */
+    uint32_t leaf_number; /* of its cgroup; 0: none */
+    int32_t terminal;     /* the N of its /dev/pts/N; -1: none */
+    uint64_t outputs[2];  /* the inodes of the pipes for its output; 0: none */
 };
 
 struct sp_wire_done {

@@ -291,7 +291,7 @@ static struct sp_cell_burst *burst_of(struct sp_cell_pool *pool, uint64_t sessio
     return oldest;
 }
 
-static void on_rested(void *user)
+static void on_process_closed(void *user)
 {
     struct pool_cell *c = user;
 
@@ -462,10 +462,12 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
     if (!watch_names(&c->survey, &c->watched))
         return sp_fail(e, SP_E_SYSTEM, errno, "watch for protected names");
     o.plan = &plan;
+    /* No leaves: its view has no cgroup file system that could be written. Terminate walks the
+     * tree, and the end of the cell kills its pid namespace. */
     o.use_cgroups = false;
     o.user = c;
     o.died = on_died;
-    o.rested = on_rested;
+    o.closed = on_process_closed;
     o.idle = on_idle;
     o.gone = on_gone;
     o.drained = on_drained;

@@ -51,7 +51,7 @@
 struct sp_cells {
     struct sp_loop *loop;
     bool is_embedded;
-    uint64_t pushes;      /* messages queued while the outbox of their cell was full */
+    uint64_t overflows;   /* messages queued while the outbox of their cell was full */
     struct sp_list cells; /* struct sp_cell, the newest first */
 
     /* Processes that a killed cell without a pid namespace has left, see "orphans". */
@@ -202,7 +202,7 @@ static void await_orphans(struct sp_cells *g)
 
 /* ---- all cells of a front ---- */
 
-static void on_ring_news(void *user, uint32_t slot)
+static void on_slot_news(void *user, uint32_t slot)
 {
     struct sp_cell *c = user;
     struct sp_seat *s = c->seats[slot];
@@ -220,7 +220,7 @@ static bool peek(void *user)
     sp_list_each(i, &g->cells) {
         struct sp_cell *c = cell_of(i);
 
-        has_news = (c->socket >= 0 && sp_bell_answer(&c->bell, on_ring_news, c)) || has_news;
+        has_news = (c->socket >= 0 && sp_bell_answer(&c->bell, on_slot_news, c)) || has_news;
     }
     return has_news;
 }
@@ -284,7 +284,7 @@ void sp_cells_free(struct sp_cells *g)
 
 uint64_t sp_cells_overflows(const struct sp_cells *g)
 {
-    return g->pushes;
+    return g->overflows;
 }
 
 /* ---- sending ---- */
@@ -373,7 +373,7 @@ static int send_message(struct sp_cell *c, const void *msg, size_t len, const vo
     if (!sp_outbox_add(&c->outbox, msg, len, tail, tail_len, fd))
         return -ENOMEM;
     if (sp_outbox_is_full(&c->outbox) && !c->is_stalled)
-        c->group->pushes++;
+        c->group->overflows++;
     watch_outbox(c);
     return 0;
 }
@@ -425,31 +425,31 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
 
 /* ---- seats ---- */
 
-static uint32_t count_resting(const struct sp_cell *c)
+static uint32_t count_idle(const struct sp_cell *c)
 {
     uint32_t n = 0;
 
     sp_list_each(i, &c->workers)
-        n += SP_CONTAINER(i, const struct sp_cell_worker, link)->is_resting;
+        n += SP_CONTAINER(i, const struct sp_cell_worker, link)->is_idle;
     return n;
 }
 
 static void set_less_busy(struct sp_cell *c)
 {
     c->busy--;
-    if (c->busy == count_resting(c) && c->options.idle != NULL)
+    if (c->busy == count_idle(c) && c->options.idle != NULL)
         c->options.idle(c->options.user);
 }
 
-void sp_cell_rest(struct sp_seat *s)
+void sp_cell_note_closed(struct sp_seat *s)
 {
     struct sp_cell *c = s->cell;
 
-    if (c == NULL || s->is_idle)
+    if (c == NULL || s->has_closed)
         return;
-    s->is_idle = true;
-    if (c->options.rested != NULL)
-        c->options.rested(c->options.user);
+    s->has_closed = true;
+    if (c->options.closed != NULL)
+        c->options.closed(c->options.user);
     set_less_busy(c);
 }
 
@@ -457,14 +457,14 @@ static void give_seat_back(struct sp_seat *s)
 {
     struct sp_cell *c = s->cell;
 
-    sp_cell_rest(s);
+    sp_cell_note_closed(s);
     c->seats[s->slot] = NULL;
     c->free_slots[c->free_count++] = s->slot;
     s->cell = NULL;
 }
 
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
-                  const struct sp_buf *strings, bool is_attached, struct sp_err *e)
+                  const struct sp_buf *strings, bool is_owned, struct sp_err *e)
 {
     auto_close int fd = -1;
     const bool is_inline = strings->len <= SP_WIRE_MAX - sizeof *m;
@@ -474,7 +474,7 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
         return r;
     if (strings->len > SP_WIRE_STRINGS)
         return sp_fail(e, SP_E_SYSTEM, E2BIG, "arguments and environment");
-    if (c->free_count == 0)
+    if (c->free_count == 0) /* sp_proc_start counts the processes of all cells: it refuses first */
         return sp_fail(
             e, SP_E_LIMIT, 0,
             "at most %u processes may exist at once, closed ones included (--max-processes)",
@@ -483,14 +483,14 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over arguments");
 
     s->cell = c;
-    s->is_idle = false;
+    s->has_closed = false;
     c->busy++;
     s->slot = c->free_slots[--c->free_count];
     s->number = ++c->next_number;
     c->seats[s->slot] = s;
     m->head = (struct sp_wire_head){
         .version = SP_WIRE_VERSION, .op = SP_WIRE_START, .slot = s->slot, .number = s->number};
-    sp_bell_serve(&c->bell, s->slot, is_attached, 0); /* before the cell can read the first byte */
+    sp_bell_serve(&c->bell, s->slot, is_owned, 0); /* before the cell can read the first byte */
     m->string_bytes = (uint32_t)strings->len;
     if (!is_inline)
         m->flags |= SP_START_MEMFD;
@@ -543,16 +543,16 @@ void sp_cell_end_session(struct sp_cell *c, uint64_t session)
     (void)send_call(&about, SP_WIRE_END_SESSION, 0, 0, 0);
 }
 
-void sp_cell_serve(struct sp_seat *s, bool is_attached, uint64_t served)
+void sp_cell_serve(struct sp_seat *s, bool is_owned, uint64_t served)
 {
     if (s->cell != NULL)
-        sp_bell_serve(&s->cell->bell, s->slot, is_attached, served);
+        sp_bell_serve(&s->cell->bell, s->slot, is_owned, served);
 }
 
 void sp_cell_wake(struct sp_seat *s)
 {
     if (s->cell != NULL)
-        sp_bell_ring(&s->cell->bell, s->slot);
+        sp_bell_notify(&s->cell->bell, s->slot);
 }
 
 /* ---- workers ---- */
@@ -957,9 +957,9 @@ fail:
 
 bool sp_cell_is_deserted(const struct sp_cell *c)
 {
-    const uint32_t resting = count_resting(c);
+    const uint32_t idle = count_idle(c);
 
-    return c->busy == resting && c->self.pidfd >= 0 && sp_tree_living(c->self.pid) <= (int)resting;
+    return c->busy == idle && c->self.pidfd >= 0 && sp_tree_living(c->self.pid) <= (int)idle;
 }
 
 bool sp_cell_is_ready(const struct sp_cell *c)

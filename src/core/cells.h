@@ -42,16 +42,16 @@ struct sp_seat {
     struct sp_cell *cell; /* NULL: no seat taken */
     uint32_t slot;
     uint64_t number; /* tells this process from earlier ones of the slot */
-    bool is_idle;    /* the process has closed: the cell may end */
+    bool has_closed; /* its process: the cell may end */
 };
 
 /* A process of the cell that runs no command: it does file operations (cell/cell_files.h). The cell
- * is busy while the worker is there, but deserted if the worker rests. */
+ * is busy while the worker is there, but deserted if the worker is idle. */
 struct sp_cell_worker {
     /* The cell is gone; why as in sp_seat_ops. The worker is unlinked already. */
     void (*lost)(struct sp_cell_worker *h, const struct sp_err *why);
     struct sp_cell *cell; /* NULL: none */
-    bool is_resting;      /* set by the owner: the worker may end with the cell */
+    bool is_idle;         /* set by core/files.c: the worker may end with the cell */
     struct sp_list link;
 };
 
@@ -65,8 +65,8 @@ struct sp_cell_options {
     void *user;
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
     void (*died)(void *user);    /* after every seat has heard ops.lost */
-    void (*rested)(void *user);  /* a process has closed; may be NULL */
-    void (*idle)(void *user);    /* ... and only resting workers are left; may be NULL */
+    void (*closed)(void *user);  /* a process has closed; may be NULL */
+    void (*idle)(void *user);    /* ... and only idle workers are left; may be NULL */
     void (*gone)(void *user); /* after sp_cell_kill: no process of the cell is left; may be NULL */
 };
 
@@ -87,7 +87,7 @@ void sp_cell_free(struct sp_cell *c);
 void sp_cell_kill(struct sp_cell *c);
 /* Kills the processes of a cell that does not answer; it ends like one that died by itself. */
 void sp_cell_abandon(struct sp_cell *c);
-/* No process that has not closed, none that a command has left, and no worker but resting ones. */
+/* No process that has not closed, none that a command has left, and no worker but idle ones. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
 /* The cell has confined itself. Before that its first start waits in the socket. */
 bool sp_cell_is_ready(const struct sp_cell *c);
@@ -97,7 +97,7 @@ bool sp_cell_is_busy(const struct sp_cell *c);
 
 /* Takes a seat and requests the start; m->head is filled in here. Strings as in sp_wire_start. */
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
-                  const struct sp_buf *strings, bool is_attached, struct sp_err *e);
+                  const struct sp_buf *strings, bool is_owned, struct sp_err *e);
 /* The cell has not answered the start for so many seconds, as *ret says: further starts are refused
  * until it takes or sends a message. */
 void sp_cell_suspect(struct sp_seat *s, int seconds, struct sp_err *ret);
@@ -105,7 +105,7 @@ void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal);
 void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols);
 void sp_cell_terminate(struct sp_seat *s);
 /* The process of the seat has closed. */
-void sp_cell_rest(struct sp_seat *s);
+void sp_cell_note_closed(struct sp_seat *s);
 /* Gives the seat back; fine if none is taken. */
 void sp_cell_forget(struct sp_seat *s);
 void sp_cell_end_session(struct sp_cell *c, uint64_t session);
@@ -117,9 +117,9 @@ void sp_cell_leave(struct sp_cell_worker *h); /* the worker ends; fine if it has
 /* The cell keeps a duplicate open, and the flock on it, until the cell ends. */
 void sp_cell_hold(struct sp_cell *c, int fd);
 
-/* Position in the ring up to which the attached client was served. */
-void sp_cell_serve(struct sp_seat *s, bool is_attached, uint64_t served);
-/* The cell had paused this process until the client was served, and may go on. */
+/* Position in the ring up to which the owner was served: the records before are queued for it. */
+void sp_cell_serve(struct sp_seat *s, bool is_owned, uint64_t served);
+/* The cell had paused this process until the owner was served, and may go on. */
 void sp_cell_wake(struct sp_seat *s);
 
 pid_t sp_cell_pid(const struct sp_cell *c);

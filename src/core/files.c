@@ -167,7 +167,7 @@ static void set_resting(struct sp_file_worker *w)
     w->files->working -= w->is_working;
     w->is_working = false;
     w->is_closing = false;
-    w->seat.is_resting = true;
+    w->seat.is_idle = true;
     count_again(w);
     if (w->files->worker_count > SP_FILE_WORKERS_MAX ||
         !sp_loop_timer(w->files->loop, &w->idle, sp_loop_now(w->files->loop) + ms, on_idle))
@@ -356,7 +356,7 @@ static int ask_worker(struct sp_file_worker *w, struct sp_files_call *c, struct 
     w->is_working = true;
     w->files->working++;
     sp_loop_expect(w->files->loop, EXPECTED_US);
-    w->seat.is_resting = false;
+    w->seat.is_idle = false;
     return 0;
 }
 

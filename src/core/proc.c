@@ -31,8 +31,6 @@
 
 #define MAX_TRIES 8 /* of a start, when the disk changes under its sandbox */
 
-/* ---- news ---- */
-
 /* ---- waiters ---- */
 
 /* `next` NULL: at the end. */
@@ -247,14 +245,14 @@ int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
     return sp_proc_next_at(p, &p->sent, ret);
 }
 
-/* ---- what the attached client was sent ---- */
+/* ---- what the owner was served ---- */
 
-/* The cell pauses a process that is too far ahead of its client, and is woken here. */
-static void tell_served(struct sp_proc *p, bool is_attached)
+/* The cell pauses a process that is too far ahead of its owner, and is woken here. */
+static void tell_served(struct sp_proc *p, bool is_owned)
 {
-    sp_cell_serve(&p->seat, is_attached, p->sent.pos);
-    const bool may_go_on = !is_attached || p->sent.pos >= p->tail.pos ||
-                           p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
+    sp_cell_serve(&p->seat, is_owned, p->sent.pos);
+    const bool may_go_on =
+        !is_owned || p->sent.pos >= p->tail.pos || p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
     if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view))
         sp_cell_wake(&p->seat);
 }
@@ -264,13 +262,13 @@ void sp_proc_served(struct sp_proc *p)
     tell_served(p, true);
 }
 
-void sp_proc_set_attached(struct sp_proc *p, bool is_attached)
+void sp_proc_set_owned(struct sp_proc *p, bool is_owned)
 {
-    if (is_attached) {
+    if (is_owned) {
         refresh(p);
         p->sent = p->tail;
     }
-    tell_served(p, is_attached);
+    tell_served(p, is_owned);
 }
 
 static void count_result(struct sp_proc *p)
@@ -304,7 +302,7 @@ static void become_closed(struct sp_proc *p)
     struct sp_front *front = p->session->front;
 
     p->life = SP_PROC_CLOSED;
-    sp_cell_rest(&p->seat);
+    sp_cell_note_closed(&p->seat);
     front->stats.live--;
     const uint64_t due = sp_loop_now(front->loop) + front->options.closed_ttl_ms;
     if (!sp_loop_timer(front->loop, &p->life_timer, due, on_forget_timer))
@@ -366,6 +364,7 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
 
     if (p->life == SP_PROC_STARTING) {
         e = *why;
+        /* SP_E_STATE (sp_cell_explain): the disk changed since the survey, a new one may do. */
         if (why->code == SP_E_STATE && start_again(p, &e) == 0)
             return;
         if (e.code == SP_E_STATE)
@@ -494,19 +493,20 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     forget_confined_start(p);
     p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
-    p->leaf = m->leaf;
+    p->leaf = m->leaf_number;
     p->terminal = p->is_tty ? m->terminal : -1;
     memcpy(p->outputs, m->outputs, sizeof p->outputs);
     if (input >= 0)
         sp_input_open(&p->input, TAKE_FD(input), p->is_tty);
     p->session->front->stats.started++;
     tell_served(p, p->session->client != NULL); /* the client may have changed meanwhile */
+    /* The answer first, then the requests that waited for it, then records: a client knows the
+     * process before it hears of it. None of these calls frees p. */
     if (w != NULL)
         w->done(w, p, NULL);
     sp_waiters_wake(&p->on_started);
     expect_if_alone(p, LIFE_US);
-    /* A short command may have ended already. */
-    on_news(seat);
+    on_news(seat); /* a short command may have ended already */
 }
 
 static void on_done(struct sp_seat *seat, uint64_t token, int err)
@@ -595,7 +595,7 @@ static bool keep_confined_start(struct sp_proc *p, const struct sp_policy *polic
     }
     a->proc = p;
     a->m = *m;
-    a->m.flags &= ~(uint32_t)SP_START_MEMFD;
+    a->m.flags &= ~(uint32_t)SP_START_MEMFD; /* sp_cell_start sets it, for each sending anew */
     a->strings = *strings;
     *strings = (struct sp_buf){0};
     p->confined_start = a;
@@ -663,7 +663,7 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    if (front->proc_count > front->options.max_processes)
+    if (front->proc_count > front->options.max_processes) /* p is counted already */
         return sp_fail(
             e, SP_E_LIMIT, 0,
             "at most %u processes may exist at once, closed ones included (--max-processes)",
@@ -680,8 +680,10 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     if (r < 0)
         return r;
     set_deadline(p, ANSWER_MS, on_no_answer);
+    /* Only a confined cell can be not ready. If it finds that the disk has changed, start_again
+     * needs the start; without memory to keep it, there is one try only. */
     if (!sp_cell_is_ready(cell))
-        (void)keep_confined_start(p, o->policy, &m, &strings); /* out of memory: one try only */
+        (void)keep_confined_start(p, o->policy, &m, &strings);
     return 0;
 }
 

@@ -5,8 +5,11 @@
  *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --closed_ttl--> freed
  *      '----refused----> freed
  *
+ * Its owner is the connection that has its session; other connections may observe it
+ * (core/observer.h, process/attach).
+ *
  * The output stays in the ring that the cell writes. The front keeps positions in that log (how far
- * it has parsed, how far the client was served) and the lists of requests that wait.
+ * it has parsed, how far the owner was served) and the lists of requests that wait.
  */
 #ifndef SP_CORE_PROC_H
 #define SP_CORE_PROC_H
@@ -69,7 +72,7 @@ struct sp_proc {
     bool is_confined;
     bool was_denied; /* by the sandbox, as far as can be told; valid after the exit */
     bool was_terminated;
-    bool is_answered;     /* the cell has answered the start */
+    bool is_answered;     /* start_wait was answered, and `starting` counted down */
     bool is_lost;         /* its cell is gone: exit and close are made up */
     bool is_input_ending; /* closeStdin waits behind blocked writes */
     bool has_writer_size; /* the terminal has the writer's size, not the owner's */
@@ -81,7 +84,7 @@ struct sp_proc {
     int terminal;          /* the N of its /dev/pts/N; -1: none */
     uint64_t outputs[2];   /* the inodes of the pipes for its output; 0: none */
     struct sp_str id;      /* owned */
-    struct sp_str label;   /* owned: the id as the client spells it in JSON; opaque here */
+    struct sp_str label;   /* owned: the id as a JSON string, with its quotes; opaque here */
     struct sp_buf strings; /* cwd, file, argv as in START, without env */
     uint32_t argc;
     int64_t started_ms; /* since 1970 */
@@ -89,7 +92,7 @@ struct sp_proc {
     struct sp_ring_view view;
     struct sp_ring_cursor tail;                 /* what was parsed */
     struct sp_ring_state state;                 /* ... at the tail */
-    struct sp_ring_cursor sent;                 /* what the attached client was sent */
+    struct sp_ring_cursor sent;                 /* what is queued for the owner, or was sent */
     struct sp_ring_cursor page_start, page_end; /* of the last page read */
     struct sp_list news; /* linked by the client while there are records to send */
 
@@ -105,14 +108,17 @@ struct sp_proc {
     uint64_t next_token;
     struct sp_denial_facts *denial; /* NULL: not denied, or no memory */
     unsigned requests;              /* unanswered ones: the process is not freed before */
-    struct sp_timer life_timer;
+    struct sp_timer life_timer;     /* STARTING: deadline of the survey, then of the cell's answer;
+                                       CLOSED: when it is freed */
     struct sp_start_wait *start_wait;         /* STARTING only */
     struct sp_confined_start *confined_start; /* STARTING in a sandbox that is being made */
 };
 
 /* What starts a process. Everything is borrowed for the call. */
 struct sp_start {
-    struct sp_str id, label; /* sp_job_start makes an id of the label: "1000", "shell" */
+    struct sp_str id;
+    struct sp_str label; /* the id in JSON; for sp_job_start a name ("1000", "shell"), of which it
+                            makes the id */
     bool is_tty, wants_stdin;
     uint16_t rows, cols;
     struct sp_str cwd;  /* a path */
@@ -130,7 +136,8 @@ struct sp_start {
     bool is_own_program; /* argv[0] is /proc/self/exe: made available in any sandbox */
 };
 
-/* The answer to a start. On failure e says why, and the process is gone when this returns. */
+/* The answer to a start. On failure p is NULL and e says why; the process is freed right after done
+ * returns. */
 struct sp_start_wait {
     void (*done)(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e);
 };
@@ -180,13 +187,13 @@ struct sp_page {
 /* max_bytes UINT64_MAX: no bound. -SP_E_MALFORMED: the ring is broken, the process is lost. */
 int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, struct sp_page *ret);
 
-/* The next record for the attached client, which p->sent moves past: 1, or 0 if there is none. */
+/* The next record for the owner, which p->sent moves past: 1, or 0 if there is none. */
 int sp_proc_next(struct sp_proc *p, struct sp_record *ret);
 /* The same for a reader with its own position, which the ring may have overwritten. */
 int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret);
-/* The client was sent everything up to p->sent. */
+/* The owner is served up to p->sent: all records before are queued for it. */
 void sp_proc_served(struct sp_proc *p);
-/* Attached: the client gets the records from now on. */
-void sp_proc_set_attached(struct sp_proc *p, bool is_attached);
+/* The session got or lost its connection. A new owner gets the records from now on. */
+void sp_proc_set_owned(struct sp_proc *p, bool is_owned);
 
 #endif

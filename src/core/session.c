@@ -195,7 +195,7 @@ static void set_client(struct sp_session *s, struct sp_session_client *c)
 {
     s->client = c;
     for (struct sp_proc *p = s->first; p != NULL; p = p->next)
-        sp_proc_set_attached(p, c != NULL);
+        sp_proc_set_owned(p, c != NULL);
 }
 
 struct sp_session *sp_front_find(const struct sp_front *s, struct sp_str id)

@@ -14,7 +14,7 @@ struct sp_pty {
     int slave;
 };
 
-/* A terminal of this size in the kernel's default modes. The caller closes both ends. */
+/* A terminal of this size in the kernel's default modes. The caller owns both ends. */
 int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_err *e);
 
 /* 0 or an errno. */

@@ -24,9 +24,9 @@
 #include "os/landlock.h"
 #include "os/raw.h"
 
-#define SLOT       3 /* 3, 4, 5 become 0, 1, 2 */
-#define SCOPE_SLOT 6
-#define SLOTS_END  7
+#define STDIO_COPY 3 /* 3, 4, 5 become 0, 1, 2 */
+#define SCOPE_COPY 6
+#define FIRST_FREE 7
 #define LOW_END    64 /* the kernel copies at least this many when it unshares a table */
 
 /* The address sanitizer poisons the gaps between the variables of a frame. A child that calls
@@ -56,15 +56,15 @@ int sp_spawn_reserve(struct sp_err *e)
 
     if (null < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "open /dev/null");
-    null_fd = fcntl(null, F_DUPFD_CLOEXEC, SLOTS_END);
-    (void)close(null); /* it may occupy a number below SLOTS_END */
+    null_fd = fcntl(null, F_DUPFD_CLOEXEC, FIRST_FREE);
+    (void)close(null); /* it may occupy a number below FIRST_FREE */
     if (null_fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptors");
     /* A server started without stdin, stdout or stderr must not get sockets on these numbers. */
-    for (int fd = 0; fd < SLOT; fd++)
+    for (int fd = 0; fd < STDIO_COPY; fd++)
         if (fcntl(fd, F_GETFD) < 0 && dup2(null_fd, fd) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "fill descriptor %d", fd);
-    for (int fd = SLOT; fd < SLOTS_END; fd++)
+    for (int fd = STDIO_COPY; fd < FIRST_FREE; fd++)
         if (dup3(null_fd, fd, O_CLOEXEC) < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "reserve descriptor %d", fd);
     return 0;
@@ -78,7 +78,7 @@ void sp_spawn_fill_low(void)
     if (null_fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur < (rlim_t)LOW_END * 4)
         return;
     do
-        fd = fcntl(null_fd, F_DUPFD_CLOEXEC, SLOTS_END);
+        fd = fcntl(null_fd, F_DUPFD_CLOEXEC, FIRST_FREE);
     while (fd >= 0 && fd < LOW_END);
     if (fd >= 0)
         (void)close(fd);
@@ -91,7 +91,7 @@ int sp_spawn_renew_null(void)
     if (null < 0)
         return -errno;
     int r = dup3(null, null_fd, O_CLOEXEC);
-    for (int fd = SLOT; r >= 0 && fd < SLOTS_END; fd++)
+    for (int fd = STDIO_COPY; r >= 0 && fd < FIRST_FREE; fd++)
         r = dup3(null, fd, O_CLOEXEC);
     if (r >= 0)
         r = dup2(null, STDOUT_FILENO);
@@ -232,7 +232,7 @@ static SP_CHILD void take_stdio_apart(struct sp_spawn *s)
     for (int i = 0; i < 3; i++) {
         const int from = s->stdio[i] >= 0 ? s->stdio[i] : open("/dev/null", O_RDWR);
 
-        fds[i] = from < 0 ? -1 : fcntl(from, F_DUPFD, SLOT);
+        fds[i] = from < 0 ? -1 : fcntl(from, F_DUPFD, STDIO_COPY);
         if (fds[i] < 0)
             die(s, SP_STEP_STDIO, errno);
     }
@@ -252,7 +252,7 @@ static SP_CHILD int apart_main(void *arg)
         die(s, SP_STEP_SESSION, errno);
     if (s->nofile != NULL && setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
         die(s, SP_STEP_LIMITS, errno);
-    if (close_range(SLOT, ~0U, 0) < 0)
+    if (close_range(STDIO_COPY, ~0U, 0) < 0)
         die(s, SP_STEP_FDS, errno);
     go_to_disk(s);
 }
@@ -267,10 +267,10 @@ static SP_CHILD int child_main(void *arg)
     if (c->joins_cgroup && !join_cgroup(s->cgroup))
         die(s, SP_STEP_CLONE, errno);
     /* Unshare the table first: before that, a dup2 would change the parent's. */
-    if (close_range(SLOTS_END, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+    if (close_range(FIRST_FREE, ~0U, CLOSE_RANGE_UNSHARE) < 0)
         die(s, SP_STEP_FDS, errno);
     for (int fd = 0; fd < 3; fd++)
-        if (dup2(SLOT + fd, fd) < 0)
+        if (dup2(STDIO_COPY + fd, fd) < 0)
             die(s, SP_STEP_STDIO, errno);
     if (setsid() < 0)
         die(s, SP_STEP_SESSION, errno);
@@ -286,12 +286,12 @@ static SP_CHILD int child_main(void *arg)
     if (s->has_no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         die(s, SP_STEP_CONFINE, errno);
     if (s->scope > 0) {
-        const int r = sp_landlock_enter(SCOPE_SLOT);
+        const int r = sp_landlock_enter(SCOPE_COPY);
 
         if (r < 0)
             die(s, SP_STEP_CONFINE, -r);
     }
-    if (close_range(SLOT, ~0U, 0) < 0)
+    if (close_range(STDIO_COPY, ~0U, 0) < 0)
         die(s, SP_STEP_FDS, errno);
     go_to_disk(s);
 }
@@ -459,7 +459,7 @@ static int spawn_apart(struct sp_spawn *s)
     return result_of(s, pid, pidfd);
 }
 
-static int spawn_with_slots(struct sp_spawn *s)
+static int spawn_reserved(struct sp_spawn *s)
 {
     struct child c = {.s = s, .parent = getpid()};
     sigset_t all;
@@ -468,11 +468,11 @@ static int spawn_with_slots(struct sp_spawn *s)
     int r = 0;
 
     for (int i = 0; i < 3; i++)
-        if (s->stdio[i] >= 0 && dup3(s->stdio[i], SLOT + i, O_CLOEXEC) < 0) {
+        if (s->stdio[i] >= 0 && dup3(s->stdio[i], STDIO_COPY + i, O_CLOEXEC) < 0) {
             s->failed_step = SP_STEP_STDIO;
             s->failed_errno = errno;
         }
-    if (s->scope > 0 && dup3(s->scope, SCOPE_SLOT, O_CLOEXEC) < 0) {
+    if (s->scope > 0 && dup3(s->scope, SCOPE_COPY, O_CLOEXEC) < 0) {
         s->failed_step = SP_STEP_CONFINE;
         s->failed_errno = errno;
     }
@@ -494,7 +494,7 @@ static int spawn_with_slots(struct sp_spawn *s)
      * EOF. */
     for (int i = 0; i < 3; i++)
         if (s->stdio[i] >= 0)
-            (void)dup3(null_fd, SLOT + i, O_CLOEXEC);
+            (void)dup3(null_fd, STDIO_COPY + i, O_CLOEXEC);
     if (r > 0 || s->failed_step == SP_STEP_NONE)
         return r;
     if (s->failed_step != SP_STEP_CLONE && pidfd >= 0)
@@ -515,13 +515,13 @@ int sp_spawn(struct sp_spawn *s)
 {
     reset(s);
     s->stack = NULL;
-    return s->is_apart && null_fd < 0 ? spawn_apart(s) : spawn_with_slots(s);
+    return s->is_apart && null_fd < 0 ? spawn_apart(s) : spawn_reserved(s);
 }
 
 int sp_spawn_begin(struct sp_spawn *s)
 {
     reset(s);
-    return spawn_with_slots(s);
+    return spawn_reserved(s);
 }
 
 int sp_spawn_poll(struct sp_spawn *s)

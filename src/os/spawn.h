@@ -54,9 +54,10 @@ const char *sp_step_name(enum sp_step step);
 
 struct sp_spawn {
     int stdio[3];            /* become 0, 1, 2; each above 6, or -1 for /dev/null */
-    bool is_apart;           /* 3 to 6 may not be reserved; stdio may then have any numbers. The
-                                program starts with all signals blocked; of the fields up to nofile
-                                only cwd and nofile have an effect */
+    bool is_apart;           /* 3 to 6 may not be reserved. If they are not, stdio may have any
+                                numbers, and is_tty, dies_with_us, is_subreaper, has_no_new_privs,
+                                scope and cgroup are ignored. In both cases the program starts with
+                                all signals blocked */
     bool is_tty;             /* stdio[0] becomes the controlling terminal */
     bool dies_with_us;       /* SIGKILL when this process dies (PR_SET_PDEATHSIG) */
     bool is_subreaper;       /* orphans below the program are reparented to it */
@@ -83,7 +84,8 @@ struct sp_spawn {
     int failed_errno;
     enum sp_step step; /* CWD or EXEC: the step that the child is at */
     bool is_at_disk;   /* the child has reached these two steps */
-    uint32_t is_busy;  /* cleared by the kernel at execve or exit of the child */
+    uint32_t is_busy;  /* cleared by the kernel at execve or exit of the child, or by the process
+                          that reaps a child which was killed too early for that */
 };
 
 /* Puts /dev/null on 3 to 6. To be called first in main. */

@@ -245,7 +245,7 @@ static inline void run_hear(struct run *r)
         }
     }
     if (r->is_closed)
-        sp_cell_rest(&r->seat);
+        sp_cell_note_closed(&r->seat);
 }
 
 static inline void run_news(struct sp_seat *s)
