@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "cell/wire.h"
 #include "core/http_client_priv.h"
-#include "core/http_curl.h"
+#include "core/http_worker.h"
 #include "os/fd.h"
 #include "os/spawn.h"
 
@@ -668,5 +668,5 @@ void sp_web_free(struct sp_web *h)
 
 bool sp_web_is_possible(const struct sp_web *h)
 {
-    return sp_curl_is_built_in() && (h == NULL || !h->is_unable);
+    return sp_web_worker_is_built_in() && (h == NULL || !h->is_unable);
 }

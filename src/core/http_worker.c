@@ -3,6 +3,9 @@
  * http_worker: the process that speaks HTTP: one task for each request of the front, from the order
  * to DONE, with all its redirects. libcurl calls back with lines of the head and pieces of the
  * body; redirects are followed here, because fields meant for one origin must not go to another.
+ *
+ * libcurl is loaded with dlopen: processes that never speak HTTP do not load it, and hosts without
+ * it get an error message.
  */
 #include "core/http_worker.h"
 
@@ -17,6 +20,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifdef SP_HAVE_CURL
+#include <curl/curl.h>
+#include <dlfcn.h>
+#include <limits.h>
+#endif
+
 #include "base/auto.h"
 #include "base/clock.h"
 #include "core/http_worker_priv.h"
@@ -27,6 +36,350 @@
 #define URL_SHOWN     160 /* characters of a URL in an error message */
 #define THREADS_MAX   1024
 #define ROOM_ENOUGH   (64U << 10)
+
+/* ---- libcurl ---- */
+
+#ifdef SP_HAVE_CURL
+
+#define LIBRARY "libcurl.so.4"
+
+/* clang-format off */
+#define FUNCTIONS(X)                                                            \
+    X(global_init) X(easy_init) X(easy_setopt) X(easy_getinfo)                  \
+    X(easy_cleanup) X(easy_pause) X(easy_strerror) X(multi_init)                \
+    X(multi_setopt) X(multi_add_handle) X(multi_remove_handle) X(multi_perform) \
+    X(multi_poll) X(multi_info_read) X(slist_append) X(slist_free_all)          \
+    X(url) X(url_cleanup) X(url_set) X(url_get)                                 \
+    X(free)
+/* clang-format on */
+
+struct sp_curl {
+    CURLM *multi;
+#define X(name) __typeof__(curl_##name) *(name);
+    FUNCTIONS(X)
+#undef X
+};
+
+static bool find_all(struct sp_curl *c, void *library)
+{
+    void *symbol;
+
+#define X(name)                             \
+    symbol = dlsym(library, "curl_" #name); \
+    if (symbol == NULL)                     \
+        return false;                       \
+    memcpy(&c->name, &symbol, sizeof c->name);
+    FUNCTIONS(X)
+#undef X
+    return true;
+}
+
+static int open_curl(struct sp_curl **ret, struct sp_err *e)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    struct sp_curl *c = calloc(1, sizeof *c);
+
+    *ret = c;
+    if (c == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open " LIBRARY);
+    if (library == NULL)
+        return sp_fail(e, SP_E_STATE, 0, "%s; install libcurl (Debian: the package libcurl4)",
+                       dlerror());
+    if (!find_all(c, library))
+        return sp_fail(e, SP_E_STATE, 0, "%s; install a newer libcurl", dlerror());
+    if (c->global_init(CURL_GLOBAL_ALL) != CURLE_OK || (c->multi = c->multi_init()) == NULL)
+        return sp_fail(e, SP_E_STATE, 0, LIBRARY " cannot be used");
+    (void)c->multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 64L); /* idle connections to keep */
+    return 0;
+}
+
+static size_t take_line(char *p, size_t size, size_t n, void *user)
+{
+    struct sp_curl_transfer *t = user;
+    struct sp_str line = {p, n};
+
+    (void)size; /* 1 */
+    while (line.n > 0 && (p[line.n - 1] == '\n' || p[line.n - 1] == '\r'))
+        line.n--;
+    return t->ops->line(t, line) == SP_CURL_TAKEN ? n : 0;
+}
+
+static size_t take_body(char *p, size_t size, size_t n, void *user)
+{
+    struct sp_curl_transfer *t = user;
+
+    (void)size; /* 1 */
+    switch (t->ops->body(t, (struct sp_str){p, n})) {
+    case SP_CURL_TAKEN:
+        return n;
+    case SP_CURL_LATER:
+        return CURL_WRITEFUNC_PAUSE;
+    case SP_CURL_STOP:
+        break;
+    }
+    return CURL_WRITEFUNC_ERROR;
+}
+
+static size_t on_upload(char *p, size_t size, size_t room, void *user)
+{
+    struct sp_curl_transfer *t = user;
+    const size_t left = t->body.n - t->body_at;
+    const size_t n = left < room * size ? left : room * size;
+
+    memcpy(p, t->body.p + t->body_at, n);
+    t->body_at += n;
+    return n;
+}
+
+/* If the server has closed an idle connection, libcurl sends the request again on a new one. */
+static int on_seek(void *user, curl_off_t offset, int origin)
+{
+    struct sp_curl_transfer *t = user;
+
+    if (t->is_once || origin != SEEK_SET || offset < 0 || (size_t)offset > t->body.n)
+        return CURL_SEEKFUNC_FAIL;
+    t->body_at = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
+static bool add_line(struct sp_curl *c, struct sp_curl_transfer *t, const char *line)
+{
+    struct curl_slist *more = c->slist_append(t->lines, line);
+
+    if (more == NULL)
+        return false;
+    t->lines = more;
+    return true;
+}
+
+/* In libcurl "name:" removes a field, and "name;" is a field without a value. */
+static bool add_lines(struct sp_curl *c, struct sp_curl_transfer *t, struct sp_str fields)
+{
+    struct sp_str name;
+    struct sp_str value;
+    bool has_expect = false;
+
+    while (sp_web_field_next(&fields, &name, &value)) {
+        auto_buf struct sp_buf line = {0};
+
+        value = sp_str_trim(value);
+        has_expect = has_expect || sp_str_eq(name, SP_STR("expect"));
+        if (sp_str_eq(name, SP_STR("content-length")) ||
+            sp_str_eq(name, SP_STR("transfer-encoding")))
+            continue; /* set by libcurl */
+        if (!sp_buf_add_str(&line, name) || !sp_buf_add_str(&line, SP_STR(": ")) ||
+            !sp_buf_add_str(&line, value) || !sp_buf_add(&line, "", 1))
+            return false;
+        if (value.n == 0)
+            memcpy(line.data + name.n, ";", 2);
+        if (!add_line(c, t, line.data))
+            return false;
+    }
+    return (has_expect || add_line(c, t, "Expect:")) && add_line(c, t, "Proxy-Connection:");
+}
+
+/* Cancels; done is not called. Fine if not begun. Must not be called in its callbacks. */
+static void end_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
+{
+    if (t->easy != NULL) {
+        (void)c->multi_remove_handle(c->multi, t->easy); /* fails if it was not added */
+        c->easy_cleanup(t->easy);
+    }
+    c->slist_free_all(t->lines);
+    t->easy = NULL;
+    t->lines = NULL;
+}
+
+#define SET(option, value) \
+    r = r == CURLE_OK ? c->easy_setopt(t->easy, CURLOPT_##option, (value)) : r
+
+static int begin_curl(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
+                      struct sp_err *e)
+{
+    static const char *const idempotent[] = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"};
+    const char *certificates = getenv("SSL_CERT_FILE");
+    const char *directory = getenv("SSL_CERT_DIR");
+    const bool has_body = ask->body.n > 0;
+    const uint64_t ms = ask->timeout_ms == SP_WEB_NO_TIMEOUT ? 0
+                        : ask->timeout_ms == 0               ? 1
+                        : ask->timeout_ms > INT_MAX          ? INT_MAX
+                                                             : ask->timeout_ms;
+
+    t->body = ask->body;
+    t->body_at = 0;
+    t->is_once = true;
+    for (size_t i = 0; i < sizeof idempotent / sizeof idempotent[0]; i++)
+        t->is_once = t->is_once && strcmp(ask->method, idempotent[i]) != 0;
+    t->why[0] = 0;
+    t->easy = c->easy_init();
+    CURLcode r = t->easy != NULL && add_lines(c, t, ask->fields) ? CURLE_OK : CURLE_OUT_OF_MEMORY;
+
+    /* All requests: nothing but HTTP, no files of the user, no cookies. */
+    SET(PROTOCOLS_STR, "http,https");
+    SET(NOSIGNAL, 1L);
+    /* Dropping a transfer does not wait for its name lookup. Unknown to older versions: ignored. */
+    if (r == CURLE_OK)
+        (void)c->easy_setopt(t->easy, CURLOPT_QUICK_EXIT, 1L);
+    SET(SUPPRESS_CONNECT_HEADERS, 1L);
+    SET(PRIVATE, t);
+    SET(ERRORBUFFER, t->why);
+    SET(HEADERFUNCTION, take_line);
+    SET(HEADERDATA, t);
+    SET(WRITEFUNCTION, take_body);
+    SET(WRITEDATA, t);
+    if (certificates != NULL && certificates[0] != 0)
+        SET(CAINFO, certificates);
+    if (directory != NULL && directory[0] != 0)
+        SET(CAPATH, directory);
+
+    SET(URL, ask->url);
+    SET(TIMEOUT_MS, (long)ms);
+    if (has_body) { /* any method may have a body */
+        SET(UPLOAD, 1L);
+        SET(INFILESIZE_LARGE, (curl_off_t)ask->body.n);
+        SET(READFUNCTION, on_upload);
+        SET(READDATA, t);
+        SET(SEEKFUNCTION, on_seek);
+        SET(SEEKDATA, t);
+    } else if (strcmp(ask->method, "HEAD") == 0) {
+        SET(NOBODY, 1L);
+    }
+    if (t->is_once && !has_body)
+        SET(FRESH_CONNECT, 1L);
+    SET(CUSTOMREQUEST, ask->method);
+    SET(HTTPHEADER, (struct curl_slist *)t->lines);
+    if (r == CURLE_OK && c->multi_add_handle(c->multi, t->easy) == CURLM_OK)
+        return 0;
+    end_transfer(c, t);
+    return sp_fail(e, SP_E_FAILED, 0, "%s",
+                   c->easy_strerror(r == CURLE_OK ? CURLE_FAILED_INIT : r));
+}
+
+#undef SET
+
+static void resume_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
+{
+    if (t->easy != NULL)
+        (void)c->easy_pause(t->easy, CURLPAUSE_CONT);
+}
+
+static const char *reason(struct sp_curl *c, const struct sp_curl_transfer *t, CURLcode result)
+{
+    long err = 0;
+
+    if (result == CURLE_COULDNT_CONNECT &&
+        c->easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &err) == CURLE_OK && err != 0)
+        return strerror((int)err);
+    return t->why[0] != 0 ? t->why : c->easy_strerror(result);
+}
+
+/* Waits until fd is readable or a transfer has an event, and handles the transfers. */
+static void run_transfers(struct sp_curl *c, int fd)
+{
+    struct curl_waitfd extra = {.fd = fd, .events = CURL_WAIT_POLLIN};
+    int running = 0;
+    int left = 0;
+    CURLMsg *m;
+
+    (void)c->multi_poll(c->multi, &extra, 1, 60000, NULL);
+    (void)c->multi_perform(c->multi, &running);
+    while ((m = c->multi_info_read(c->multi, &left)) != NULL) {
+        char why[sizeof((struct sp_curl_transfer *)NULL)->why];
+        const CURLcode result = m->data.result; /* end_transfer frees *m */
+        char *private = NULL;
+
+        if (m->msg != CURLMSG_DONE ||
+            c->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &private) != CURLE_OK ||
+            private == NULL)
+            continue;
+        struct sp_curl_transfer *t = (void *)private;
+        (void)snprintf(why, sizeof why, "%s", reason(c, t, result));
+        end_transfer(c, t);
+        t->ops->done(t, result == CURLE_OK ? NULL : why);
+    }
+}
+
+#define READ_FLAGS (CURLU_URLENCODE | CURLU_NON_SUPPORT_SCHEME)
+
+/* Resolves a reference against a base URL; drops user, fragment and default port. NULL: invalid.
+ * The caller frees. */
+static char *join_urls(struct sp_curl *c, const char *base, const char *reference)
+{
+    CURLU *u = c->url();
+    char *text = NULL;
+    char *joined = NULL;
+
+    if (u != NULL && c->url_set(u, CURLUPART_URL, base, READ_FLAGS) == CURLUE_OK &&
+        c->url_set(u, CURLUPART_URL, reference, READ_FLAGS) == CURLUE_OK) {
+        (void)c->url_set(u, CURLUPART_FRAGMENT, NULL, 0);
+        (void)c->url_set(u, CURLUPART_USER, NULL, 0);
+        (void)c->url_set(u, CURLUPART_PASSWORD, NULL, 0);
+        if (c->url_get(u, CURLUPART_URL, &text, CURLU_NO_DEFAULT_PORT) == CURLUE_OK)
+            joined = strdup(text);
+        c->free(text);
+    }
+    c->url_cleanup(u);
+    return joined;
+}
+
+#else
+
+static int open_curl(struct sp_curl **ret, struct sp_err *e)
+{
+    *ret = NULL;
+    return sp_fail(e, SP_E_STATE, 0,
+                   "this sallyport was built without it: build it where libcurl's headers are "
+                   "(Debian: the package libcurl4-openssl-dev)");
+}
+
+/* Never called: open_curl fails. */
+static int begin_curl(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
+                      struct sp_err *e)
+{
+    (void)c;
+    (void)t;
+    (void)ask;
+    return sp_fail(e, SP_E_STATE, 0, "built without libcurl");
+}
+
+static void resume_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
+{
+    (void)c;
+    (void)t;
+}
+
+static void end_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
+{
+    (void)c;
+    (void)t;
+}
+
+static void run_transfers(struct sp_curl *c, int fd)
+{
+    (void)c;
+    (void)fd;
+}
+
+static char *join_urls(struct sp_curl *c, const char *base, const char *reference)
+{
+    (void)c;
+    (void)base;
+    (void)reference;
+    return NULL;
+}
+
+#endif
+
+bool sp_web_worker_is_built_in(void)
+{
+#ifdef SP_HAVE_CURL
+    return true;
+#else
+    return false;
+#endif
+}
+
+/* ---- messages to the front ---- */
 
 /* Blocks until the front has taken the message. */
 static void send_message(struct sp_web_worker *w, enum sp_web_op op, uint64_t number,
@@ -64,11 +417,6 @@ static struct sp_str origin_of(const char *url)
     return (struct sp_str){url, before + strcspn(url + before, "/?#")};
 }
 
-static bool is_redirect(int status)
-{
-    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
-}
-
 static enum sp_curl_taken refuse(struct sp_web_task *t, const char *why)
 {
     t->refusal = why;
@@ -78,10 +426,12 @@ static enum sp_curl_taken refuse(struct sp_web_task *t, const char *why)
 /* Sets t->next_url. A response without a usable Location is passed on as it is. */
 static enum sp_curl_taken find_next_url(struct sp_web_task *t)
 {
-    if (!t->follows || !is_redirect(t->status) || !t->has_location ||
-        !sp_buf_add(&t->location, "", 1))
+    const bool is_redirect =
+        (t->status >= 301 && t->status <= 303) || t->status == 307 || t->status == 308;
+
+    if (!t->follows || !is_redirect || !t->has_location || !sp_buf_add(&t->location, "", 1))
         return SP_CURL_TAKEN;
-    t->next_url = sp_curl_join(t->worker->curl, t->url, t->location.data);
+    t->next_url = join_urls(t->worker->curl, t->url, t->location.data);
     if (t->next_url == NULL)
         return SP_CURL_TAKEN;
     const struct sp_str scheme = scheme_of(t->next_url);
@@ -169,8 +519,13 @@ static bool follow_redirect(struct sp_web_task *t)
 
 /* ---- the head of a response ---- */
 
-static void send_head(struct sp_web_task *t)
+static enum sp_curl_taken end_head(struct sp_web_task *t)
 {
+    if (t->status >= 100 && t->status < 200 && t->status != 101)
+        return SP_CURL_TAKEN; /* the final response follows */
+    const enum sp_curl_taken r = find_next_url(t);
+    if (t->next_url != NULL || t->refusal != NULL)
+        return r;
     for (size_t at = 0; at < t->head.len; at += SP_WEB_PIECE) {
         const size_t left = t->head.len - at;
 
@@ -179,16 +534,6 @@ static void send_head(struct sp_web_task *t)
     }
     send_message(t->worker, SP_WEB_HEAD, t->number, (uint64_t)t->status, SP_STR(""));
     t->is_head_sent = true;
-}
-
-static enum sp_curl_taken end_head(struct sp_web_task *t)
-{
-    if (t->status >= 100 && t->status < 200 && t->status != 101)
-        return SP_CURL_TAKEN; /* the final response follows */
-    const enum sp_curl_taken r = find_next_url(t);
-    if (t->next_url != NULL || t->refusal != NULL)
-        return r;
-    send_head(t);
     /* After 101 another protocol follows; HEAD with a body has no response body. */
     t->is_stopped = t->status == 101 || (strcmp(t->method, "HEAD") == 0 && t->body.n > 0);
     return t->is_stopped ? SP_CURL_STOP : SP_CURL_TAKEN;
@@ -280,7 +625,7 @@ static void free_task(struct sp_web_task *t)
         t->worker->first = t->next;
     if (t->next != NULL)
         t->next->prev = t->prev;
-    sp_curl_end(t->worker->curl, &t->transfer);
+    end_transfer(t->worker->curl, &t->transfer);
     if (t->memory != NULL)
         (void)munmap(t->memory, t->memory_len);
     sp_buf_done(&t->fields);
@@ -351,18 +696,6 @@ static enum sp_curl_taken on_body(struct sp_curl_transfer *transfer, struct sp_s
     return SP_CURL_TAKEN;
 }
 
-/* The front has used `bytes` of the body. */
-static void widen_window(struct sp_web_task *t, uint64_t bytes)
-{
-    t->window += bytes;
-    if (t->window > SP_WEB_WINDOW)
-        t->window = SP_WEB_WINDOW;
-    if (t->is_paused && t->window >= ROOM_ENOUGH) {
-        t->is_paused = false;
-        sp_curl_resume(t->worker->curl, &t->transfer);
-    }
-}
-
 /* ---- the request ---- */
 
 static enum sp_curl_taken on_line(struct sp_curl_transfer *transfer, struct sp_str line)
@@ -409,7 +742,7 @@ static void begin_transfer(struct sp_web_task *t)
     t->status = 0;
     if (t->deadline_ms <= now)
         fail_task(t, "the time for it has passed");
-    else if (sp_curl_begin(t->worker->curl, &t->transfer, &ask, &e) < 0)
+    else if (begin_curl(t->worker->curl, &t->transfer, &ask, &e) < 0)
         fail_task(t, e.msg);
 }
 
@@ -418,26 +751,24 @@ static char *copy_text(const char *p, size_t n)
     return memchr(p, 0, n) != NULL ? NULL : strndup(p, n);
 }
 
-/* The seals keep the memory from being changed or truncated while it is mapped. */
-static bool map_order(struct sp_web_task *t, const struct sp_web_order *o, int fd)
+/* false: the order is malformed, or there is no memory. */
+static bool read_order(struct sp_web_task *t, const struct sp_web_order *o, int fd)
 {
     const int seals = fcntl(fd, F_GET_SEALS);
+    auto_free char *url = NULL;
     struct stat st;
 
+    /* The seals keep the memory from being changed or truncated while it is mapped. */
     t->memory_len = sp_web_order_size(o);
     if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0 ||
         (uint64_t)st.st_size < t->memory_len)
         return false;
-    void *p = mmap(NULL, t->memory_len, PROT_READ, MAP_PRIVATE, fd, 0);
-    t->memory = p == MAP_FAILED ? NULL : p;
-    return t->memory != NULL;
-}
+    void *memory = mmap(NULL, t->memory_len, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (memory == MAP_FAILED)
+        return false;
+    t->memory = memory;
 
-static bool read_order(struct sp_web_task *t, const struct sp_web_order *o)
-{
     const char *p = t->memory;
-    auto_free char *url = NULL;
-
     t->method = copy_text(p, o->method_len);
     p += o->method_len;
     url = copy_text(p, o->url_len);
@@ -448,24 +779,17 @@ static bool read_order(struct sp_web_task *t, const struct sp_web_order *o)
         !sp_web_is_token((struct sp_str){t->method, o->method_len}) ||
         !sp_web_fields_are_whole(fields) || !sp_buf_add_str(&t->fields, fields))
         return false;
-    t->url = sp_curl_join(t->worker->curl, url, url);
+    t->url = join_urls(t->worker->curl, url, url);
     if (t->url == NULL) /* libcurl reports what is wrong with the URL */
         t->url = TAKE_PTR(url);
     return true;
-}
-
-/* libcurl finishes each name lookup in a thread, also for requests that were dropped. */
-static bool has_too_many_threads(void)
-{
-    struct stat st;
-
-    return stat("/proc/self/task", &st) == 0 && st.st_nlink > THREADS_MAX;
 }
 
 static int begin_task(struct sp_web_worker *w, const struct sp_web_order *o, int memory)
 {
     struct sp_web_task *t = calloc(1, sizeof *t);
     const uint64_t now = sp_clock_ms();
+    struct stat st;
 
     if (t == NULL)
         return -ENOMEM;
@@ -481,11 +805,12 @@ static int begin_task(struct sp_web_worker *w, const struct sp_web_order *o, int
     w->first = t;
     if (o->timeout_ms < UINT64_MAX - now)
         t->deadline_ms = now + o->timeout_ms;
-    if (!map_order(t, o, memory) || !read_order(t, o)) {
+    if (!read_order(t, o, memory)) {
         send_done(t, "the request could not be read");
         return 0;
     }
-    if (has_too_many_threads())
+    /* libcurl finishes each name lookup in a thread, also for requests that were dropped. */
+    if (stat("/proc/self/task", &st) == 0 && st.st_nlink > THREADS_MAX)
         fail_task(t, "too many names are being looked up; try it again in a minute");
     else
         begin_transfer(t);
@@ -516,58 +841,50 @@ static int receive(const struct sp_web_worker *w, union received *h, int *ret_fd
                : -1;
 }
 
-static struct sp_web_task *find_task(const struct sp_web_worker *w, uint64_t number)
+static void obey(struct sp_web_worker *w, const union received *h, int fd)
 {
     struct sp_web_task *t = w->first;
 
-    while (t != NULL && t->number != number)
+    while (t != NULL && t->number != h->m.number)
         t = t->next;
-    return t;
-}
-
-static void obey(struct sp_web_worker *w, const union received *h, int fd)
-{
-    struct sp_web_task *t = find_task(w, h->m.number);
-
     if (h->m.op == SP_WEB_PING) {
         send_message(w, SP_WEB_PONG, h->m.number, 0, SP_STR(""));
     } else if (h->m.op == SP_WEB_ASK) {
         if (t != NULL || begin_task(w, &h->order, fd) < 0)
             w->is_over = true;
     } else if (t != NULL && h->m.op == SP_WEB_TAKE) {
-        widen_window(t, h->m.value);
+        t->window += h->m.value; /* checked: at most SP_WEB_WINDOW */
+        if (t->window > SP_WEB_WINDOW)
+            t->window = SP_WEB_WINDOW;
+        if (t->is_paused && t->window >= ROOM_ENOUGH) {
+            t->is_paused = false;
+            resume_transfer(w->curl, &t->transfer);
+        }
     } else if (t != NULL) {
         free_task(t);
     }
-}
-
-static void receive_all(struct sp_web_worker *w)
-{
-    int r = 1;
-
-    while (!w->is_over && r > 0) {
-        auto_close int fd = -1;
-        union received h;
-
-        r = receive(w, &h, &fd);
-        if (r > 0)
-            obey(w, &h, fd);
-    }
-    w->is_over = w->is_over || r < 0;
 }
 
 int sp_web_worker_run(int socket, struct sp_err *e)
 {
     struct sp_web_worker w = {.socket = socket};
 
-    if (sp_curl_open(&w.curl, e) < 0) {
+    if (open_curl(&w.curl, e) < 0) {
         send_message(&w, SP_WEB_UNABLE, 0, 0, sp_str_of(e->msg));
         return -(int)e->code;
     }
     while (!w.is_over) {
-        receive_all(&w);
+        for (int r = 1; !w.is_over && r > 0;) {
+            auto_close int fd = -1;
+            union received h;
+
+            r = receive(&w, &h, &fd);
+            if (r > 0)
+                obey(&w, &h, fd);
+            w.is_over = w.is_over || r < 0;
+        }
         if (!w.is_over)
-            sp_curl_run(w.curl, socket);
+            run_transfers(w.curl, socket);
         for (struct sp_web_task *t = w.first; t != NULL; t = t->next)
             flush_body(t);
     }

@@ -5,8 +5,45 @@
 #ifndef SP_CORE_HTTP_WORKER_PRIV_H
 #define SP_CORE_HTTP_WORKER_PRIV_H
 
-#include "core/http_curl.h"
 #include "core/http_message.h"
+
+/*
+ * A transfer is one request and its response, by libcurl; redirects are not followed by it. Data
+ * from the network arrives in callbacks.
+ */
+struct sp_curl;
+struct sp_curl_transfer;
+
+enum sp_curl_taken {
+    SP_CURL_TAKEN,
+    SP_CURL_LATER, /* the same bytes again after resume_transfer */
+    SP_CURL_STOP,  /* the transfer ends, as if it had failed */
+};
+
+struct sp_curl_ops {
+    /* A line of the head or a trailer, without its line end; an empty line ends the head. */
+    enum sp_curl_taken (*line)(struct sp_curl_transfer *t, struct sp_str line); /* never LATER */
+    enum sp_curl_taken (*body)(struct sp_curl_transfer *t, struct sp_str bytes);
+    /* The last callback. why: NULL on success. The transfer may be begun again. */
+    void (*done)(struct sp_curl_transfer *t, const char *why);
+};
+
+struct sp_curl_ask {
+    const char *method, *url;
+    struct sp_str fields; /* names in lower case (http_message.h); content-length is set here */
+    struct sp_str body;   /* must stay valid until the end; empty: none */
+    uint64_t timeout_ms;  /* SP_WEB_NO_TIMEOUT: none */
+};
+
+struct sp_curl_transfer { /* zero but for ops at first */
+    const struct sp_curl_ops *ops;
+
+    void *easy, *lines;
+    struct sp_str body;
+    size_t body_at;
+    bool is_once;  /* not idempotent: must not be sent again */
+    char why[256]; /* CURL_ERROR_SIZE */
+};
 
 struct sp_web_worker {
     int socket;
