@@ -101,15 +101,17 @@ static bool is_forked(const struct sp_cell *c)
 
 /* ---- orphans ---- */
 
-/* Reaps the open cells that were lost. false: one has not ended yet, so the kernel has not given
- * us its children. */
-static bool reap_lost(struct sp_cells *g)
+/* One round. Returns whether more are needed. */
+static bool kill_orphans(struct sp_cells *g, size_t *ret_left)
 {
-    bool is_settled = true;
+    bool is_settled = true;        /* every lost cell has ended: the kernel gave us its children */
+    bool has_unknown_cell = false; /* a maker may have forked a cell that it has not reported yet */
 
     sp_list_each(i, &g->cells) {
         struct sp_cell *c = cell_of(i);
 
+        if (c->maker.pidfd >= 0 || (is_forked(c) && c->self.pidfd < 0 && c->socket >= 0))
+            has_unknown_cell = true;
         if (is_forked(c) || c->socket >= 0 || c->self.pidfd < 0)
             continue;
         if (sp_cell_child_await(&c->self, 0)) {
@@ -119,27 +121,7 @@ static bool reap_lost(struct sp_cells *g)
             is_settled = false;
         }
     }
-    return is_settled;
-}
-
-/* Whether a maker may have forked a cell that it has not reported yet (BORN). */
-static bool may_have_unknown_cell(const struct sp_cells *g)
-{
-    sp_list_each(i, &g->cells) {
-        const struct sp_cell *c = cell_of(i);
-
-        if (c->maker.pidfd >= 0 || (is_forked(c) && c->self.pidfd < 0 && c->socket >= 0))
-            return true;
-    }
-    return false;
-}
-
-/* One round. Returns whether more are needed. */
-static bool kill_orphans(struct sp_cells *g, size_t *ret_left)
-{
-    const bool is_settled = reap_lost(g); /* first: a cell's children become ours when it ends */
-
-    *ret_left = sp_own_kill_orphans(may_have_unknown_cell(g), ORPHAN_ROUND_MS);
+    *ret_left = sp_own_kill_orphans(has_unknown_cell, ORPHAN_ROUND_MS);
     g->expects_orphans = !is_settled || *ret_left > 0;
     return g->expects_orphans;
 }
@@ -803,26 +785,34 @@ static void on_started(struct sp_cell *c)
     s->ops->started(s, m, ring, input);
 }
 
-/* From the maker: the pid and the pidfd of the cell that it has forked. */
-static void on_born(struct sp_cell *c)
+static void on_message(struct sp_cell *c)
 {
-    const struct sp_wire_born *m = (const void *)c->message.bytes;
+    void *bytes = c->message.bytes; /* sp_wire_recv has checked the size for the operation */
+    const struct sp_wire_head *head = bytes;
 
-    if (c->maker.pidfd < 0 || c->self.pidfd >= 0 || c->message.fd_count != 1)
-        return;
-    sp_cell_child_set(&c->self, m->pid, sp_fd_lift(c->message.fds[0]));
-    c->message.fd_count = 0;
-}
+    if (head->op == SP_WIRE_STARTED) {
+        on_started(c);
+    } else if (head->op == SP_WIRE_BORN) { /* from the maker: the cell that it has forked */
+        const struct sp_wire_born *m = bytes;
 
-static void on_ready(struct sp_cell *c)
-{
-    struct sp_wire_ready *m = (void *)c->message.bytes;
+        if (c->maker.pidfd < 0 || c->self.pidfd >= 0 || c->message.fd_count != 1)
+            return;
+        sp_cell_child_set(&c->self, m->pid, sp_fd_lift(c->message.fds[0]));
+        c->message.fd_count = 0;
+    } else if (head->op == SP_WIRE_READY) {
+        struct sp_wire_ready *m = bytes;
 
-    m->where[sizeof m->where - 1] = 0;
-    if (m->step != SP_BUILD_NONE)
-        sp_cell_explain(m->step, m->err, m->where, &c->why);
-    else
-        c->is_ready = true;
+        m->where[sizeof m->where - 1] = 0;
+        c->is_ready = c->is_ready || m->step == SP_BUILD_NONE;
+        if (m->step != SP_BUILD_NONE)
+            sp_cell_explain(m->step, m->err, m->where, &c->why);
+    } else if (head->op == SP_WIRE_DONE) {
+        const struct sp_wire_done *m = bytes;
+        struct sp_seat *s = seat_of(c, head);
+
+        if (s != NULL)
+            s->ops->done(s, m->token, m->err);
+    }
 }
 
 static void on_socket(struct sp_watch *w, uint32_t events)
@@ -833,25 +823,13 @@ static void on_socket(struct sp_watch *w, uint32_t events)
         flush_outbox(c);
     for (int i = 0; c->socket >= 0 && i < MESSAGES_AT_ONCE; i++) {
         const int r = sp_wire_recv(c->socket, false, &c->message, NULL);
-        const struct sp_wire_done *done = (const void *)c->message.bytes;
 
         if (r < 0)
             lose(c);
         if (r <= 0)
             return;
         c->is_stalled = false;
-        if (done->head.op == SP_WIRE_STARTED) {
-            on_started(c);
-        } else if (done->head.op == SP_WIRE_BORN) {
-            on_born(c);
-        } else if (done->head.op == SP_WIRE_READY) {
-            on_ready(c);
-        } else if (done->head.op == SP_WIRE_DONE) {
-            struct sp_seat *s = seat_of(c, &done->head);
-
-            if (s != NULL)
-                s->ops->done(s, done->token, done->err);
-        }
+        on_message(c);
         sp_wire_close_fds(&c->message);
     }
 }

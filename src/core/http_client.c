@@ -556,54 +556,19 @@ void sp_web_take(struct sp_web_call *call, size_t bytes)
 
 /* ---- answers ---- */
 
-static void on_done(struct sp_web_call *c, const struct sp_web_message *m)
-{
-    char why[SP_WEB_MAX_WHY + 1];
-    const struct sp_str text = sp_web_bytes(m);
-
-    (void)snprintf(why, sizeof why, "%.*s", (int)text.n, text.p);
-    finish_call(c, m->value == 0 ? NULL : why);
-}
-
-static bool on_head(struct sp_web_call *c, uint64_t status)
-{
-    const struct sp_str fields = {c->fields.data, c->fields.len};
-
-    if (c->has_head || !sp_web_fields_are_whole(fields))
-        return false;
-    auto_buf struct sp_buf taken = c->fields;
-    c->fields = (struct sp_buf){0};
-    c->has_head = true;
-    c->ops->head(c, (int)status, (struct sp_str){taken.data, taken.len});
-    return true;
-}
-
-static bool on_body(struct sp_web_call *c, struct sp_str bytes)
-{
-    if (!c->has_head || bytes.n > c->window)
-        return false;
-    c->window -= (uint32_t)bytes.n;
-    c->ops->body(c, bytes);
-    return true;
-}
-
-static void on_unable(struct sp_web *h, struct sp_str why)
-{
-    char text[SP_WEB_MAX_WHY + 64];
-
-    (void)snprintf(text, sizeof text, "libcurl cannot be used: %.*s", (int)why.n, why.p);
-    sp_log(SP_LOG_WARN, "no HTTP requests: %s", text);
-    h->is_unable = true;
-    hang_up(h->child, true);
-    lose_calls(h, text);
-}
-
+/* false: the worker has broken the rules. */
 static bool on_message(struct sp_web *h, const struct sp_web_message *m)
 {
+    const struct sp_str bytes = sp_web_bytes(m);
+    char why[SP_WEB_MAX_WHY + 64];
     struct sp_web_call *c = NULL;
 
     if (m->op == SP_WEB_UNABLE) {
-        on_unable(h, sp_web_bytes(m));
+        (void)snprintf(why, sizeof why, "libcurl cannot be used: %.*s", (int)bytes.n, bytes.p);
+        sp_log(SP_LOG_WARN, "no HTTP requests: %s", why);
+        h->is_unable = true;
+        hang_up(h->child, true);
+        lose_calls(h, why);
         return true;
     }
     if (m->op == SP_WEB_PONG)
@@ -617,16 +582,30 @@ static bool on_message(struct sp_web *h, const struct sp_web_message *m)
         return m->number <= h->number; /* a call that was dropped */
     switch (m->op) {
     case SP_WEB_FIELDS:
-        return !c->has_head && sp_buf_add_str(&c->fields, sp_web_bytes(m));
-    case SP_WEB_HEAD:
-        return on_head(c, m->value);
+        return !c->has_head && sp_buf_add_str(&c->fields, bytes);
+    case SP_WEB_HEAD: {
+        const struct sp_str fields = {c->fields.data, c->fields.len};
+
+        if (c->has_head || !sp_web_fields_are_whole(fields))
+            return false;
+        auto_buf struct sp_buf taken = c->fields; /* ops.head may free the call */
+        c->fields = (struct sp_buf){0};
+        c->has_head = true;
+        c->ops->head(c, (int)m->value, fields);
+        return true;
+    }
     case SP_WEB_BODY:
-        return on_body(c, sp_web_bytes(m));
+        if (!c->has_head || bytes.n > c->window)
+            return false;
+        c->window -= (uint32_t)bytes.n;
+        c->ops->body(c, bytes);
+        return true;
     default:
         if (m->value == 0 && !c->has_head)
             return false;
         h->is_unable = false;
-        on_done(c, m);
+        (void)snprintf(why, sizeof why, "%.*s", (int)bytes.n, bytes.p);
+        finish_call(c, m->value == 0 ? NULL : why);
         return true;
     }
 }

@@ -208,23 +208,6 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
 
 /* ---- records ---- */
 
-static int next_made_up(const struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
-{
-    if (!p->is_lost || at->seq >= p->tail.seq)
-        return 0;
-    if (at->seq < p->last_real_seq)
-        at->seq = p->last_real_seq; /* real records that cannot be read any more are skipped */
-    const bool is_exit = at->seq + 1 == p->state.exit_seq;
-    *ret = (struct sp_record){
-        .seq = ++at->seq,
-        .bytes_before = p->tail.bytes,
-        .type = is_exit ? SP_RECORD_EXITED : SP_RECORD_CLOSED,
-        .len = is_exit ? sizeof p->state.exit : 0,
-        .data = (const uint8_t *)&p->state.exit,
-    };
-    return 1;
-}
-
 int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
 {
     if (p->view.head != NULL && (!p->is_lost || at->seq < p->last_real_seq)) {
@@ -237,7 +220,20 @@ int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_reco
         if (r < 0 && !p->is_lost)
             fail_ring(p);
     }
-    return next_made_up(p, at, ret);
+    if (!p->is_lost || at->seq >= p->tail.seq)
+        return 0;
+    /* The made-up end. Real records that cannot be read any more are skipped. */
+    if (at->seq < p->last_real_seq)
+        at->seq = p->last_real_seq;
+    const bool is_exit = at->seq + 1 == p->state.exit_seq;
+    *ret = (struct sp_record){
+        .seq = ++at->seq,
+        .bytes_before = p->tail.bytes,
+        .type = is_exit ? SP_RECORD_EXITED : SP_RECORD_CLOSED,
+        .len = is_exit ? sizeof p->state.exit : 0,
+        .data = (const uint8_t *)&p->state.exit,
+    };
+    return 1;
 }
 
 int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
@@ -271,20 +267,6 @@ void sp_proc_set_owned(struct sp_proc *p, bool is_owned)
     tell_served(p, is_owned);
 }
 
-static void count_result(struct sp_proc *p)
-{
-    struct sp_front_stats *s = &p->session->front->stats;
-
-    if (p->is_lost)
-        s->finished_lost++;
-    else if (p->was_terminated)
-        s->finished_terminated++;
-    else if (p->state.exit.code == 0)
-        s->finished_ok++;
-    else
-        s->finished_error++;
-}
-
 static void on_forget_timer(struct sp_timer *t)
 {
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
@@ -297,35 +279,34 @@ static void on_forget_timer(struct sp_timer *t)
     sp_proc_free(p);
 }
 
-static void become_closed(struct sp_proc *p)
-{
-    struct sp_front *front = p->session->front;
-
-    p->life = SP_PROC_CLOSED;
-    sp_cell_note_closed(&p->seat);
-    front->stats.live--;
-    const uint64_t due = sp_loop_now(front->loop) + front->options.closed_ttl_ms;
-    if (!sp_loop_timer(front->loop, &p->life_timer, due, on_forget_timer))
-        sp_log(SP_LOG_WARN,
-               "no memory for a timer: process " SP_STR_FMT " is kept with its session",
-               SP_STR_ARG(p->id));
-}
-
 /* Reads new records, moves p->life along, and tells the client, observers and parked reads. */
 static void on_news(struct sp_seat *seat)
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+    struct sp_front *front = p->session->front;
 
     if (p->life == SP_PROC_STARTING)
         return; /* the ring arrives with the answer to the start */
     refresh(p);
     if (p->life == SP_PROC_RUNNING && p->state.exit_seq != 0) {
         p->life = SP_PROC_EXITED;
-        count_result(p);
+        uint64_t *result = p->is_lost                ? &front->stats.finished_lost
+                           : p->was_terminated       ? &front->stats.finished_terminated
+                           : p->state.exit.code == 0 ? &front->stats.finished_ok
+                                                     : &front->stats.finished_error;
+        (*result)++;
         sp_input_process_ended(&p->input, p->was_terminated);
     }
-    if (p->life == SP_PROC_EXITED && p->state.closed_seq != 0)
-        become_closed(p);
+    if (p->life == SP_PROC_EXITED && p->state.closed_seq != 0) {
+        p->life = SP_PROC_CLOSED;
+        sp_cell_note_closed(&p->seat);
+        front->stats.live--;
+        const uint64_t due = sp_loop_now(front->loop) + front->options.closed_ttl_ms;
+        if (!sp_loop_timer(front->loop, &p->life_timer, due, on_forget_timer))
+            sp_log(SP_LOG_WARN,
+                   "no memory for a timer: process " SP_STR_FMT " is kept with its session",
+                   SP_STR_ARG(p->id));
+    }
     if (p->session->client != NULL)
         p->session->client->news(p->session->client, p);
     sp_observers_news(p);

@@ -264,18 +264,6 @@ void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*afte
     l->sleep_user = user;
 }
 
-/* How long to sleep, most_ms at the most; -1: without limit. */
-static int time_to_sleep(const struct sp_loop *l, int most_ms)
-{
-    if (l->timers == 0)
-        return most_ms;
-    if (l->heap[0]->due_ms <= l->now_ms)
-        return 0;
-    const uint64_t wait_ms = l->heap[0]->due_ms - l->now_ms;
-    const int timer_ms = wait_ms > 3600000 ? 3600000 : (int)wait_ms;
-    return most_ms < 0 || timer_ms < most_ms ? timer_ms : most_ms;
-}
-
 void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user)
 {
     l->peek = peek;
@@ -290,32 +278,12 @@ void sp_loop_expect(struct sp_loop *l, uint32_t us)
         l->expect_until_us = until;
 }
 
-/* Busy-polls until expect_until_us. The number of events, or 0 with *ret_has_work if peek found
- * work. */
-static int poll_expected(struct sp_loop *l, bool *ret_has_work)
-{
-    const uint64_t until = l->expect_until_us;
-    int n;
-
-    l->expect_until_us = 0;
-    do {
-        if (l->peek != NULL && l->peek(l->peek_user)) {
-            *ret_has_work = true;
-            return 0;
-        }
-        n = epoll_wait(l->epoll, l->batch, BATCH, 0);
-        if (n != 0)
-            return n;
-        (void)sched_yield();
-    } while (sp_clock_us() < until);
-    return 0;
-}
-
-/* Fills the batch of the next turn. The number of events, or -1 and errno. */
+/* Fills the batch of the next turn; sleeps most_ms at the most, -1: without limit. The number of
+ * events, or -1 and errno. */
 static int await_events(struct sp_loop *l, int most_ms)
 {
     const bool has_more = l->again != NULL;
-    bool has_work = false;
+    int n;
 
     if (has_more) {
         *l->deferred_end = l->again;
@@ -323,14 +291,31 @@ static int await_events(struct sp_loop *l, int most_ms)
         l->again = NULL;
         l->again_end = &l->again;
     }
+    /* An event is expected soon: polling for it is faster than to sleep and be woken. */
     if (!has_more && most_ms != 0 && l->expect_until_us != 0) {
-        const int n = poll_expected(l, &has_work);
+        const uint64_t until = l->expect_until_us;
 
-        if (n != 0 || has_work)
-            return n;
+        l->expect_until_us = 0;
+        do {
+            if (l->peek != NULL && l->peek(l->peek_user))
+                return 0;
+            n = epoll_wait(l->epoll, l->batch, BATCH, 0);
+            if (n != 0)
+                return n;
+            (void)sched_yield();
+        } while (sp_clock_us() < until);
     }
-    has_work = (l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more;
-    const int n = epoll_wait(l->epoll, l->batch, BATCH, has_work ? 0 : time_to_sleep(l, most_ms));
+    if ((l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more)
+        most_ms = 0;
+    if (l->timers > 0) {
+        const uint64_t due_ms = l->heap[0]->due_ms;
+        const uint64_t wait_ms = due_ms <= l->now_ms ? 0 : due_ms - l->now_ms;
+        const int timer_ms = wait_ms > 3600000 ? 3600000 : (int)wait_ms;
+
+        if (most_ms < 0 || timer_ms < most_ms)
+            most_ms = timer_ms;
+    }
+    n = epoll_wait(l->epoll, l->batch, BATCH, most_ms);
     const int err = errno;
     if (l->after_sleep != NULL)
         l->after_sleep(l->sleep_user);
