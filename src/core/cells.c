@@ -669,7 +669,7 @@ static void release_cell(struct sp_cell *c)
     if (c->options.gone != NULL)
         c->options.gone(c->options.user);
     if (c->cgroup_path[0] != 0)
-        sp_journal_remove_cgroup(c->options.journal, c->cgroup_path);
+        sp_journal_remove(c->options.journal, SP_JOURNAL_CGROUP, c->cgroup_path);
     sp_outbox_free(&c->outbox);
     sp_bell_free(&c->bell);
     free(c->seats);
@@ -895,7 +895,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         c->cgroup[0] = 0;
     /* The journal has the cgroup before it exists. */
     if (c->cgroup[0] != 0 && sp_cgroup_path(c->cgroup, c->cgroup_path, sizeof c->cgroup_path))
-        sp_journal_add_cgroup(o->journal, c->cgroup_path);
+        sp_journal_add(o->journal, SP_JOURNAL_CGROUP, c->cgroup_path);
     else
         c->cgroup_path[0] = 0;
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));

@@ -215,12 +215,6 @@ static bool is_file(int fd)
            S_ISREG(sx.stx_mode);
 }
 
-static bool is_answer(const struct sp_file_worker *w, const struct received *h, int flags)
-{
-    return (flags & MSG_CTRUNC) == 0 && sp_files_is_answer(w->op, w->length, &h->m, h->fd >= 0) &&
-           (w->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd));
-}
-
 /* 1: *h is filled; 0: no message; -1: the process has ended, or the message is invalid. The control
  * buffer has room for one descriptor, or none if the answer is dropped: the kernel discards others
  * without a close() that could block. */
@@ -235,10 +229,12 @@ static int receive(const struct sp_file_worker *w, struct received *h)
     h->fd = fd_count == 0 ? -1 : sp_fd_lift(h->fd);
     if (n < 0)
         return errno == EAGAIN ? 0 : -1;
-    const bool is_fine = n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 &&
-                         h->m.number == w->number && w->is_working &&
-                         w->is_closing == ((h->m.flags & SP_FILES_BACK) != 0) &&
-                         (w->call == NULL || is_answer(w, h, msg.msg_flags));
+    const bool is_fine =
+        n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 && h->m.number == w->number &&
+        w->is_working && w->is_closing == ((h->m.flags & SP_FILES_BACK) != 0) &&
+        (w->call == NULL || ((msg.msg_flags & MSG_CTRUNC) == 0 &&
+                             sp_files_is_answer(w->op, w->length, &h->m, h->fd >= 0) &&
+                             (w->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd))));
     if (!is_fine)
         drop_fd(w, h);
     return is_fine ? 1 : -1;
@@ -288,14 +284,6 @@ static void report_answer(struct sp_file_worker *w, struct received *h, char *da
     finish_call(c, &a, NULL);
 }
 
-/* Closing may block for the disk; the call is answered already. */
-static void await_back(struct sp_file_worker *w)
-{
-    w->is_closing = true;
-    set_orphan(w);
-    sp_loop_expect(w->files->loop, EXPECTED_US);
-}
-
 static void on_answer(struct sp_file_worker *w, struct received *h)
 {
     const bool is_apart = (h->m.flags & SP_FILES_APART) != 0;
@@ -307,10 +295,13 @@ static void on_answer(struct sp_file_worker *w, struct received *h)
     } else {
         if (w->call != NULL)
             report_answer(w, h, is_apart ? map : w->window, is_apart ? &is_kept : NULL);
-        if (w->socket >= 0 && (h->m.flags & SP_FILES_OPENED) != 0)
-            await_back(w);
-        else if (w->socket >= 0)
+        if (w->socket >= 0 && (h->m.flags & SP_FILES_OPENED) != 0) {
+            w->is_closing = true; /* closing may block for the disk; the call is answered already */
+            set_orphan(w);
+            sp_loop_expect(w->files->loop, EXPECTED_US);
+        } else if (w->socket >= 0) {
             set_resting(w);
+        }
     }
     if (map != NULL && !is_kept)
         (void)munmap(map, (size_t)h->m.data_len);
@@ -358,18 +349,6 @@ static int ask_worker(struct sp_file_worker *w, struct sp_files_call *c, struct 
     sp_loop_expect(w->files->loop, EXPECTED_US);
     w->seat.is_idle = false;
     return 0;
-}
-
-/* A memory file for data, of any size and content; -1: errno. Allocating pages costs more than the
- * write itself, so one worker keeps the file of its last call (up to SPARE_MAX bytes) for its next
- * call. It never goes to another worker, which may have another policy. w NULL: the call has no
- * worker yet. */
-static int take_memory(struct sp_file_worker *w)
-{
-    if (w == NULL || w->files->spare != w)
-        return memfd_create("sallyport-data", MFD_CLOEXEC);
-    w->files->spare = NULL;
-    return TAKE_FD(w->spare);
 }
 
 static void give_memory(struct sp_file_worker *w, int fd, size_t size)
@@ -443,18 +422,6 @@ static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
     return r;
 }
 
-/* Whether a worker is idle, or may be made. */
-static bool can_begin(const struct sp_files *f)
-{
-    sp_list_each(i, &f->workers) {
-        const struct sp_file_worker *w = SP_CONTAINER(i, const struct sp_file_worker, link);
-
-        if (w->socket >= 0 && !w->is_working)
-            return true;
-    }
-    return f->worker_count < SP_FILE_WORKERS_MAX;
-}
-
 /* An idle worker of this cell, or a new one; *ret NULL: all are at work, and no more are allowed.
  */
 static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confined,
@@ -483,26 +450,13 @@ static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
 
 /* ---- a call as a message; it may wait ---- */
 
-static uint32_t flags_of(const struct sp_file_ask *ask)
-{
-    return (ask->follows ? SP_FILES_FOLLOWS : 0U) | (ask->is_recursive ? SP_FILES_RECURSIVE : 0U) |
-           (ask->is_forced ? SP_FILES_FORCED : 0U) | (ask->is_replace ? SP_FILES_REPLACE : 0U) |
-           (ask->walk.follows_directories ? SP_FILES_WALK_FOLLOWS : 0U) |
-           (ask->walk.prunes_hidden ? SP_FILES_WALK_PRUNES : 0U) |
-           (ask->hides_placeholders ? SP_FILES_HIDES : 0U);
-}
-
-static bool has_fd(enum sp_file_op op)
-{
-    return op == SP_FILE_READ_BLOCK || op == SP_FILE_WRITE_BLOCK || op == SP_FILE_WATCH_MISSING ||
-           op == SP_FILE_WATCH_PRESENT;
-}
-
 static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_err *e)
 {
     const struct sp_file_ask *ask = &job->ask;
     const size_t a = ask->path == NULL ? 0 : strlen(ask->path);
     const size_t b = ask->other == NULL ? 0 : strlen(ask->other);
+    const bool has_fd = ask->op == SP_FILE_READ_BLOCK || ask->op == SP_FILE_WRITE_BLOCK ||
+                        ask->op == SP_FILE_WATCH_MISSING || ask->op == SP_FILE_WATCH_PRESENT;
     struct sp_files_parked *p = NULL;
 
     if (a > SP_FILE_MAX_PATH || b > SP_FILE_MAX_PATH) {
@@ -516,7 +470,13 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
     }
     *p = (struct sp_files_parked){
         .head = {.op = ask->op,
-                 .flags = flags_of(ask),
+                 .flags = (ask->follows ? SP_FILES_FOLLOWS : 0U) |
+                          (ask->is_recursive ? SP_FILES_RECURSIVE : 0U) |
+                          (ask->is_forced ? SP_FILES_FORCED : 0U) |
+                          (ask->is_replace ? SP_FILES_REPLACE : 0U) |
+                          (ask->walk.follows_directories ? SP_FILES_WALK_FOLLOWS : 0U) |
+                          (ask->walk.prunes_hidden ? SP_FILES_WALK_PRUNES : 0U) |
+                          (ask->hides_placeholders ? SP_FILES_HIDES : 0U),
                  .offset = ask->offset,
                  .length = ask->length,
                  .max_depth = ask->walk.max_depth,
@@ -525,7 +485,7 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
                  .path_len = (uint16_t)a,
                  .other_len = (uint16_t)b},
         .changes = sp_file_changes(ask->op, ask->is_replace),
-        .fd = has_fd(ask->op) && job->handle == NULL ? ask->fd : -1,
+        .fd = has_fd && job->handle == NULL ? ask->fd : -1,
         .handle = job->handle,
         .data = -1,
         .session = job->session,
@@ -581,44 +541,45 @@ static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct 
     return 0;
 }
 
-/* put_data into a memory file, piece by piece: a piece stays in the CPU cache, and the kernel does
- * not clear pages that are written whole. */
-static int put_memory(const struct sp_files_job *job, int fd, uint64_t *ret_len, struct sp_err *e)
-{
-    char piece[PIECE / 4 * 3];
-    size_t n = 0;
-    int r = 0;
-
-    *ret_len = job->base64.p != NULL ? 0 : job->raw.n;
-    if (job->base64.p == NULL)
-        return write_memory(fd, 0, job->raw.p, job->raw.n, e);
-    for (size_t at = 0; r == 0 && at < job->base64.n; at += PIECE) {
-        const size_t left = job->base64.n - at;
-
-        r = sp_base64_decode_part(job->base64, at, left < PIECE ? left : PIECE, piece, &n, e);
-        if (r == 0)
-            r = write_memory(fd, *ret_len, piece, n, e);
-        *ret_len += n;
-    }
-    return r;
-}
-
-/* Data of a call that waits, or that is too large for a window, goes into a memory file. */
+/*
+ * Data of a call that waits, or that is too large for a window, goes into a memory file. Allocating
+ * pages costs more than the write itself, so one worker keeps the file of its last call (up to
+ * SPARE_MAX bytes) for its next call. It never goes to another worker, which may have another
+ * policy. worker NULL: the call has none yet.
+ */
 static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
                       struct sp_file_worker *worker, struct sp_err *e)
 {
     struct sp_files_parked *p = c->parked;
     const size_t room = size_of(job);
+    char piece[PIECE / 4 * 3]; /* stays in the CPU cache */
+    int r = 0;
 
     if (room > SP_FILES_DATA_MAX - c->client->kept)
         return sp_fail(e, SP_E_LIMIT, 0,
                        "at most %u bytes of one connection may wait to be written; ask for more "
                        "when some have been answered",
                        SP_FILES_DATA_MAX);
-    p->data = take_memory(worker);
+    if (worker != NULL && worker->files->spare == worker) {
+        worker->files->spare = NULL;
+        p->data = TAKE_FD(worker->spare);
+    } else {
+        p->data = memfd_create("sallyport-data", MFD_CLOEXEC);
+    }
     if (p->data < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
-    const int r = put_memory(job, p->data, &p->head.data_len, e);
+    p->head.data_len = job->base64.p != NULL ? 0 : job->raw.n;
+    if (job->base64.p == NULL)
+        r = write_memory(p->data, 0, job->raw.p, job->raw.n, e);
+    for (size_t at = 0; r == 0 && job->base64.p != NULL && at < job->base64.n; at += PIECE) {
+        const size_t left = job->base64.n - at;
+        size_t n = 0;
+
+        r = sp_base64_decode_part(job->base64, at, left < PIECE ? left : PIECE, piece, &n, e);
+        if (r == 0) /* whole pages: the kernel does not clear them first */
+            r = write_memory(p->data, p->head.data_len, piece, n, e);
+        p->head.data_len += n;
+    }
     p->head.flags |= SP_FILES_DATA_APART;
     p->kept = room;
     c->client->kept += room;
@@ -675,12 +636,6 @@ static bool is_read(const struct sp_files_call *c)
     return c->parked->head.op == SP_FILE_READ;
 }
 
-/* Later reads must not overtake a large read that waits for memory, or it would starve. */
-static bool waits_for_room(const struct sp_files_call *c)
-{
-    return is_read(c) && c->worker == NULL && c->parked->head.length > SP_FILES_SMALL_READ;
-}
-
 /* READ: asked for as a small file; the file may be larger. */
 static bool may_be_larger(const struct sp_files_call *c)
 {
@@ -705,19 +660,11 @@ static bool must_wait(const struct sp_files_call *c)
         if ((i->parked->handle != NULL && i->parked->handle == c->parked->handle &&
              i->parked->head.op == SP_FILE_OPEN) ||
             (!c->client->is_concurrent && is_in_the_way(i->parked, c->parked)) ||
-            (is_read(c) && waits_for_room(i)))
+            (is_read(c) && is_read(i) && i->worker == NULL &&
+             i->parked->head.length > SP_FILES_SMALL_READ)) /* or the large read would starve */
             return true;
     }
     return false;
-}
-
-static bool is_its_turn(const struct sp_files_call *c)
-{
-    const struct sp_files_client *client = c->client;
-
-    return !client->is_held && client->working < SP_FILES_CLIENT_MAX &&
-           (!is_read(c) || client->reading + c->parked->head.length <= SP_FILES_READING_MAX) &&
-           !must_wait(c);
 }
 
 /* ---- calls ---- */
@@ -747,8 +694,19 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
     struct sp_front *front = c->files->front;
     struct sp_cell *cell = NULL;
 
+    const struct sp_files_client *client = c->client;
+    bool has_worker =
+        c->files->worker_count < SP_FILE_WORKERS_MAX; /* one is idle, or may be made */
+
     *ret = NULL;
-    if (!is_its_turn(c) || !can_begin(c->files))
+    sp_list_each(i, &c->files->workers) {
+        const struct sp_file_worker *w = SP_CONTAINER(i, const struct sp_file_worker, link);
+
+        has_worker = has_worker || (w->socket >= 0 && !w->is_working);
+    }
+    if (!has_worker || client->is_held || client->working >= SP_FILES_CLIENT_MAX ||
+        (is_read(c) && client->reading + c->parked->head.length > SP_FILES_READING_MAX) ||
+        must_wait(c))
         return 0;
     const int r = policy == NULL
                       ? sp_front_cell(front, &cell, e)

@@ -72,51 +72,23 @@ static bool was_accepted(const struct sp_input *in, struct sp_hash id)
     return false;
 }
 
-/* Makes room for one more id first: after the bytes were written nothing may fail. */
-static bool make_id_room(struct sp_input *in)
-{
-    if (in->id_count < in->id_cap || in->id_cap == SP_INPUT_IDS)
-        return true;
-    const unsigned cap = in->id_cap == 0 ? 16 : in->id_cap * 2;
-    struct sp_hash *ids = realloc(in->ids, cap * sizeof *ids);
-    if (ids == NULL)
-        return false;
-    in->ids = ids;
-    in->id_cap = cap;
-    return true;
-}
-
-static void remember(struct sp_input *in, struct sp_hash id)
-{
-    if (in->id_count < in->id_cap) {
-        in->ids[in->id_count++] = id;
-        return;
-    }
-    in->ids[in->id_next] = id; /* the ring is full: replace the oldest */
-    in->id_next = (in->id_next + 1) % SP_INPUT_IDS;
-}
-
 /* ---- bytes ---- */
 
 /*
  * A terminal's end of file is its VEOF character at the start of a line. In the middle of a line a
  * first VEOF flushes the line, and a second one is the end of file.
  */
-static void end_terminal(const struct sp_input *in)
-{
-    struct termios t;
-    const bool is_mid_line = in->last != '\n' && in->last != '\r';
-
-    if (tcgetattr(in->fd, &t) < 0 || (t.c_lflag & ICANON) == 0)
-        return; /* in raw mode VEOF is an ordinary byte */
-    const char eof[2] = {(char)t.c_cc[VEOF], (char)t.c_cc[VEOF]};
-    (void)!write(in->fd, eof, is_mid_line ? 2 : 1); /* fails if full: the program does not read */
-}
-
 static void finish_close(struct sp_input *in)
 {
-    if (in->fd >= 0 && in->is_tty)
-        end_terminal(in);
+    const bool is_mid_line = in->last != '\n' && in->last != '\r';
+    struct termios t;
+
+    /* In raw mode VEOF is an ordinary byte. */
+    if (in->fd >= 0 && in->is_tty && tcgetattr(in->fd, &t) == 0 && (t.c_lflag & ICANON) != 0) {
+        const char eof[2] = {(char)t.c_cc[VEOF], (char)t.c_cc[VEOF]};
+
+        (void)!write(in->fd, eof, is_mid_line ? 2 : 1); /* full: the program does not read */
+    }
     close_input(in);
 }
 
@@ -243,8 +215,16 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
     if (in->first != NULL &&
         (in->chunks >= SP_INPUT_CHUNKS || in->bytes + bytes.n > SP_INPUT_BYTES))
         return SP_INPUT_FULL;
-    if (id.p != NULL && !make_id_room(in))
-        return SP_INPUT_FAILED;
+    /* Room for the id first: after the bytes were written nothing may fail. */
+    if (id.p != NULL && in->id_count == in->id_cap && in->id_cap < SP_INPUT_IDS) {
+        const unsigned cap = in->id_cap == 0 ? 16 : in->id_cap * 2;
+        struct sp_hash *ids = realloc(in->ids, cap * sizeof *ids);
+
+        if (ids == NULL)
+            return SP_INPUT_FAILED;
+        in->ids = ids;
+        in->id_cap = cap;
+    }
     if (in->state == SP_INPUT_OPEN && bytes.n != 0) {
         const size_t n = in->first == NULL ? write_now(in, bytes.p, bytes.n) : 0;
 
@@ -254,8 +234,12 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
     }
     if (in->state == SP_INPUT_GONE)
         close_input(in);
-    if (id.p != NULL)
-        remember(in, hash);
+    if (id.p != NULL && in->id_count < in->id_cap) {
+        in->ids[in->id_count++] = hash;
+    } else if (id.p != NULL) {
+        in->ids[in->id_next] = hash; /* the ring is full: replace the oldest */
+        in->id_next = (in->id_next + 1) % SP_INPUT_IDS;
+    }
     return SP_INPUT_ACCEPTED;
 }
 

@@ -20,8 +20,7 @@
 #include "os/cgroup.h"
 
 #define PREFIX       "placeholders." /* kept from versions that noted placeholders only */
-#define CGROUP       "cgroup:"
-#define MAX_LEFTOVER 65536 /* files of dead servers to clean up */
+#define MAX_LEFTOVER 65536           /* files of dead servers to clean up */
 #define NAME_TRIES   8
 
 struct entry {
@@ -39,33 +38,25 @@ struct sp_journal {
 
 /* ---- reading ---- */
 
-/* The entries of a journal, each with its NUL; false: none. */
-static bool read_entries(int fd, struct sp_buf *ret)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > (off_t)SP_JOURNAL_MAX)
-        return false;
-    char *room = sp_buf_room(ret, (size_t)st.st_size + 1);
-    const ssize_t n = room == NULL ? -1 : pread(fd, room, (size_t)st.st_size, 0);
-    if (n <= 0)
-        return false;
-    room[n] = 0;
-    ret->len = (size_t)n + 1;
-    return true;
-}
-
+/* Removes what the entries of a journal name, each with its NUL. */
 static void clean_up_after(int journal)
 {
+    const size_t cgroup = sizeof SP_JOURNAL_CGROUP - 1;
     auto_buf struct sp_buf text = {0};
+    struct stat st;
 
-    if (!read_entries(journal, &text))
+    if (fstat(journal, &st) < 0 || st.st_size <= 0 || st.st_size > (off_t)SP_JOURNAL_MAX)
         return;
-    for (const char *at = text.data; at < text.data + text.len; at += strlen(at) + 1) {
+    char *room = sp_buf_room(&text, (size_t)st.st_size + 1);
+    const ssize_t n = room == NULL ? -1 : pread(journal, room, (size_t)st.st_size, 0);
+    if (n <= 0)
+        return;
+    room[n] = 0;
+    for (const char *at = room; at <= room + n; at += strlen(at) + 1) {
         if (at[0] == '/')
             (void)sp_placeholder_remove(at);
-        else if (strncmp(at, CGROUP, sizeof CGROUP - 1) == 0)
-            sp_cgroup_remove(at + sizeof CGROUP - 1);
+        else if (strncmp(at, SP_JOURNAL_CGROUP, cgroup) == 0)
+            sp_cgroup_remove(at + cgroup);
     }
 }
 
@@ -212,7 +203,7 @@ static void warn_of_write(void)
                         "cgroups of its commands are left behind");
 }
 
-static void add_entry(struct sp_journal *j, const char *kind, const char *path)
+void sp_journal_add(struct sp_journal *j, const char *kind, const char *path)
 {
     const size_t n = strlen(kind) + strlen(path) + 1;
     struct entry *i = j == NULL || j->fd < 0 ? NULL : malloc(sizeof *i + n);
@@ -247,7 +238,7 @@ static void rewrite(struct sp_journal *j)
         j->written = (off_t)text.len;
 }
 
-static void remove_entry(struct sp_journal *j, const char *kind, const char *path)
+void sp_journal_remove(struct sp_journal *j, const char *kind, const char *path)
 {
     const size_t n = strlen(kind);
 
@@ -261,24 +252,4 @@ static void remove_entry(struct sp_journal *j, const char *kind, const char *pat
             rewrite(j);
             return;
         }
-}
-
-void sp_journal_add(struct sp_journal *j, const char *path)
-{
-    add_entry(j, "", path);
-}
-
-void sp_journal_remove(struct sp_journal *j, const char *path)
-{
-    remove_entry(j, "", path);
-}
-
-void sp_journal_add_cgroup(struct sp_journal *j, const char *path)
-{
-    add_entry(j, CGROUP, path);
-}
-
-void sp_journal_remove_cgroup(struct sp_journal *j, const char *path)
-{
-    remove_entry(j, CGROUP, path);
 }

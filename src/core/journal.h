@@ -24,13 +24,13 @@ int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_err *e);
 /* Entries that remain are left to the next server. */
 void sp_journal_free(struct sp_journal *j);
 
-/* A placeholder; call before it is made. */
-void sp_journal_add(struct sp_journal *j, const char *path);
-/* Call after it was removed. */
-void sp_journal_remove(struct sp_journal *j, const char *path);
-/* The same for a cgroup directory (os/cgroup.h). */
-void sp_journal_add_cgroup(struct sp_journal *j, const char *path);
-void sp_journal_remove_cgroup(struct sp_journal *j, const char *path);
+/* What an entry's path is, as it stands before the path in the file. */
+#define SP_JOURNAL_PLACEHOLDER ""
+#define SP_JOURNAL_CGROUP      "cgroup:"
+
+/* Call before the thing is made, and after it was removed. */
+void sp_journal_add(struct sp_journal *j, const char *kind, const char *path);
+void sp_journal_remove(struct sp_journal *j, const char *kind, const char *path);
 
 /* The locked file; a process with a duplicate keeps the lock. -1: none. */
 int sp_journal_fd(const struct sp_journal *j);

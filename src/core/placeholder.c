@@ -311,7 +311,7 @@ static struct placeholder *add_placeholder(struct sp_placeholders *t, const char
     p->next = t->first;
     t->first = p;
     t->count++;
-    sp_journal_add(t->journal, path); /* before the directory exists */
+    sp_journal_add(t->journal, SP_JOURNAL_PLACEHOLDER, path); /* before the directory exists */
     return p;
 }
 
@@ -372,6 +372,6 @@ void sp_placeholder_drop(struct sp_placeholders *t, const char *path)
         return;
     *at = p->next;
     t->count--;
-    sp_journal_remove(t->journal, p->path);
+    sp_journal_remove(t->journal, SP_JOURNAL_PLACEHOLDER, p->path);
     free_placeholder(p);
 }
