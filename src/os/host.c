@@ -18,9 +18,10 @@ static void copy(char *out, size_t size, const char *text)
     out[n] = 0;
 }
 
-/* Reads /etc/passwd directly: getpwuid may load NSS modules. */
-static bool find_in_passwd(uid_t uid, struct sp_host *h)
+/* Home and login shell. Reads /etc/passwd directly: getpwuid may load NSS modules. */
+static void find_account(struct sp_host *h)
 {
+    const uid_t uid = getuid();
     FILE *f = fopen("/etc/passwd", "re");
     char line[1024];
     bool found = false;
@@ -35,27 +36,16 @@ static bool find_in_passwd(uid_t uid, struct sp_host *h)
             field[n++] = strsep(&rest, ":");
         if (n == 7 && strtoul(field[2], NULL, 10) == uid && field[2][0] != 0) {
             copy(h->home, sizeof h->home, field[5]);
-            copy(h->login_shell, sizeof h->login_shell, field[6][0] != 0 ? field[6] : "/bin/sh");
+            copy(h->login_shell, sizeof h->login_shell, field[6]);
             found = true;
         }
     }
     if (f != NULL)
         (void)fclose(f);
-    return found;
-}
-
-static void find_account(struct sp_host *h)
-{
-    const uid_t uid = getuid();
-
-    if (!find_in_passwd(uid, h)) {
-        const struct passwd *p = getpwuid(uid);
-
-        if (p != NULL) {
-            copy(h->home, sizeof h->home, p->pw_dir);
-            copy(h->login_shell, sizeof h->login_shell,
-                 p->pw_shell[0] != 0 ? p->pw_shell : "/bin/sh");
-        }
+    const struct passwd *p = found ? NULL : getpwuid(uid);
+    if (p != NULL) {
+        copy(h->home, sizeof h->home, p->pw_dir);
+        copy(h->login_shell, sizeof h->login_shell, p->pw_shell);
     }
     if (h->login_shell[0] == 0)
         copy(h->login_shell, sizeof h->login_shell, "/bin/sh");
@@ -69,38 +59,31 @@ static bool is_program(const char *path)
     return path[0] == '/' && access(path, X_OK) == 0;
 }
 
-static bool find_in_path(const char *name, char *ret, size_t size)
-{
-    const char *path = getenv("PATH");
-
-    while (path != NULL && *path != 0) {
-        const size_t n = strcspn(path, ":");
-
-        if (n != 0 && snprintf(ret, size, "%.*s/%s", (int)n, path, name) < (int)size &&
-            is_program(ret))
-            return true;
-        path += n;
-        path += *path == ':';
-    }
-    return false;
-}
-
 /* kind: the name clients know; preferred: tried before PATH and the usual places. */
 static bool locate(const char *kind, const char *program, const char *preferred, struct sp_host *h)
 {
     static const char *const usual[] = {"/bin/zsh", "/bin/bash", "/usr/bin/bash", "/bin/sh"};
+    const char *dirs = getenv("PATH");
     char path[256];
+    bool found = preferred != NULL && is_program(preferred);
 
-    if (preferred != NULL && is_program(preferred)) {
+    if (found)
         copy(path, sizeof path, preferred);
-    } else if (!find_in_path(program, path, sizeof path)) {
-        path[0] = 0;
-        for (size_t i = 0; i < sizeof usual / sizeof usual[0] && path[0] == 0; i++)
-            if (strcmp(strrchr(usual[i], '/') + 1, program) == 0 && is_program(usual[i]))
-                copy(path, sizeof path, usual[i]);
-        if (path[0] == 0)
-            return false;
+    while (!found && dirs != NULL && *dirs != 0) {
+        const size_t n = strcspn(dirs, ":");
+
+        found = n != 0 &&
+                snprintf(path, sizeof path, "%.*s/%s", (int)n, dirs, program) < (int)sizeof path &&
+                is_program(path);
+        dirs += n;
+        dirs += *dirs == ':';
     }
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0] && !found; i++) {
+        found = strcmp(strrchr(usual[i], '/') + 1, program) == 0 && is_program(usual[i]);
+        copy(path, sizeof path, usual[i]);
+    }
+    if (!found)
+        return false;
     copy(h->shell_name, sizeof h->shell_name, kind);
     copy(h->shell_path, sizeof h->shell_path, path);
     return true;

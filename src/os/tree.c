@@ -145,14 +145,6 @@ struct pids {
     size_t count, cap;
 };
 
-static bool has_pid(const struct pids *l, pid_t pid)
-{
-    for (size_t i = l->count; i > 0; i--)
-        if (l->pid[i - 1] == pid)
-            return true;
-    return false;
-}
-
 static bool add_pid(struct pids *l, pid_t pid)
 {
     if (l->count == l->cap) {
@@ -207,8 +199,11 @@ static void meet_children(struct hunt *h, pid_t parent)
     }
     /* Newest first: in a chain of processes that fork and exit, the living one is the last. */
     for (int i = n - 1; i >= 0; i--) {
-        if (has_pid(&h->met, pids[i]) ||
-            (parent == h->root && h->is_spared != NULL && h->is_spared(h->user, pids[i])))
+        size_t k = h->met.count;
+
+        while (k > 0 && h->met.pid[k - 1] != pids[i])
+            k--;
+        if (k > 0 || (parent == h->root && h->is_spared != NULL && h->is_spared(h->user, pids[i])))
             continue;
         /* A process of another user (EPERM) may have children that we may kill. */
         if (add_pid(&h->met, pids[i]) && (kill(pids[i], SIGSTOP) == 0 || errno == EPERM))
@@ -217,39 +212,34 @@ static void meet_children(struct hunt *h, pid_t parent)
     free(many);
 }
 
-/* One round over everything below the root. h->living is the queue. false: no new process. */
-static bool stop_new(struct hunt *h)
-{
-    const size_t before = h->met.count;
-    size_t living = 0;
-
-    meet_children(h, h->root);
-    for (size_t i = 0; i < h->living.count && !is_late(h); i++) {
-        const pid_t pid = h->living.pid[i];
-
-        meet_children(h, pid);
-        /* A dead process has no children and gets none: not listed again. */
-        if (i >= h->asked || is_living(pid))
-            h->living.pid[living++] = pid;
-    }
-    if (!is_late(h)) {
-        h->living.count = living;
-        h->asked = living;
-    }
-    return h->met.count != before;
-}
-
 /*
  * A process with a pending SIGSTOP or SIGKILL starts no other: the kernel aborts a fork that is
- * under way. So the tree is complete when a round meets no new process. Passes are repeated because
- * a process may have sent SIGCONT to another one.
+ * under way. So the tree is complete when a round over everything below the root meets no new
+ * process; h->living is the queue of a round. Passes are repeated because a process may have sent
+ * SIGCONT to another one.
  */
 static void kill_all(struct hunt *h)
 {
     for (int pass = 0; pass < MAX_PASSES; pass++) {
         const size_t before = h->met.count;
+        bool has_new = true;
 
-        for (int round = 0; round < MAX_ROUNDS && stop_new(h) && !is_late(h); round++) {
+        for (int round = 0; round < MAX_ROUNDS && has_new; round++) {
+            const size_t met = h->met.count;
+            size_t living = 0;
+
+            meet_children(h, h->root);
+            for (size_t i = 0; i < h->living.count && !is_late(h); i++) {
+                const pid_t pid = h->living.pid[i];
+
+                meet_children(h, pid);
+                /* A dead process has no children and gets none: not listed again. */
+                if (i >= h->asked || is_living(pid))
+                    h->living.pid[living++] = pid;
+            }
+            if (!is_late(h))
+                h->living.count = h->asked = living;
+            has_new = h->met.count != met && !is_late(h);
         }
         for (size_t i = before; i < h->met.count; i++)
             (void)kill(h->met.pid[i], SIGKILL);
