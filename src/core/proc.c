@@ -485,7 +485,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
      * process before it hears of it. None of these calls frees p. */
     if (w != NULL)
         w->done(w, p, NULL);
-    sp_waiters_wake(&p->on_started);
+    sp_waiters_wake(&p->waits_for_start);
     expect_if_alone(p, LIFE_US);
     on_news(seat); /* a short command may have ended already */
 }
@@ -737,13 +737,13 @@ void sp_proc_free(struct sp_proc *p)
         count_starting(p, -1);
     if (p->life != SP_PROC_CLOSED)
         front->stats.live--;
-    if (sp_list_is_linked(&p->news) && p->session->client != NULL)
+    if (sp_list_is_linked(&p->in_news) && p->session->client != NULL)
         p->session->client->gone(p->session->client, p);
     front->held_bytes -= held_bytes(p);
     sp_loop_cancel(front->loop, &p->life_timer);
     sp_session_remove(p->session, p);
     sp_cell_forget(&p->seat);
-    sp_waiters_wake(&p->on_started); /* they find no such process, or start a new one */
+    sp_waiters_wake(&p->waits_for_start); /* they find no such process, or start a new one */
     release_proc(p);
 }
 

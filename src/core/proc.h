@@ -94,14 +94,14 @@ struct sp_proc {
     struct sp_ring_state state;                 /* ... at the tail */
     struct sp_ring_cursor sent;                 /* what is queued for the owner, or was sent */
     struct sp_ring_cursor page_start, page_end; /* of the last page read */
-    struct sp_list news; /* linked by the client while there are records to send */
+    struct sp_list in_news; /* linked by the client while there are records to send */
 
     struct sp_input input;
-    struct sp_waiters on_started; /* STARTING: requests that came too early */
-    struct sp_waiters on_news;    /* parked reads */
-    struct sp_waiters on_room;    /* blocked writes */
-    struct sp_waiters on_done;    /* struct sp_proc_call: signals and resizes on their way */
-    struct sp_waiters on_freed;   /* requests to be failed when the process is freed */
+    struct sp_waiters waits_for_start; /* STARTING: requests that came too early */
+    struct sp_waiters on_news;         /* parked reads */
+    struct sp_waiters on_room;         /* blocked writes */
+    struct sp_waiters on_done;         /* struct sp_proc_call: signals and resizes on their way */
+    struct sp_waiters on_freed;        /* requests to be failed when the process is freed */
     struct sp_list observers;
     struct sp_observer *writer; /* NULL: none */
     unsigned observer_count;

@@ -37,12 +37,13 @@ struct sp_link_ops {
     void (*not_text)(void *user);
     /* The queue was full and has room again. */
     void (*drained)(void *user);
-    /* The last call; the link is freed after it. why is for logs. */
+    /* The last call: do not use the link after it. why is for logs. */
     void (*closed)(void *user, const char *why);
 };
 
-/* Room for one message of at most `max` bytes; NULL: no memory, and the link is closing. Every
- * reserve is followed by one commit (len 0: nothing is sent) before the next reserve. */
+/* Room for one message of at most `max` bytes. NULL: the link is closing: it was closed before, or
+ * now for lack of memory. Every reserve is followed by one commit (len 0: nothing is sent) before
+ * the next reserve. */
 char *sp_link_reserve(struct sp_link *l, size_t max);
 void sp_link_commit(struct sp_link *l, size_t len);
 

@@ -40,7 +40,7 @@ struct sp_link {
     struct sp_deferred turn_end; /* send, watch, sweep */
     struct sp_deferred again;    /* received input is left to process */
 
-    uint64_t deadline_ms;  /* of the phases HTTP, CLOSING and LINGER */
+    uint64_t deadline_ms;  /* of HTTP, CLOSING and LINGER; SNIFF has none: eviction makes room */
     uint64_t heard_ms;     /* time of the last input, or of output that the peer took */
     uint64_t ping_ms;      /* next ping */
     uint64_t challenge_ms; /* 0: not challenged */

@@ -23,7 +23,7 @@ struct sp_listen_options {
     unsigned max_connections; /* further ones get 503 (unix lines: closed) */
     uint64_t ping_every_ms;   /* 30000 */
     uint64_t silence_ms;      /* 60000: then a silent WebSocket peer is dropped */
-    uint64_t handshake_ms;    /* 10000: time to finish the upgrade */
+    uint64_t handshake_ms;    /* 10000: time to finish the upgrade, from the first byte on unix */
     void *user;
     /* A new connection: returns the receiver of its messages. false: refuses it (503, lines:
      * closed). Must not send: the 101 comes first. */

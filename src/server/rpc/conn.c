@@ -386,9 +386,7 @@ static void reply_malformed(struct sp_conn *conn, const char *detail)
                      SP_RPC_OUTCOME_ERROR);
 }
 
-/* Ends the connection after a protocol violation. on_closed frees it later, from the loop; until
- * then is_closing keeps further messages out. */
-static void hang_up(struct sp_conn *conn, const char *why)
+void sp_conn_hang_up(struct sp_conn *conn, const char *why)
 {
     conn->is_closing = true;
     sp_link_close(conn->link, why);
@@ -427,9 +425,9 @@ static void on_request(struct sp_rpc_call *c, struct sp_str name)
 static void on_notification(struct sp_conn *conn, struct sp_str name)
 {
     if (!sp_str_eq(name, SP_STR("initialized")))
-        hang_up(conn, "a notification that only a server may send");
+        sp_conn_hang_up(conn, "a notification that only a server may send");
     else if (conn->state == SP_CONN_NEW)
-        hang_up(conn, "initialized before initialize");
+        sp_conn_hang_up(conn, "initialized before initialize");
     else
         conn->state = SP_CONN_READY;
 }
@@ -453,7 +451,7 @@ static void on_object(struct sp_conn *conn, struct sp_json *j, struct sp_str cop
         if (wrong != NULL)
             reply_malformed(conn, wrong);
         else if (!take_answer(conn, j, id))
-            hang_up(conn, "an answer to nothing that this server asked");
+            sp_conn_hang_up(conn, "an answer to nothing that this server asked");
     } else if (sp_json_type(j, method) != SP_JSON_STRING) {
         (void)sp_json_wrong_type(j, method, "a string", &e);
         reply_malformed(conn, e.msg);
@@ -476,7 +474,8 @@ static void on_object(struct sp_conn *conn, struct sp_json *j, struct sp_str cop
 }
 
 /* Whether the request may concern a process that is starting: one of the connection's session, or,
- * if the message names a session, of any. */
+ * if the message names a session, of any. An escaped spelling of the member is not found: a call
+ * with one about a process that is starting is refused. */
 static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_t len)
 {
     static const char named[] = "\"sessionId\"";
@@ -504,7 +503,7 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
         else
             reply_malformed(conn, "expected a JSON-RPC object");
     } else if (e.code == SP_E_SYSTEM) {
-        hang_up(conn, "out of memory");
+        sp_conn_hang_up(conn, "out of memory");
     } else {
         reply_malformed(conn, e.msg);
     }
@@ -515,7 +514,7 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
 
 /* The process has started, or failed to. The parked call is handled again from its text, as if it
  * came now, but with its original time of arrival for the statistics. */
-static void on_started(struct sp_waiter *w)
+static void parse_again(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
     struct sp_conn *conn = r->conn;
@@ -531,7 +530,7 @@ static void on_started(struct sp_waiter *w)
     if (copy != NULL)
         dispatch(conn, copy, text.n, started_us);
     else
-        sp_link_close(conn->link, "out of memory");
+        sp_conn_hang_up(conn, "out of memory");
 }
 
 int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
@@ -552,8 +551,8 @@ int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct s
         return -(int)e->code;
     memcpy(sp_request_extra(r), c->text.p, c->text.n);
     r->again.text = (struct sp_str){sp_request_extra(r), c->text.n};
-    r->waiter.fn = on_started;
-    sp_waiters_add(&p->on_started, &r->waiter);
+    r->waiter.fn = parse_again;
+    sp_waiters_add(&p->waits_for_start, &r->waiter);
     *ret_waits = true;
     return 0;
 }
@@ -623,9 +622,10 @@ static void on_message(void *user, char *text, size_t len)
 
     if (conn->is_closing)
         return;
-    const uint64_t pushes = sp_front_overflows(conn->rpc->front);
+    const uint64_t overflows = sp_front_overflows(conn->rpc->front);
     dispatch(conn, text, len, sp_clock_us());
-    conn->waits_for_cell = conn->waits_for_cell || sp_front_overflows(conn->rpc->front) != pushes;
+    if (sp_front_overflows(conn->rpc->front) != overflows)
+        conn->waits_for_cell = true; /* it filled the outbox of a cell: no more until that drains */
     pause_if_full(conn);
 }
 
@@ -687,15 +687,15 @@ static void on_news(struct sp_session_client *client, struct sp_proc *p)
 {
     struct sp_conn *conn = SP_CONTAINER(client, struct sp_conn, client);
 
-    if (!sp_list_is_linked(&p->news))
-        sp_list_append(&conn->news, &p->news);
+    if (!sp_list_is_linked(&p->in_news))
+        sp_list_append(&conn->news, &p->in_news);
     sp_push_all(conn);
 }
 
 static void on_gone(struct sp_session_client *client, struct sp_proc *p)
 {
     (void)client;
-    sp_list_remove(&p->news);
+    sp_list_remove(&p->in_news);
 }
 
 /* Another client wants to resume the session: the link checks whether this one still lives. */

@@ -66,6 +66,8 @@ struct sp_conn {
     struct sp_link *link;
     struct sp_list in_rpc;
     enum sp_conn_state state;
+    /* We have hung up: further messages are ignored. A link that the peer closes does not set it:
+     * records pushed until ops.closed are lost to the connection, but not to process/read. */
     bool is_closing;
     bool is_paused;       /* the link reads no requests: replies pile up, or ... */
     bool waits_for_cell;  /* ... the socket of a cell is full */
@@ -76,7 +78,7 @@ struct sp_conn {
     unsigned parked_reads, parked_writes;
     size_t parked_bytes;
     struct sp_waiters on_drained; /* reads with a result that found the link full */
-    struct sp_list news;          /* sp_proc.news: own processes with records to send */
+    struct sp_list news;          /* sp_proc.in_news: own processes with records to send */
     struct sp_list views;         /* attached processes of other sessions */
     unsigned view_count;
     struct sp_list view_news;
@@ -119,9 +121,11 @@ struct sp_request {
     struct sp_waiter on_freed; /* the process is freed with its session: the request fails */
     struct sp_timer timer;
     size_t held_bytes;
-    bool is_read, is_write, is_ask, is_stdin_end, is_file; /* which member of the union is live */
+    bool is_read, is_write, is_ask, is_stdin_end, is_file; /* which of the union, below */
     struct sp_fs_handle *handle; /* a reference of a block operation; NULL: none */
     struct sp_task *task;        /* NULL: none */
+    /* The flags above say which member is live; without a flag it is start or again, by who parked
+     * the request. is_stdin_end is a closeStdin, which has no member. */
     union {
         struct {
             uint64_t after_seq, max_bytes;
@@ -189,6 +193,9 @@ void sp_rpc_done(struct sp_rpc *rpc);
 /* For sp_listen_options.opened; user is the struct sp_rpc. */
 bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                     void **ret_user);
+/* Ends the connection, after a protocol violation for example. The link's ops.closed frees it
+ * later, from the loop. why: static text. */
+void sp_conn_hang_up(struct sp_conn *conn, const char *why);
 /* A cell's socket has room again. */
 void sp_conn_resume_all(struct sp_rpc *rpc);
 
@@ -200,7 +207,7 @@ int sp_rpc_call_check(const struct sp_rpc_call *c, struct sp_err *e);
 struct sp_params sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *e);
 
 /* Reserves room for a reply: the text of "result", at most `max` bytes, goes to the returned place.
- * NULL: out of memory, the link is closing. */
+ * NULL: the link is closing. */
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
 void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
@@ -245,10 +252,10 @@ int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /*
 
 /* ---- output of processes (m_output.c) ---- */
 
-/* Sends the new records of all processes, in turns, until the link is full. The bytes are passed
- * over once, from shared memory (base64) into the frame under construction. */
+/* Sends the new records of all processes, in turns, until the link is full. Each byte is
+ * read once, in the ring, and written once, as base64 in the frame. */
 void sp_push_all(struct sp_conn *c);
-/* The result of process/read for this page. false: out of memory, the connection is closing. */
+/* The result of process/read for this page. false: the link is closing. */
 bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
                   const struct sp_page *page);
 /* Whether no other connection has the process's input. */

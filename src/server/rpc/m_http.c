@@ -367,12 +367,10 @@ static void on_body(struct sp_web_call *call, struct sp_str bytes)
     int r = 0;
 
     if (j->is_stream) {
-        if (sp_buf_add_str(&j->body, bytes)) {
+        if (sp_buf_add_str(&j->body, bytes))
             flush_job(j);
-        } else {
-            conn->is_closing = true;
-            sp_link_close(conn->link, "out of memory");
-        }
+        else
+            sp_conn_hang_up(conn, "out of memory");
         return;
     }
     /* Not streamed: collected, within what the connection may hold. */

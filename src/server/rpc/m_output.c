@@ -24,7 +24,7 @@
 enum push_result {
     PUSH_SENT,
     PUSH_TORN,    /* the ring overwrote the record during the copy: nothing was sent */
-    PUSH_NO_ROOM, /* out of memory, the connection is closing */
+    PUSH_CLOSING, /* the link is closing: nothing was sent */
 };
 
 static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"stdout", 6},
@@ -43,7 +43,7 @@ static enum push_result send_output(struct sp_conn *c, const struct sp_proc *p,
     char *o = start;
 
     if (o == NULL)
-        return PUSH_NO_ROOM;
+        return PUSH_CLOSING;
     o = sp_put_literal(o, "{\"method\":\"process/output\",\"params\":{\"processId\":");
     o = sp_put_str(o, p->label);
     o = sp_put_str(o, more);
@@ -67,7 +67,7 @@ static enum push_result send_end(struct sp_conn *c, const struct sp_proc *p,
     char *o = start;
 
     if (o == NULL)
-        return PUSH_NO_ROOM;
+        return PUSH_CLOSING;
     o = r->type == SP_RECORD_EXITED
             ? sp_put_literal(o, "{\"method\":\"process/exited\",\"params\":{\"processId\":")
             : sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
@@ -106,13 +106,15 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
     while (bytes < PUSH_TURN && !sp_link_is_full(c->link) && (more = sp_proc_next(p, &r)) > 0) {
         bytes += r.len;
         const enum push_result sent = send_record(c, p, &r, SP_STR(""));
-        if (sent == PUSH_NO_ROOM)
+        if (sent == PUSH_CLOSING)
             break;
         if (sent == PUSH_TORN) /* flow control protects unsent records: the cell misbehaved */
             sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": record %llu was lost", SP_STR_ARG(p->id),
                    (unsigned long long)r.seq);
     }
     sp_proc_served(p);
+    /* more: the last record was sent, there may be another. sent < tail: the link was full before
+     * the first one. */
     return bytes >= PUSH_TURN || more > 0 || p->sent.seq < p->tail.seq;
 }
 
@@ -253,7 +255,7 @@ static void push_first_view(struct sp_conn *c)
     while (bytes < PUSH_TURN && !sp_link_is_full(c->link) &&
            (more = sp_observer_next(&v->observer, &r, &gap)) > 0) {
         bytes += r.len;
-        if (push_record(v, &r, &gap) == PUSH_NO_ROOM)
+        if (push_record(v, &r, &gap) == PUSH_CLOSING)
             return;
         if (r.type == SP_RECORD_CLOSED) { /* always the last record */
             close_view(v);
@@ -274,11 +276,11 @@ void sp_push_all(struct sp_conn *c)
             c->is_views_turn = false;
             push_first_view(c);
         } else if (has_own) {
-            struct sp_proc *p = SP_CONTAINER(sp_list_take_first(&c->news), struct sp_proc, news);
+            struct sp_proc *p = SP_CONTAINER(sp_list_take_first(&c->news), struct sp_proc, in_news);
 
             c->is_views_turn = true;
-            if (push_turn(c, p) && !sp_list_is_linked(&p->news))
-                sp_list_append(&c->news, &p->news);
+            if (push_turn(c, p) && !sp_list_is_linked(&p->in_news))
+                sp_list_append(&c->news, &p->in_news);
         } else {
             return;
         }
@@ -325,15 +327,13 @@ static void push_end(struct view *v)
         {.seq = p->state.closed_seq, .type = SP_RECORD_CLOSED},
     };
 
-    if (sp_link_queued(v->conn->link) > SP_CONN_MAX_QUEUED && !v->conn->is_closing) {
-        v->conn->is_closing = true;
-        sp_link_close(v->conn->link, "too slow to be told the end of what it is attached to");
-    }
+    if (sp_link_queued(v->conn->link) > SP_CONN_MAX_QUEUED && !v->conn->is_closing)
+        sp_conn_hang_up(v->conn, "too slow to be told the end of what it is attached to");
     for (size_t i = 0; i < sizeof records / sizeof records[0] && !v->conn->is_closing; i++) {
         struct sp_gap gap = sp_observer_gap(o, records[i].seq, 0);
 
         gap.has_bytes = false; /* unknown: some of the lost output may follow the exit */
-        if (records[i].seq > o->told_seq && push_record(v, &records[i], &gap) == PUSH_NO_ROOM)
+        if (records[i].seq > o->told_seq && push_record(v, &records[i], &gap) == PUSH_CLOSING)
             return;
     }
 }
@@ -348,7 +348,7 @@ static void on_ending(struct sp_observer *o)
     struct sp_gap gap;
 
     while (!c->is_closing && !sp_link_is_full(c->link) && sp_observer_next(o, &r, &gap) > 0)
-        if (push_record(v, &r, &gap) == PUSH_NO_ROOM)
+        if (push_record(v, &r, &gap) == PUSH_CLOSING)
             break;
     push_end(v);
     close_view(v);

@@ -119,7 +119,7 @@ static int session_end(struct sp_rpc_call *c, struct sp_err *e)
         return -(int)e->code;
     conn->ends_session = true;
     sp_rpc_call_reply(c, SP_STR("{}"));
-    sp_link_close(conn->link, "its session was ended");
+    sp_conn_hang_up(conn, "its session was ended"); /* the reply is sent first */
     return 0;
 }
 

@@ -55,7 +55,7 @@ struct start {
     uint64_t rows, cols;
     uint32_t env;        /* token */
     bool has_env_policy; /* envPolicy is there; its members: */
-    struct sp_env_policy rules;
+    struct sp_env_policy env_policy;
     struct strings exclude, include_only;
     uint32_t set; /* token */
     bool has_metadata;
@@ -64,8 +64,8 @@ struct start {
     struct network network;
     bool has_snapshot;
     struct sp_str snapshot_scope, snapshot_shell;
-    uint32_t sandbox; /* token, or SP_JSON_NONE */
-    struct sp_policy confinement;
+    uint32_t sandbox_token;  /* or SP_JSON_NONE */
+    struct sp_policy policy; /* of the sandbox */
 };
 
 static void start_done(struct start *s)
@@ -74,7 +74,7 @@ static void start_done(struct start *s)
     free(s->exclude.items);
     free(s->include_only.items);
     sp_uri_done(&s->cwd);
-    sp_policy_done(&s->confinement);
+    sp_policy_done(&s->policy);
 }
 
 #define auto_start __attribute__((cleanup(start_done)))
@@ -129,21 +129,21 @@ static void read_env_policy(const struct sp_params *params, struct start *s)
     s->has_env_policy = true;
     sp_params_str(&p, "inherit", &inherit);
     if (sp_str_eq(inherit, SP_STR("all")))
-        s->rules.inherit = SP_ENV_ALL;
+        s->env_policy.inherit = SP_ENV_ALL;
     else if (sp_str_eq(inherit, SP_STR("core")))
-        s->rules.inherit = SP_ENV_CORE;
+        s->env_policy.inherit = SP_ENV_CORE;
     else if (sp_params_ok(&p) && !sp_str_eq(inherit, SP_STR("none")))
         (void)sp_fail(p.err, SP_E_INVALID, 0,
                       "unknown variant `" SP_STR_FMT "`, expected one of `core`, `all`, `none`",
                       SP_STR_ARG(inherit));
-    sp_params_bool(&p, "ignoreDefaultExcludes", &s->rules.ignores_default_excludes);
+    sp_params_bool(&p, "ignoreDefaultExcludes", &s->env_policy.ignores_default_excludes);
     read_strings(&p, "exclude", &s->exclude);
     read_string_map(&p, "set", &s->set);
     read_strings(&p, "includeOnly", &s->include_only);
-    s->rules.exclude = s->exclude.items;
-    s->rules.exclude_count = s->exclude.count;
-    s->rules.include_only = s->include_only.items;
-    s->rules.include_only_count = s->include_only.count;
+    s->env_policy.exclude = s->exclude.items;
+    s->env_policy.exclude_count = s->exclude.count;
+    s->env_policy.include_only = s->include_only.items;
+    s->env_policy.include_only_count = s->include_only.count;
 }
 
 /* Accepts urn:uuid:, braces and a UUID without hyphens; *ret has hyphens and is in lower case. */
@@ -407,7 +407,7 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str cwd = {0};
 
-    s->sandbox = SP_JSON_NONE;
+    s->sandbox_token = SP_JSON_NONE;
     s->rows = s->cols = NOT_GIVEN;
     sp_params_str(&p, "processId", &s->id);
     read_metadata(&p, s);
@@ -421,7 +421,7 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
     sp_params_bool(&p, "tty", &s->is_tty);
     sp_params_def_bool(&p, "pipeStdin", &s->pipe_stdin);
     sp_params_opt_str(&p, "arg0", &s->arg0);
-    sp_params_opt_object(&p, "sandbox", &s->sandbox);
+    sp_params_opt_object(&p, "sandbox", &s->sandbox_token);
     read_network(&p, &s->network);
     sp_params_opt_u64(&p, "rows", UINT16_MAX, &s->rows);
     sp_params_opt_u64(&p, "cols", UINT16_MAX, &s->cols);
@@ -492,7 +492,8 @@ static int check_snapshot(const struct start *s, struct sp_err *e)
                    SP_STR_ARG(s->snapshot_shell));
 }
 
-/* Everything that can be refused without asking the cell. */
+/* Params that are well-formed but cannot be started here. The variables, the sandbox and the id
+ * are checked after this. */
 static int check_start(const struct start *s, struct sp_err *e)
 {
     int r = judge_network(&s->network, s->id, e);
@@ -533,7 +534,7 @@ static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int 
     for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE;
          key = sp_json_next(j, object, key)) {
         const struct sp_str name = sp_json_str(j, key);
-        const struct sp_str value = sp_json_str(j, j->tokens[key].next);
+        const struct sp_str value = sp_json_str(j, key + 1);
 
         *ret_has_nul = *ret_has_nul || sp_str_has_nul(name) || sp_str_has_nul(value);
         if ((filter == NULL || sp_env_is_included(filter, name)) &&
@@ -554,8 +555,8 @@ static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf 
     bool ok = true;
 
     if (s->has_env_policy)
-        ok = sp_env_inherit(&env, &s->rules, rpc->env, RANK_INHERITED) &&
-             add_map(&env, c->json, s->set, RANK_SET, &s->rules, &has_nul);
+        ok = sp_env_inherit(&env, &s->env_policy, rpc->env, RANK_INHERITED) &&
+             add_map(&env, c->json, s->set, RANK_SET, &s->env_policy, &has_nul);
     ok = ok && add_map(&env, c->json, s->env, RANK_REQUEST, NULL, &has_nul);
     if (s->thread_id[0] != 0)
         ok = ok &&
@@ -578,18 +579,18 @@ static int read_sandbox(struct sp_rpc_call *c, const struct start *s, const stru
     const char *variable = env->data;
     const char *tmpdir = NULL;
 
-    if (s->sandbox == SP_JSON_NONE)
+    if (s->sandbox_token == SP_JSON_NONE)
         return 0;
     for (uint32_t i = 0; i < envc && tmpdir == NULL; i++, variable += strlen(variable) + 1)
         if (strncmp(variable, "TMPDIR=", 7) == 0)
             tmpdir = variable + 7;
-    return sp_policy_read(c->json, s->sandbox, s->cwd.path, tmpdir, ret, e);
+    return sp_policy_read(c->json, s->sandbox_token, s->cwd.path, tmpdir, ret, e);
 }
 
 /* ---- starting ---- */
 
 /* The cell has started the process, or has not. */
-static void on_started(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
+static void answer_start(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, start.wait);
 
@@ -615,7 +616,7 @@ static bool start_process(struct sp_request *r, const struct sp_start *o)
     struct sp_err e = {0};
     struct sp_proc *p = NULL;
 
-    r->start.wait.done = on_started;
+    r->start.wait.done = answer_start;
     if (sp_proc_start(r->conn->session, o, &r->start.wait, &p, &e) < 0) {
         sp_request_fail(r, &e);
         return false;
@@ -830,7 +831,7 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = make_env(c, &s, &env, &envc, e);
     if (r == 0)
-        r = read_sandbox(c, &s, &env, envc, &s.confinement, e);
+        r = read_sandbox(c, &s, &env, envc, &s.policy, e);
     if (r == 0)
         r = sp_rpc_call_proc(c, c->conn->session, s.id, &p, &waits, e);
     if (r != 0 || waits)
@@ -852,11 +853,11 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
         .argc = s.argv.count,
         .env = &env,
         .envc = envc,
-        .policy = s.sandbox == SP_JSON_NONE ? NULL : &s.confinement,
+        .policy = s.sandbox_token == SP_JSON_NONE ? NULL : &s.policy,
     };
     if (c->conn->rpc->gate != NULL) {
-        /* The policy is kept twice: by the gate's case and by the start. */
-        const size_t policy = o.policy == NULL ? 0 : 2 * sp_json_raw(c->json, s.sandbox).n;
+        /* Charged twice: our copy, and the one that the gate may make. */
+        const size_t policy = o.policy == NULL ? 0 : 2 * sp_json_raw(c->json, s.sandbox_token).n;
 
         if (o.arg0.p != NULL && !names_program(o.arg0, o.argv[0]))
             return sp_fail(e, SP_E_INVALID, 0,
