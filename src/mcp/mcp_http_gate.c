@@ -11,7 +11,6 @@
 
 #include "base/auto.h"
 #include "base/sha.h"
-#include "server/net/http_gate.h"
 
 /* ---- what is allowed ---- */
 
@@ -96,9 +95,7 @@ static bool is_origin_allowed(const struct sp_mcp_gate *g, struct sp_str origin)
  * other machines can reach are unknown here; there the token alone protects. */
 static bool is_host_ours(const struct sp_mcp_gate *g, const struct sp_http_request *r)
 {
-    static const struct sp_http_gate plain = {0};
-
-    return !g->is_loopback || sp_http_gate_is_host_ours(&plain, r);
+    return !g->is_loopback || sp_http_is_host_ours(r, NULL);
 }
 
 /* ---- media types ---- */

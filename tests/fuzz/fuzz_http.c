@@ -4,7 +4,7 @@
  * through; what is answered is a head of its own.
  */
 #include "fuzz.h"
-#include "server/net/http_gate.h"
+#include "server/net/listen.h"
 
 struct outcome {
     enum sp_http_result result;

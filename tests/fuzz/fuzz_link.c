@@ -11,8 +11,8 @@
 #include "base/auto.h"
 #include "fuzz.h"
 #include "server/net/frames.h"
-#include "server/net/http_gate.h"
 #include "server/net/link_open.h"
+#include "server/net/listen.h"
 
 #define UPGRADE                                                       \
     "GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n" \

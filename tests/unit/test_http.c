@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "server/net/http.h"
-#include "server/net/http_gate.h"
+#include "server/net/listen.h"
 #include "test.h"
 
 /* Whole, byte by byte, and with the bytes moving between: the answer must be one. */

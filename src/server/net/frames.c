@@ -159,7 +159,7 @@ void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame
         .role = (uint8_t)role, .max_frame = max_frame, .max_message = max_message};
 }
 
-void sp_intake_release(struct sp_intake *in)
+static void free_buffer(struct sp_intake *in)
 {
     if (!in->is_borrowed)
         free(in->data);
@@ -170,7 +170,7 @@ void sp_intake_release(struct sp_intake *in)
 
 void sp_intake_done(struct sp_intake *in)
 {
-    sp_intake_release(in);
+    free_buffer(in);
     in->used = 0;
     in->patch = NULL;
 }
@@ -274,8 +274,8 @@ bool sp_intake_settle(struct sp_intake *in)
 
     if (have == 0) {
         if (in->is_borrowed)
-            sp_intake_release(in);
-        in->start = in->end = 0; /* an allocated buffer is kept until sp_intake_release */
+            free_buffer(in);
+        in->start = in->end = 0; /* an allocated buffer is kept until sp_intake_done */
     } else if (in->is_borrowed || (in->cap > LARGE && have + in->rest <= SMALL)) {
         char *own = malloc(have + 1);
 

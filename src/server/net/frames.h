@@ -137,7 +137,7 @@ struct sp_intake_event {
 
 void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame,
                     size_t max_message);
-void sp_intake_done(struct sp_intake *in);
+void sp_intake_done(struct sp_intake *in); /* frees the buffer; may be used again */
 
 /* Where to receive, and how many bytes at most. NULL: no memory. */
 char *sp_intake_room(struct sp_intake *in, char *scratch, size_t *ret_n);
@@ -171,12 +171,11 @@ static inline size_t sp_intake_size(const struct sp_intake *in)
     return in->whole + (in->end - in->start);
 }
 
-/* An empty buffer kept for the next large message; release gives it back. */
+/* An empty buffer kept for the next large message; sp_intake_done gives it back. */
 static inline bool sp_intake_is_idle(const struct sp_intake *in)
 {
     return in->data != NULL && sp_intake_size(in) == 0;
 }
-void sp_intake_release(struct sp_intake *in);
 
 /*
  * Outq is a queue of outgoing messages, as the bytes to send.

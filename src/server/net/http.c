@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/net/http.h"
 
+#include <arpa/inet.h>
+
 /*
  * METHOD -SP-> TARGET -SP-> VERSION -CR-> VERSION_LF -LF-> LINE -CR-> LAST_LF -LF-> END
  *                                                         |  ^
@@ -199,4 +201,49 @@ bool sp_http_write(struct sp_buf *out, const struct sp_http_answer *a)
            (a->header == NULL || sp_buf_add_str(out, sp_str_of(a->header))) &&
            (a->body.n == 0 || sp_buf_printf(out, "content-type: %s\r\n", type)) &&
            sp_buf_add_str(out, SP_STR("\r\n")) && sp_buf_add_str(out, a->body);
+}
+
+/* ---- Host ---- */
+
+static bool is_ip(int family, struct sp_str s)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr any;
+
+    if (s.n >= sizeof text || sp_str_has_nul(s))
+        return false;
+    memcpy(text, s.p, s.n);
+    text[s.n] = 0;
+    return inet_pton(family, text, &any) == 1;
+}
+
+bool sp_http_is_host_ours(const struct sp_http_request *r, const char *const *hosts)
+{
+    struct sp_str host = {"", 0};
+    const unsigned count = sp_http_header(r, "host", &host);
+    uint64_t port;
+
+    if (count == 0 && r->is_1_0)
+        return true;
+    if (count != 1 || host.n == 0)
+        return false;
+    const bool is_literal = host.p[0] == '['; /* of IPv6, which has colons itself */
+    const char *end = memchr(host.p, is_literal ? ']' : ':', host.n);
+    if (is_literal && end == NULL)
+        return false;
+    const struct sp_str name = {
+        host.p, end == NULL ? host.n : (size_t)(end - host.p) + (is_literal ? 1 : 0)};
+    if (name.n != host.n &&
+        (host.p[name.n] != ':' ||
+         !sp_str_to_u64((struct sp_str){host.p + name.n + 1, host.n - name.n - 1}, UINT16_MAX,
+                        &port)))
+        return false;
+    if (is_literal)
+        return is_ip(AF_INET6, (struct sp_str){name.p + 1, name.n - 2});
+    if (is_ip(AF_INET, name) || sp_str_eq_nocase(name, SP_STR("localhost")))
+        return true;
+    for (; hosts != NULL && *hosts != NULL; hosts++)
+        if (sp_str_eq_nocase(name, sp_str_of(*hosts)))
+            return true;
+    return false;
 }

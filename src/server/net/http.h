@@ -62,6 +62,11 @@ static inline bool sp_http_is_token(unsigned char c)
            (c != 0 && strchr(others, c) != NULL);
 }
 
+/* Protects against DNS rebinding by web pages: whether there is one Host header, with an IP
+ * address, `localhost` or one of `hosts` (NULL-terminated; may be NULL). HTTP/1.0 may leave it out.
+ */
+bool sp_http_is_host_ours(const struct sp_http_request *r, const char *const *hosts);
+
 struct sp_http_answer {
     unsigned status;
     const char *header; /* one more line with its CR LF, or NULL */

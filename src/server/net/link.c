@@ -764,7 +764,7 @@ static void on_tick(struct sp_timer *t)
             if (sp_outq_size(&l->outq) == 0)
                 sp_outq_done(&l->outq);
             if (sp_intake_is_idle(&l->intake))
-                sp_intake_release(&l->intake);
+                sp_intake_done(&l->intake);
         }
         l->was_used = false;
     }
@@ -845,9 +845,27 @@ static struct sp_link *make_link(struct sp_link_host *h, int in, int out, const 
     return l;
 }
 
+/* Makes room for a new link: drops the oldest one without ops, which is in its HTTP head, or was
+ * answered and lingers. Peers that have not authenticated cannot keep others out that way. */
+static bool evict(const struct sp_link_host *h)
+{
+    struct sp_link *oldest = NULL;
+
+    for (struct sp_link *l = h->first; l != NULL; l = l->next) /* the newest is first */
+        if (l->ops == NULL && l->phase != GONE)
+            oldest = l;
+    if (oldest != NULL)
+        drop_link(oldest, "displaced by a newer connection");
+    return oldest != NULL;
+}
+
 int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
                 struct sp_err *e)
 {
+    if (h->max_total != 0 && h->total >= h->max_total && !evict(h)) {
+        (void)close(fd);
+        return sp_fail(e, SP_E_LIMIT, 0, "too many connections");
+    }
     struct sp_link *l = make_link(h, fd, fd, peer);
 
     if (l == NULL) {
@@ -1015,16 +1033,4 @@ void sp_link_end_now(struct sp_link *l, const char *why)
 struct sp_link *sp_link_next(const struct sp_link *l)
 {
     return l->next;
-}
-
-bool sp_link_evict(const struct sp_link_host *h)
-{
-    struct sp_link *oldest = NULL;
-
-    for (struct sp_link *l = h->first; l != NULL; l = l->next) /* the newest is first */
-        if (l->ops == NULL && l->phase != GONE)
-            oldest = l;
-    if (oldest != NULL)
-        drop_link(oldest, "displaced by a newer connection");
-    return oldest != NULL;
 }

@@ -19,6 +19,7 @@ struct sp_link_host {
     bool is_narrow;        /* messages have SP_LINK_MAX_FIRST bytes until sp_link_widen */
     size_t max_unfinished; /* bound of `unfinished`: above it the largest link closes. 0: none */
     size_t unfinished;     /* bytes received but not delivered, of links above SP_LINK_MAX_FIRST */
+    uint64_t max_total;    /* bound of `total`, for sp_link_new; 0: none */
     char *scratch;         /* SP_INTAKE_SCRATCH + 1 bytes to receive into */
     struct sp_link *first; /* all links, the newest first */
     unsigned total;        /* their number */
@@ -44,7 +45,8 @@ enum sp_link_start {
     SP_LINK_START_SNIFF, /* HTTP if the first byte is a capital letter, else lines */
 };
 
-/* Takes over the descriptor, also on failure; it must be non-blocking. */
+/* Takes over the descriptor, also on failure; it must be non-blocking. At max_total the oldest link
+ * that is not open yet is dropped for the new one; SP_E_LIMIT if all are open. */
 int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
                 struct sp_err *e);
 
@@ -70,8 +72,5 @@ void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user)
 void sp_link_end_now(struct sp_link *l, const char *why);
 
 struct sp_link *sp_link_next(const struct sp_link *l);
-
-/* Drops the oldest link without ops: in its HTTP head, or answered and lingering. false: none. */
-bool sp_link_evict(const struct sp_link_host *h);
 
 #endif

@@ -10,7 +10,6 @@
 
 #include "base/auto.h"
 #include "server/net/frames.h"
-#include "server/net/http_gate.h"
 #include "server/net/link_open.h"
 
 #define SPARE        128U /* connections above the limit, which get a 503 */
@@ -26,6 +25,104 @@ struct sp_listener {
     uint64_t accepted, refused;
     char scratch[SP_INTAKE_SCRATCH + 1];
 };
+
+/* ---- HTTP requests ---- */
+
+static enum sp_http_gate_verdict answer(struct sp_http_answer *ret, unsigned status,
+                                        const char *header, const char *body)
+{
+    *ret = (struct sp_http_answer){.status = status, .header = header, .body = sp_str_of(body)};
+    return SP_HTTP_GATE_ANSWER;
+}
+
+/* NULL: the token is valid, or none is required. */
+static const char *unauthorized(const struct sp_http_gate *g, const struct sp_http_request *r,
+                                int64_t now_s)
+{
+    struct sp_str header = {NULL, 0};
+    const size_t before = r->path.n + 1; /* the `?` */
+    const struct sp_str query = r->target.n < before
+                                    ? (struct sp_str){"", 0}
+                                    : (struct sp_str){r->target.p + before, r->target.n - before};
+
+    if (g->auth == NULL)
+        return NULL;
+    if (sp_http_header(r, "authorization", &header) > 1)
+        return "invalid authorization header";
+    return sp_auth_check(g->auth, header, query, now_s);
+}
+
+/* Why the request is no valid WebSocket upgrade; NULL: it is one. */
+static const char *not_an_upgrade(const struct sp_http_request *r)
+{
+    char accept[SP_WS_ACCEPT_LEN];
+    struct sp_str version = {"", 0};
+    struct sp_str key = {"", 0};
+    struct sp_str length = SP_STR("0");
+
+    if (!sp_http_has_word(r, "connection", "upgrade"))
+        return "Connection header did not include 'upgrade'";
+    if (!sp_http_has_word(r, "upgrade", "websocket"))
+        return "`Upgrade` header did not include 'websocket'";
+    if (sp_http_header(r, "sec-websocket-version", &version) != 1 ||
+        !sp_str_eq(version, SP_STR("13")))
+        return "`Sec-WebSocket-Version` header did not include '13'";
+    const unsigned keys = sp_http_header(r, "sec-websocket-key", &key);
+    if (keys == 0)
+        return "`Sec-WebSocket-Key` header missing";
+    if (keys > 1 || key.n == 0 || !sp_ws_accept(key, accept))
+        return "`Sec-WebSocket-Key` header is not usable";
+    if (r->is_1_0)
+        return "an upgrade needs HTTP/1.1";
+    if (sp_http_header(r, "transfer-encoding", &length) != 0 ||
+        sp_http_header(r, "content-length", &length) > 1 || !sp_str_eq(length, SP_STR("0")))
+        return "an upgrade has no body";
+    return NULL;
+}
+
+enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
+                                             const struct sp_http_request *r, int64_t now_s,
+                                             struct sp_http_answer *ret)
+{
+    struct sp_str origin;
+
+    if (sp_http_header(r, "origin", &origin) != 0)
+        return answer(ret, 403, NULL, "");
+    if (!g->is_unix && !sp_http_is_host_ours(r, g->hosts))
+        return answer(ret, 403, NULL, "Host is not a name of this server");
+    if (sp_str_eq(r->path, SP_STR("/readyz"))) {
+        if (sp_str_eq(r->method, SP_STR("GET")) || sp_str_eq(r->method, SP_STR("HEAD")))
+            return answer(ret, 200, NULL, "");
+        return answer(ret, 405, "allow: GET,HEAD\r\n", "");
+    }
+    const bool is_root = sp_str_eq(r->path, SP_STR("/"));
+    if (is_root || (g->has_metrics && sp_str_eq(r->path, SP_STR("/metrics")))) {
+        if (!sp_str_eq(r->method, SP_STR("GET")))
+            return answer(ret, 405, "allow: GET\r\n",
+                          is_root ? "Request method must be `GET`" : "");
+        const char *why = is_root ? not_an_upgrade(r) : NULL;
+        if (why != NULL)
+            return answer(ret, 400, NULL, why);
+        why = unauthorized(g, r, now_s);
+        if (why != NULL)
+            return answer(ret, 401, "www-authenticate: Bearer\r\n", why);
+        return is_root ? SP_HTTP_GATE_UPGRADE : SP_HTTP_GATE_METRICS;
+    }
+    return answer(ret, 404, NULL, "");
+}
+
+bool sp_http_gate_write_switch(struct sp_buf *out, const struct sp_http_request *r)
+{
+    char accept[SP_WS_ACCEPT_LEN];
+    struct sp_str key = {"", 0};
+
+    (void)sp_http_header(r, "sec-websocket-key", &key);
+    return sp_ws_accept(key, accept) &&
+           sp_buf_printf(out,
+                         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n"
+                         "upgrade: websocket\r\nsec-websocket-accept: %.*s\r\n\r\n",
+                         SP_WS_ACCEPT_LEN, accept);
+}
 
 /* ---- callbacks of the links ---- */
 
@@ -44,53 +141,36 @@ static bool on_opened(void *user, struct sp_link *l)
     return true;
 }
 
-/* Out of memory: the answer is truncated; the connection ends in each case. */
-static void write_answer(struct sp_listener *li, const struct sp_http_answer *a, struct sp_buf *out)
-{
-    if (a->status >= 400)
-        li->refused++;
-    (void)sp_http_write(out, a);
-}
-
-static void answer_metrics(struct sp_listener *li, struct sp_buf *out)
-{
-    auto_buf struct sp_buf text = {0};
-
-    li->o.metrics(li->o.user, &text);
-    write_answer(li,
-                 &(struct sp_http_answer){
-                     .status = 200, .type = METRICS_TYPE, .body = {text.data, text.len}},
-                 out);
-}
-
 static bool on_request(void *user, struct sp_link *l, const struct sp_http_request *r,
                        struct sp_buf *out)
 {
     struct sp_listener *li = user;
     struct sp_http_answer a = {.status = 400, .body = SP_STR("this socket carries lines")};
+    auto_buf struct sp_buf text = {0};
+    enum sp_http_gate_verdict verdict = SP_HTTP_GATE_ANSWER;
 
-    if (li->o.is_lines_only) {
-        write_answer(li, &a, out);
-        return false;
-    }
-    switch (sp_http_gate_judge(&li->gate, r, time(NULL), &a)) {
-    case SP_HTTP_GATE_ANSWER:
-        if (sp_str_eq(r->method, SP_STR("HEAD")))
-            a.body.n = 0; /* HEAD has no response body */
-        write_answer(li, &a, out);
-        return false;
-    case SP_HTTP_GATE_METRICS:
-        answer_metrics(li, out);
-        return false;
+    if (!li->o.is_lines_only)
+        verdict = sp_http_gate_judge(&li->gate, r, time(NULL), &a);
+    switch (verdict) {
     case SP_HTTP_GATE_UPGRADE:
+        if (on_opened(li, l))
+            return sp_http_gate_write_switch(out, r);
+        /* on_opened has counted the refusal */
+        a = (struct sp_http_answer){.status = 503, .body = SP_STR("too many connections")};
+        break;
+    case SP_HTTP_GATE_METRICS:
+        li->o.metrics(li->o.user, &text);
+        a = (struct sp_http_answer){
+            .status = 200, .type = METRICS_TYPE, .body = {text.data, text.len}};
+        break;
+    case SP_HTTP_GATE_ANSWER:
+        li->refused += a.status >= 400;
+        if (sp_str_eq(r->method, SP_STR("HEAD")) && !li->o.is_lines_only)
+            a.body.n = 0; /* HEAD has no response body */
         break;
     }
-    if (!on_opened(li, l)) {
-        (void)sp_http_write(
-            out, &(struct sp_http_answer){.status = 503, .body = SP_STR("too many connections")});
-        return false;
-    }
-    return sp_http_gate_write_switch(out, r);
+    (void)sp_http_write(out, &a); /* out of memory: truncated; the link closes in each case */
+    return false;
 }
 
 static void on_gone(void *user)
@@ -118,9 +198,7 @@ static void on_accepted(struct sp_acceptor *a, int fd, const char *peer)
     const bool is_unix = li->kind == SP_LISTEN_UNIX;
 
     li->accepted++;
-    const bool is_full = li->host.total >= SPARE && li->host.total - SPARE >= li->o.max_connections;
-    /* Evicts links that have not authenticated, so that they cannot block others. */
-    if ((is_unix && !is_peer_trusted(li, fd)) || (is_full && !sp_link_evict(&li->host))) {
+    if (is_unix && !is_peer_trusted(li, fd)) {
         li->refused++;
         (void)close(fd);
         return;
@@ -128,7 +206,8 @@ static void on_accepted(struct sp_acceptor *a, int fd, const char *peer)
     /* Lines cannot carry a token: with authentication only HTTP is accepted. */
     const enum sp_link_start start =
         is_unix && li->gate.auth == NULL ? SP_LINK_START_SNIFF : SP_LINK_START_HTTP;
-    (void)sp_link_new(&li->host, fd, start, peer, NULL); /* out of memory: closed */
+    if (sp_link_new(&li->host, fd, start, peer, NULL) < 0) /* which has closed it */
+        li->refused++;
 }
 
 /* ---- life ---- */
@@ -154,6 +233,7 @@ int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
                                      .keeps_on = o->keeps_on,
                                      .is_narrow = o->is_narrow,
                                      .max_unfinished = o->max_unfinished,
+                                     .max_total = (uint64_t)o->max_connections + SPARE,
                                      .scratch = li->scratch,
                                      .user = li,
                                      .request = on_request,

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "server/net/acceptor.h"
 #include "server/net/auth.h"
+#include "server/net/http.h"
 #include "server/net/link.h"
 
 struct sp_listen_options {
@@ -55,5 +56,27 @@ struct sp_listener_stats {
     uint64_t bytes_in, bytes_out, queued_bytes;
 };
 void sp_listener_stats(const struct sp_listener *l, struct sp_listener_stats *ret);
+
+/* ---- the gate: the answer to an HTTP request, by path, Host, Origin and token. No I/O ---- */
+
+struct sp_http_gate {
+    const struct sp_auth *auth; /* NULL: anonymous */
+    const char *const *hosts;   /* more names for Host, NULL-terminated; may be NULL */
+    bool is_unix;               /* DNS rebinding is impossible: Host is ignored */
+    bool has_metrics;
+};
+
+enum sp_http_gate_verdict {
+    SP_HTTP_GATE_ANSWER,  /* answer with *ret */
+    SP_HTTP_GATE_METRICS, /* answer with the metrics */
+    SP_HTTP_GATE_UPGRADE, /* switch to WebSocket */
+};
+
+enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
+                                             const struct sp_http_request *r, int64_t now_s,
+                                             struct sp_http_answer *ret);
+
+/* Appends the 101 for UPGRADE. false: no memory. */
+bool sp_http_gate_write_switch(struct sp_buf *out, const struct sp_http_request *r);
 
 #endif
