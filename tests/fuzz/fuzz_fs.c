@@ -49,16 +49,20 @@ static void read_path(struct sp_json *j, const char *key)
 
 static void read_sandbox(struct sp_json *j)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
+    struct sp_policy policy = {0};
+    bool has_policy = false;
+    bool restricts = false;
     struct sp_err e = {0};
     const struct sp_params p = {j, 0, &e};
 
-    sp_fs_read_sandbox(&p, &a);
+    sp_fs_read_policy(&p, &policy, &has_policy, &restricts);
     if (!sp_params_ok(&p))
         check_refusal(sp_params_result(&p), &e);
     else
-        CHECK(a.job.policy == NULL || (a.has_policy && a.job.policy == &a.policy));
-    CHECK(!a.has_policy || !a.policy.profile.has_network);
+        CHECK(!restricts || has_policy);
+    CHECK(!has_policy || !policy.profile.has_network);
+    if (has_policy)
+        sp_policy_done(&policy);
 }
 
 static void read_parts(const uint8_t *data, size_t size)

@@ -15,7 +15,6 @@
 #include "server/rpc/ask.h"
 #include "server/rpc/fs.h"
 #include "server/rpc/metrics.h"
-#include "server/rpc/start_gate.h"
 #include "server/rpc/text.h"
 
 /* ---- the methods ---- */
@@ -533,27 +532,31 @@ static void parse_again(struct sp_waiter *w)
         sp_conn_hang_up(conn, "out of memory");
 }
 
-int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
-                     struct sp_proc **ret, bool *ret_waits, struct sp_err *e)
+/* The start of the process waits for the gate: answers the call as its method says. */
+static int answer_gated(struct sp_rpc_call *c, struct sp_gated *g, struct sp_err *e)
 {
-    struct sp_proc *p = sp_session_find(s, id);
+    struct sp_err why = {0};
 
-    *ret_waits = false;
-    *ret = p;
-    if (p == NULL && c->conn->rpc->gate != NULL)
-        return sp_gated_call(c, s, id, ret_waits, e);
-    if (p == NULL || p->life != SP_PROC_STARTING)
-        return 0;
-    if (c->text.p == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
-    struct sp_request *r = sp_rpc_call_park(c, c->text.n, e);
-    if (r == NULL)
-        return -(int)e->code;
-    memcpy(sp_request_extra(r), c->text.p, c->text.n);
-    r->again.text = (struct sp_str){sp_request_extra(r), c->text.n};
-    r->waiter.fn = parse_again;
-    sp_waiters_add(&p->waits_for_start, &r->waiter);
-    *ret_waits = true;
+    switch (c->method->gated) {
+    case SP_GATED_REFUSE:
+        return sp_fail(e, SP_E_STATE, 0, "process id " SP_STR_FMT " is starting",
+                       SP_STR_ARG(g->id));
+    case SP_GATED_EXISTS:
+        return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists",
+                       SP_STR_ARG(g->id));
+    case SP_GATED_STARTING:
+        sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
+        break;
+    case SP_GATED_NOTHING:
+        sp_rpc_call_reply(c, SP_STR("{}"));
+        break;
+    case SP_GATED_CANCEL:
+        (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
+                      SP_STR_ARG(g->id));
+        sp_request_fail(g->request, &why);
+        sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
+        break;
+    }
     return 0;
 }
 
@@ -567,13 +570,37 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
                         bool *ret_waits, struct sp_err *e)
 {
     const struct sp_session *s = c->conn->session;
-    const int r = sp_rpc_call_check(c, e);
 
-    if (r < 0)
-        return r;
+    *ret_waits = false;
+    if (sp_rpc_call_check(c, e) < 0)
+        return -(int)e->code;
     if (t->session.p != NULL && (s = sp_front_find(c->conn->rpc->front, t->session)) == NULL)
         return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
-    return sp_rpc_call_proc(c, s, t->id, ret, ret_waits, e);
+    struct sp_proc *p = sp_session_find(s, t->id);
+    *ret = p;
+    if (p == NULL && c->conn->rpc->gate != NULL && s->client != NULL) {
+        sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated) {
+            struct sp_gated *g = SP_CONTAINER(i, struct sp_gated, link);
+
+            if (sp_str_eq(g->id, t->id)) {
+                *ret_waits = true;
+                return answer_gated(c, g, e);
+            }
+        }
+    }
+    if (p == NULL || p->life != SP_PROC_STARTING)
+        return 0;
+    if (c->text.p == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+    struct sp_request *r = sp_rpc_call_park(c, c->text.n, e);
+    if (r == NULL)
+        return -(int)e->code;
+    memcpy(sp_request_extra(r), c->text.p, c->text.n);
+    r->again.text = (struct sp_str){sp_request_extra(r), c->text.n};
+    r->waiter.fn = parse_again;
+    sp_waiters_add(&p->waits_for_start, &r->waiter);
+    *ret_waits = true;
+    return 0;
 }
 
 int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)

@@ -83,7 +83,7 @@ struct sp_conn {
     unsigned view_count;
     struct sp_list view_news;
     bool is_views_turn;   /* own processes were served last */
-    struct sp_list gated; /* starts that wait for the gate */
+    struct sp_list gated; /* struct sp_gated */
     struct sp_list asks;  /* requests to the client without an answer */
     unsigned ask_count;
     uint64_t last_ask;
@@ -163,6 +163,13 @@ enum sp_gated_answer {
     SP_GATED_CANCEL,   /* that it is running; the start ends with an error */
 };
 
+/* A start that waits for the gate, in conn->gated (m_start.c). */
+struct sp_gated {
+    struct sp_list link;
+    struct sp_request *request; /* of the start */
+    struct sp_str id;           /* of the process */
+};
+
 struct sp_method {
     const char *name;   /* NULL: the end of the table */
     const char *family; /* for the texts of state errors; NULL: allowed in every state */
@@ -228,15 +235,6 @@ void sp_request_fail_memory(struct sp_request *r, const char *what); /* ENOMEM w
 void sp_request_end(struct sp_request *r, bool is_ok);               /* after sp_reply_end */
 void sp_request_drop(struct sp_request *r);                          /* without an answer */
 
-/*
- * The process that the call is about; *ret NULL: unknown. If the process is starting, the call is
- * parked and parsed again from the beginning once it has started. If its start waits for the gate,
- * the call is answered as sp_method.gated says. *ret_waits is true in both cases: the method
- * returns.
- */
-int sp_rpc_call_proc(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
-                     struct sp_proc **ret, bool *ret_waits, struct sp_err *e);
-
 /* ---- which process a request is about ---- */
 
 struct sp_proc_target {
@@ -245,7 +243,12 @@ struct sp_proc_target {
 };
 /* processId, and sessionId if it is there. */
 void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret);
-/* Checks the state and finds the process as sp_rpc_call_proc does. */
+/*
+ * Checks the state and finds the process; *ret NULL: unknown. If the process is starting, the call
+ * is parked and parsed again from the beginning once it has started. If its start waits for the
+ * gate, the call is answered as sp_method.gated says. *ret_waits is true in both cases: the method
+ * returns.
+ */
 int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
                         bool *ret_waits, struct sp_err *e);
 int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /* the error */
@@ -255,9 +258,6 @@ int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /*
 /* Sends the new records of all processes, in turns, until the link is full. Each byte is
  * read once, in the ring, and written once, as base64 in the frame. */
 void sp_push_all(struct sp_conn *c);
-/* The result of process/read for this page. false: the link is closing. */
-bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
-                  const struct sp_page *page);
 /* Whether no other connection has the process's input. */
 bool sp_process_view_may_type(const struct sp_conn *c, const struct sp_proc *p);
 

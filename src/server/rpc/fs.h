@@ -12,24 +12,12 @@
 #define SP_FS_MAX_HANDLES   128
 #define SP_FS_MAX_HANDLE_ID 32
 
-/* A file operation while its params are read. Zero before, sp_fs_ask_done after. */
-struct sp_fs_ask {
-    struct sp_files_job job;
-    struct sp_uri path, other;
-    struct sp_policy policy;
-    bool has_policy;
-    struct sp_fs_handle *handle; /* the reference moves to the request; NULL: none */
-};
-void sp_fs_ask_done(struct sp_fs_ask *a);
-#define auto_fs_ask __attribute__((cleanup(sp_fs_ask_done)))
-
 /* A file URI; slashes at its end are dropped. */
 void sp_fs_read_path(const struct sp_params *p, const char *key, struct sp_uri *ret);
 /* The `sandbox` member. *ret_has: *ret needs sp_policy_done; *ret_restricts: the policy forbids
  * something on the disk. A policy that does not is as good as none. */
 void sp_fs_read_policy(const struct sp_params *p, struct sp_policy *ret, bool *ret_has,
                        bool *ret_restricts);
-void sp_fs_read_sandbox(const struct sp_params *p, struct sp_fs_ask *a);
 
 /* Appends the path as a file URI in quotes. */
 bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path);

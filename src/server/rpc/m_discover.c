@@ -859,11 +859,12 @@ static int capability_roots_discover(struct sp_rpc_call *c, struct sp_err *e)
 
 static int capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
     const struct sp_params p = sp_rpc_call_params(c, e);
+    struct root r = {0};
 
-    sp_fs_read_path(&p, "cwd", &a.path);
-    sp_fs_read_sandbox(&p, &a);
+    sp_fs_read_path(&p, "cwd", &r.uri);
+    sp_fs_read_policy(&p, &r.policy, &r.has_policy, &r.is_restricted);
+    root_done(&r);
     if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0)
         return sp_params_result(&p);
     sp_rpc_call_reply(c, SP_STR("{\"plugins\":[],\"skills\":[],\"warnings\":[]}"));

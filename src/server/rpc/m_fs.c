@@ -241,13 +241,24 @@ static int unknown_handle(struct sp_str id, struct sp_err *e)
 
 /* ---- params ---- */
 
-void sp_fs_ask_done(struct sp_fs_ask *a)
+/* A file operation while its params are read. Zero before, fs_ask_done after. */
+struct fs_ask {
+    struct sp_files_job job;
+    struct sp_uri path, other;
+    struct sp_policy policy;
+    bool has_policy;
+    struct sp_fs_handle *handle; /* the reference moves to the request; NULL: none */
+};
+
+static void fs_ask_done(struct fs_ask *a)
 {
     sp_uri_done(&a->path);
     sp_uri_done(&a->other);
     if (a->has_policy)
         sp_policy_done(&a->policy);
 }
+
+#define auto_fs_ask __attribute__((cleanup(fs_ask_done)))
 
 void sp_fs_read_path(const struct sp_params *p, const char *key, struct sp_uri *ret)
 {
@@ -278,7 +289,7 @@ void sp_fs_read_policy(const struct sp_params *p, struct sp_policy *ret, bool *r
     sp_resolved_done(&resolved);
 }
 
-void sp_fs_read_sandbox(const struct sp_params *p, struct sp_fs_ask *a)
+static void read_sandbox(const struct sp_params *p, struct fs_ask *a)
 {
     bool restricts = false;
 
@@ -317,7 +328,7 @@ static void on_file_done(struct sp_files_call *call, const struct sp_file_answer
     conn->files.is_held = sp_link_is_full(conn->link);
 }
 
-static int begin_op(struct sp_rpc_call *c, struct sp_fs_ask *a,
+static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
                     void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                     struct sp_err *e)
 {
@@ -359,7 +370,7 @@ static int begin_op(struct sp_rpc_call *c, struct sp_fs_ask *a,
 enum { FOLLOW = 1, RECURSIVE = 2, FORCE = 4 };
 
 /* The params of these methods begin with a path. */
-static struct sp_params read_path_params(struct sp_rpc_call *c, struct sp_fs_ask *a,
+static struct sp_params read_path_params(struct sp_rpc_call *c, struct fs_ask *a,
                                          enum sp_file_op op, struct sp_err *e)
 {
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -375,7 +386,7 @@ static int path_method(struct sp_rpc_call *c, enum sp_file_op op, unsigned flags
                        void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                        struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
+    auto_fs_ask struct fs_ask a = {0};
     const struct sp_params p = read_path_params(c, &a, op, e);
 
     a.job.ask.is_recursive = (flags & RECURSIVE) != 0;
@@ -386,7 +397,7 @@ static int path_method(struct sp_rpc_call *c, enum sp_file_op op, unsigned flags
         sp_params_opt_bool(&p, "force", &a.job.ask.is_forced);
     if ((flags & FOLLOW) != 0)
         sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
-    sp_fs_read_sandbox(&p, &a);
+    read_sandbox(&p, &a);
     return begin_op(c, &a, done, e);
 }
 
@@ -483,14 +494,14 @@ static int fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
 
 static int fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
+    auto_fs_ask struct fs_ask a = {0};
     const struct sp_params p = read_path_params(c, &a, SP_FILE_WRITE, e);
     struct sp_err why = {0};
     size_t n = 0;
 
     sp_params_str(&p, "dataBase64", &a.job.base64);
     sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
-    sp_fs_read_sandbox(&p, &a);
+    read_sandbox(&p, &a);
     if (!sp_params_ok(&p))
         return sp_params_result(&p);
     const int r = begin_op(c, &a, answer_nothing, e);
@@ -518,7 +529,7 @@ static int fs_remove(struct sp_rpc_call *c, struct sp_err *e)
 
 static int fs_copy(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
+    auto_fs_ask struct fs_ask a = {0};
     const struct sp_params p = sp_rpc_call_params(c, e);
 
     a.job.ask.op = SP_FILE_COPY;
@@ -526,7 +537,7 @@ static int fs_copy(struct sp_rpc_call *c, struct sp_err *e)
     sp_fs_read_path(&p, "sourcePath", &a.path);
     sp_fs_read_path(&p, "destinationPath", &a.other);
     sp_params_bool(&p, "recursive", &a.job.ask.is_recursive);
-    sp_fs_read_sandbox(&p, &a);
+    read_sandbox(&p, &a);
     return begin_op(c, &a, answer_nothing, e);
 }
 
@@ -671,7 +682,7 @@ static void read_limit(const struct sp_params *options, const char *key, uint32_
 
 static int fs_walk(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {0};
+    auto_fs_ask struct fs_ask a = {0};
     struct sp_file_walk *walk = &a.job.ask.walk;
     const struct sp_params p = read_path_params(c, &a, SP_FILE_WALK, e);
     struct sp_params options = {p.json, SP_JSON_NONE, e};
@@ -682,7 +693,7 @@ static int fs_walk(struct sp_rpc_call *c, struct sp_err *e)
     read_limit(&options, "maxEntries", &walk->max_entries);
     sp_params_bool(&options, "followDirectorySymlinks", &walk->follows_directories);
     sp_params_def_bool(&options, "pruneHiddenDirectories", &walk->prunes_hidden);
-    sp_fs_read_sandbox(&p, &a);
+    read_sandbox(&p, &a);
     return begin_op(c, &a, tell_walk, e);
 }
 
@@ -727,7 +738,7 @@ static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp
 
 static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
+    auto_fs_ask struct fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_fs_handle *h = NULL;
     struct sp_str id = {0};
@@ -741,7 +752,7 @@ static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
         (void)sp_fail(e, SP_E_INVALID, 0,
                       "unknown variant `" SP_STR_FMT "`, expected `read` or `replace`",
                       SP_STR_ARG(mode));
-    sp_fs_read_sandbox(&p, &a);
+    read_sandbox(&p, &a);
     if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_new_id(c, id, e) < 0 ||
         add_handle(c->conn, id, a.path.path == NULL ? "" : a.path.path, &h, e) < 0)
         return sp_params_result(&p);
@@ -756,7 +767,7 @@ static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
 /* ---- blocks ---- */
 
 /* If the file is still being opened, core/files waits for that. */
-static int begin_block(struct sp_rpc_call *c, struct sp_fs_ask *a, struct sp_str id,
+static int begin_block(struct sp_rpc_call *c, struct fs_ask *a, struct sp_str id,
                        void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                        struct sp_err *e)
 {
@@ -793,7 +804,7 @@ static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
 
 static int fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
+    auto_fs_ask struct fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str id = {0};
     uint64_t len = 0;
@@ -812,7 +823,7 @@ static int fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
 
 static int fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct sp_fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
+    auto_fs_ask struct fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str id = {0};
     struct sp_str chunk = {0};

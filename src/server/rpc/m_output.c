@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From the output ring of a process to the wire: notifications to the owner and to attached
- * connections, the chunks of a read; process/attach and process/detach.
+ * connections (process/attach, process/detach), and pages for process/read.
  *
  * An attached connection has a view: its own position in the output ring, and the same
  * notifications as the owner gets, with a sessionId. A view that falls behind does not hold the
@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "core/observer.h"
 #include "server/rpc/conn.h"
+#include "server/rpc/metrics.h"
 #include "server/rpc/text.h"
 
 #define PUSH_TURN (192U << 10) /* what one process may send before the next one's turn */
@@ -118,18 +119,7 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
     return bytes >= PUSH_TURN || more > 0 || p->sent.seq < p->tail.seq;
 }
 
-/* ---- the chunks of a read ---- */
-
-static char *put_chunk(char *o, const struct sp_record *r)
-{
-    o = sp_put_literal(o, "{\"seq\":");
-    o = sp_put_u64(o, r->seq);
-    o = sp_put_literal(o, ",\"stream\":\"");
-    o = sp_put_str(o, stream_names[r->stream]);
-    o = sp_put_literal(o, "\",\"chunk\":\"");
-    o = sp_base64_encode(o, r->data, r->len);
-    return sp_put_literal(o, "\"}");
-}
+/* ---- process/read ---- */
 
 /* The chunks of one page. The cell keeps writing, so each chunk is checked after it was copied. */
 static char *put_chunks(char *const start, const struct sp_proc *p, const struct sp_page *page)
@@ -147,22 +137,29 @@ static char *put_chunks(char *const start, const struct sp_proc *p, const struct
             break; /* the ring grew against the page: the cell misbehaves, room is for `bytes` */
         if (o != start)
             *o++ = ',';
-        o = put_chunk(o, &r);
+        o = sp_put_literal(o, "{\"seq\":");
+        o = sp_put_u64(o, r.seq);
+        o = sp_put_literal(o, ",\"stream\":\"");
+        o = sp_put_str(o, stream_names[r.stream]);
+        o = sp_put_literal(o, "\",\"chunk\":\"");
+        o = sp_base64_encode(o, r.data, r.len);
+        o = sp_put_literal(o, "\"}");
         if (!sp_ring_is_intact(&p->view, &r))
             o = start; /* overwritten during the copy, and so are all older records */
     }
     return o;
 }
 
-bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
-                  const struct sp_page *page)
+/* Sends the result of a read, unless the link is closing. */
+static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc *p,
+                       const struct sp_page *page)
 {
     const size_t max = 256 + (size_t)page->chunks * (64 + 4) + SP_BASE64_LEN((size_t)page->bytes);
     char *const begin = sp_reply_begin(c, id, max);
     char *o = begin;
 
     if (o == NULL)
-        return false;
+        return;
     o = sp_put_literal(o, "{\"chunks\":[");
     o = put_chunks(o, p, page);
     o = sp_put_literal(o, "],\"nextSeq\":");
@@ -177,7 +174,105 @@ bool sp_push_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
     o = sp_put_bool(o, p->was_denied);
     *o++ = '}';
     sp_reply_end(c, id, begin, o);
-    return true;
+}
+
+/* Whether a read with this page is answered now; else it waits. */
+static bool is_answer(const struct sp_proc *p, const struct sp_page *page, uint64_t after_seq)
+{
+    return page->chunks > 0 || p->state.closed_seq != 0 ||
+           (p->state.exit_seq != 0 && after_seq < page->next_seq - 1);
+}
+
+static int read_failed(struct sp_err *e)
+{
+    return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
+}
+
+/* Answers a parked read or parks it again: on new records, or until the link has room. A waiter is
+ * taken off its list before it is called. */
+static void try_read(struct sp_waiter *w)
+{
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
+    struct sp_page page;
+    struct sp_err e = {0};
+
+    if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0) {
+        (void)read_failed(&e);
+        sp_request_fail(r, &e);
+    } else if (!r->read.is_due && !is_answer(r->proc, &page, r->read.after_seq)) {
+        sp_waiters_add(&r->proc->on_news, w);
+    } else if (sp_link_is_full(r->conn->link)) {
+        sp_waiters_add(&r->conn->on_drained, w); /* the output of a slow client stays in the ring */
+    } else {
+        reply_page(r->conn, r->id, r->proc, &page);
+        sp_request_end(r, true);
+    }
+}
+
+/* waitMs has passed: the read is answered with the page as it is, even if that is empty. */
+static void on_read_deadline(struct sp_timer *t)
+{
+    struct sp_request *r = SP_CONTAINER(t, struct sp_request, timer);
+
+    r->read.is_due = true;
+    sp_waiters_remove(&r->waiter);
+    try_read(&r->waiter);
+}
+
+/* A waitMs beyond the range of the clock means no deadline. */
+static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_seq,
+                     uint64_t max_bytes, uint64_t wait_ms, struct sp_err *e)
+{
+    struct sp_loop *loop = c->conn->rpc->front->loop;
+    const uint64_t now = sp_loop_now(loop);
+
+    if (c->conn->parked_reads >= SP_CONN_MAX_READS)
+        return sp_fail(e, SP_E_LIMIT, 0, "at most %d reads may wait on one connection",
+                       SP_CONN_MAX_READS);
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
+    if (r == NULL)
+        return -(int)e->code;
+    sp_request_hold(r, p);
+    r->is_read = true;
+    c->conn->parked_reads++;
+    r->read.after_seq = after_seq;
+    r->read.max_bytes = max_bytes;
+    r->waiter.fn = try_read;
+    if (wait_ms < UINT64_MAX - now &&
+        !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
+        on_read_deadline(&r->timer); /* no memory for the timer: answer too early */
+        return 0;
+    }
+    sp_waiters_add(&p->on_news, &r->waiter);
+    return 0;
+}
+
+static int process_read(struct sp_rpc_call *c, struct sp_err *e)
+{
+    const struct sp_params params = sp_rpc_call_params(c, e);
+    struct sp_proc_target t = {0};
+    uint64_t after_seq = 0;
+    uint64_t max_bytes = UINT64_MAX;
+    uint64_t wait_ms = 0;
+    struct sp_proc *p = NULL;
+    struct sp_page page;
+    bool waits = false;
+
+    sp_proc_target_read(&params, &t);
+    sp_params_opt_u64(&params, "afterSeq", UINT64_MAX, &after_seq);
+    sp_params_opt_u64(&params, "maxBytes", UINT64_MAX, &max_bytes);
+    sp_params_opt_u64(&params, "waitMs", UINT64_MAX, &wait_ms);
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        return sp_params_result(&params);
+    if (p == NULL)
+        return sp_proc_target_unknown(&t, e);
+    if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
+        return read_failed(e);
+    if (wait_ms != 0 && !is_answer(p, &page, after_seq))
+        return park_read(c, p, after_seq, max_bytes, wait_ms, e);
+    reply_page(c->conn, c->id, p, &page);
+    sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);
+    return 0;
 }
 
 /* ---- views ---- */
@@ -489,6 +584,7 @@ static int process_detach(struct sp_rpc_call *c, struct sp_err *e)
 }
 
 static const struct sp_method methods[] = {
+    {"process/read", "exec", .fn = process_read},
     {"process/attach", "exec", .fn = process_attach},
     {"process/detach", "exec", .fn = process_detach},
     {0},

@@ -632,8 +632,7 @@ static bool start_process(struct sp_request *r, const struct sp_start *o)
 struct gated {
     struct sp_task task;
     struct sp_start_gate_case judged;
-    struct sp_request *request;
-    struct sp_list link; /* in conn->gated */
+    struct sp_gated waits;
     struct sp_start start;
     struct sp_buf env; /* borrowed from the text */
     struct sp_policy policy;
@@ -679,10 +678,10 @@ static bool keep_start(struct gated *g, const struct sp_start *o)
 static void end_gated(struct sp_task *t)
 {
     struct gated *g = SP_CONTAINER(t, struct gated, task);
-    struct sp_start_gate *gate = g->request->conn->rpc->gate;
+    struct sp_start_gate *gate = g->waits.request->conn->rpc->gate;
 
     gate->ops->done(gate, &g->judged);
-    sp_list_remove(&g->link);
+    sp_list_remove(&g->waits.link);
     if (g->has_policy)
         sp_policy_done(&g->policy);
 }
@@ -691,7 +690,7 @@ static void end_gated(struct sp_task *t)
 static void on_told(struct sp_start_gate_case *judged)
 {
     struct gated *g = SP_CONTAINER(judged, struct gated, judged);
-    struct sp_request *r = g->request;
+    struct sp_request *r = g->waits.request;
 
     assert(judged->answer != SP_START_GATE_ASKING);
     if (r->conn->is_closing || r->conn->ends_session) {
@@ -725,7 +724,7 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
         return 0;
     }
     struct gated *g = (struct gated *)(void *)sp_request_extra(r);
-    *g = (struct gated){.task.free = end_gated, .request = r};
+    *g = (struct gated){.task.free = end_gated, .waits.request = r};
     if (!keep_start(g, o)) {
         sp_request_fail_memory(r, "keep the request");
         return 0;
@@ -744,54 +743,12 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
         .policy = g->start.policy,
         .told = on_told,
     };
-    sp_list_prepend(&conn->gated, &g->link);
+    g->waits.id = g->start.id;
+    sp_list_prepend(&conn->gated, &g->waits.link);
     gate->ops->judge(gate, &g->judged);
     r->task = &g->task;
     if (g->judged.answer != SP_START_GATE_ASKING)
         on_told(&g->judged);
-    return 0;
-}
-
-/* Answers a call about the process of a start that waits. */
-static int answer_gated(struct sp_rpc_call *c, struct gated *g, struct sp_err *e)
-{
-    const struct sp_str id = g->start.id;
-    struct sp_err why = {0};
-
-    switch (c->method->gated) {
-    case SP_GATED_REFUSE:
-        return sp_fail(e, SP_E_STATE, 0, "process id " SP_STR_FMT " is starting", SP_STR_ARG(id));
-    case SP_GATED_EXISTS:
-        return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists", SP_STR_ARG(id));
-    case SP_GATED_STARTING:
-        sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
-        break;
-    case SP_GATED_NOTHING:
-        sp_rpc_call_reply(c, SP_STR("{}"));
-        break;
-    case SP_GATED_CANCEL:
-        (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
-                      SP_STR_ARG(id));
-        sp_request_fail(g->request, &why);
-        sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
-        break;
-    }
-    return 0;
-}
-
-int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
-                  bool *ret_done, struct sp_err *e)
-{
-    if (s->client == NULL)
-        return 0;
-    sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated) {
-        struct gated *g = SP_CONTAINER(i, struct gated, link);
-
-        if (sp_str_eq(g->start.id, id)) {
-            *ret_done = true;
-            return answer_gated(c, g, e);
-        }
-    }
     return 0;
 }
 
@@ -833,7 +790,7 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = read_sandbox(c, &s, &env, envc, &s.policy, e);
     if (r == 0)
-        r = sp_rpc_call_proc(c, c->conn->session, s.id, &p, &waits, e);
+        r = sp_proc_target_find(c, &(struct sp_proc_target){.id = s.id}, &p, &waits, e);
     if (r != 0 || waits)
         return r;
     if (p != NULL)

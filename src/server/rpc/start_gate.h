@@ -21,9 +21,6 @@
 struct sp_buf;
 struct sp_conn;
 struct sp_policy;
-struct sp_request;
-struct sp_rpc_call;
-struct sp_session;
 struct sp_start_gate;
 
 enum sp_start_gate_answer { SP_START_GATE_NO, SP_START_GATE_YES, SP_START_GATE_ASKING };
@@ -60,12 +57,5 @@ struct sp_start_gate_ops {
 struct sp_start_gate {
     const struct sp_start_gate_ops *ops;
 };
-
-/* ---- starts that wait for the gate (m_start.c) ---- */
-
-/* Answers a request about a process if its start waits for the gate; *ret_done is true then. 0 and
- * false: no start of that id waits. */
-int sp_gated_call(struct sp_rpc_call *c, const struct sp_session *s, struct sp_str id,
-                  bool *ret_done, struct sp_err *e);
 
 #endif
