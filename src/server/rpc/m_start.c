@@ -218,12 +218,6 @@ static void check_string(const struct sp_params *p, uint32_t t)
         (void)sp_json_wrong_type(p->json, t, "a string", p->err);
 }
 
-static void check_map(const struct sp_params *p, uint32_t t)
-{
-    if (sp_json_type(p->json, t) != SP_JSON_OBJECT)
-        (void)sp_json_wrong_type(p->json, t, "a map", p->err);
-}
-
 static void check_port(const struct sp_params *p, uint32_t t)
 {
     int64_t port = 0;
@@ -261,39 +255,10 @@ static void check_flag(const struct sp_params *p, const char *key, bool *ret_is)
     sp_params_def_bool(p, key, &ignored);
 }
 
-/* ---- managedNetwork: facts about a proxy that runs already ---- */
+/* ---- the managed network ---- */
 
-static void read_facts(const struct sp_params *params, struct network *n)
-{
-    struct sp_params p = {params->json, SP_JSON_NONE, params->err};
-
-    sp_params_opt_object(params, "managedNetwork", &p.object);
-    if (p.object == SP_JSON_NONE)
-        return;
-    check_list(&p, "loopbackPorts", check_port, &n->has_facts);
-    check_flag(&p, "allowLocalBinding", &n->has_facts);
-    check_list(&p, "allowUnixSockets", check_string, &n->has_facts);
-    check_flag(&p, "dangerouslyAllowAllUnixSockets", &n->has_facts);
-}
-
-/* ---- networkProxy: a proxy to be started ---- */
-
-/* Domains may have the verdict `none`, sockets may not. */
-static void check_verdict(const struct sp_params *p, uint32_t t, bool may_be_none)
-{
-    if (sp_json_type(p->json, t) != SP_JSON_STRING) {
-        (void)sp_json_wrong_type(p->json, t, "string or map", p->err);
-        return;
-    }
-    const struct sp_str word = sp_json_str(p->json, t);
-    if (!sp_str_eq(word, SP_STR("allow")) && !sp_str_eq(word, SP_STR("deny")) &&
-        !(may_be_none && sp_str_eq(word, SP_STR("none"))))
-        (void)sp_fail(p->err, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected %s",
-                      SP_STR_ARG(word),
-                      may_be_none ? "one of `none`, `allow`, `deny`" : "`allow` or `deny`");
-}
-
-/* domains and unixSockets: a verdict for each pattern or path. */
+/* domains and unixSockets: a verdict for each pattern or path. Domains may have the verdict `none`,
+ * sockets may not. */
 static void read_verdicts(const struct sp_params *p, const char *key, bool is_domains,
                           struct network *n)
 {
@@ -312,34 +277,25 @@ static void read_verdicts(const struct sp_params *p, const char *key, bool is_do
         else if (n->bad_socket.p == NULL &&
                  (name.n == 0 || name.p[0] != '/' || sp_str_has_nul(name)))
             n->bad_socket = name;
-        check_verdict(p, t + 1, is_domains);
+        if (sp_json_type(j, t + 1) != SP_JSON_STRING) {
+            (void)sp_json_wrong_type(j, t + 1, "string or map", p->err);
+            return;
+        }
+        const struct sp_str word = sp_json_str(j, t + 1);
+        if (!sp_str_eq(word, SP_STR("allow")) && !sp_str_eq(word, SP_STR("deny")) &&
+            !(is_domains && sp_str_eq(word, SP_STR("none"))))
+            (void)sp_fail(p->err, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected %s",
+                          SP_STR_ARG(word),
+                          is_domains ? "one of `none`, `allow`, `deny`" : "`allow` or `deny`");
     }
 }
 
-static void check_mode(const struct sp_params *p)
+/* A map that may be absent but not null; *ret stays SP_JSON_NONE then. */
+static void read_map(const struct sp_params *p, const char *key, uint32_t *ret)
 {
-    struct sp_str mode = {0};
-
-    sp_params_str(p, "mode", &mode);
-    if (sp_params_ok(p) && !sp_str_eq(mode, SP_STR("limited")) && !sp_str_eq(mode, SP_STR("full")))
-        (void)sp_fail(p->err, SP_E_INVALID, 0,
-                      "unknown variant `" SP_STR_FMT "`, expected `limited` or `full`",
-                      SP_STR_ARG(mode));
-}
-
-static void check_providers(const struct sp_params *p)
-{
-    const uint32_t map =
-        sp_params_ok(p) ? sp_json_get(p->json, p->object, "credentialProviders") : SP_JSON_NONE;
-
-    if (map == SP_JSON_NONE)
-        return;
-    check_map(p, map);
-    if (!sp_params_ok(p))
-        return;
-    for (uint32_t t = sp_json_first(p->json, map); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(p->json, map, t))
-        check_map(p, t + 1);
+    *ret = sp_params_ok(p) ? sp_json_get(p->json, p->object, key) : SP_JSON_NONE;
+    if (*ret != SP_JSON_NONE && sp_json_type(p->json, *ret) != SP_JSON_OBJECT)
+        (void)sp_json_wrong_type(p->json, *ret, "a map", p->err);
 }
 
 static void read_proxy(const struct sp_params *launch, struct network *n)
@@ -347,51 +303,61 @@ static void read_proxy(const struct sp_params *launch, struct network *n)
     static const char *const flags[] = {"enableSocks5", "enableSocks5Udp", "allowUpstreamProxy",
                                         "dangerouslyAllowAllUnixSockets"};
     struct sp_params p = {launch->json, SP_JSON_NONE, launch->err};
+    uint32_t providers;
+    struct sp_str mode = {0};
     bool ignored = false;
 
     sp_params_object(launch, "proxy", &p.object);
     sp_params_bool(&p, "enabled", &n->is_proxy_enabled);
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         sp_params_bool(&p, flags[i], &ignored);
-    check_mode(&p);
+    sp_params_str(&p, "mode", &mode);
+    if (sp_params_ok(&p) && !sp_str_eq(mode, SP_STR("limited")) && !sp_str_eq(mode, SP_STR("full")))
+        (void)sp_fail(p.err, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `limited` or `full`",
+                      SP_STR_ARG(mode));
     read_verdicts(&p, "domains", true, n);
     read_verdicts(&p, "unixSockets", false, n);
     sp_params_bool(&p, "allowLocalBinding", &ignored);
     check_list(&p, "reviewDomains", check_string, &ignored);
     sp_params_def_bool(&p, "credentialMasking", &ignored);
-    check_providers(&p);
-}
-
-static void check_audit(const struct sp_params *launch)
-{
-    static const char *const names[] = {"conversationId", "appVersion", "userAccountId",
-                                        "authMode",       "originator", "userEmail",
-                                        "terminalType",   "model",      "slug"};
-    struct sp_params p = *launch;
-    struct sp_str ignored = {0};
-
-    p.object =
-        sp_params_ok(launch) ? sp_json_get(p.json, launch->object, "auditMetadata") : SP_JSON_NONE;
-    if (p.object == SP_JSON_NONE)
+    read_map(&p, "credentialProviders", &providers);
+    if (!sp_params_ok(&p) || providers == SP_JSON_NONE)
         return;
-    check_map(&p, p.object);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        sp_params_opt_str(&p, names[i], &ignored);
+    for (uint32_t t = sp_json_first(p.json, providers); sp_params_ok(&p) && t != SP_JSON_NONE;
+         t = sp_json_next(p.json, providers, t))
+        if (sp_json_type(p.json, t + 1) != SP_JSON_OBJECT)
+            (void)sp_json_wrong_type(p.json, t + 1, "a map", p.err);
 }
 
+/* managedNetwork has facts about a proxy that runs already, networkProxy describes one to start. */
 static void read_network(const struct sp_params *params, struct network *ret)
 {
-    struct sp_params launch = {params->json, SP_JSON_NONE, params->err};
+    static const char *const audit_names[] = {"conversationId", "appVersion", "userAccountId",
+                                              "authMode",       "originator", "userEmail",
+                                              "terminalType",   "model",      "slug"};
+    struct sp_params facts = {params->json, SP_JSON_NONE, params->err};
+    struct sp_params launch = facts;
+    struct sp_params audit = facts;
     struct sp_str ignored = {0};
 
     sp_params_def_bool(params, "enforceManagedNetwork", &ret->is_enforced);
-    read_facts(params, ret);
+    sp_params_opt_object(params, "managedNetwork", &facts.object);
+    if (facts.object != SP_JSON_NONE) {
+        check_list(&facts, "loopbackPorts", check_port, &ret->has_facts);
+        check_flag(&facts, "allowLocalBinding", &ret->has_facts);
+        check_list(&facts, "allowUnixSockets", check_string, &ret->has_facts);
+        check_flag(&facts, "dangerouslyAllowAllUnixSockets", &ret->has_facts);
+    }
     sp_params_opt_object(params, "networkProxy", &launch.object);
     if (launch.object == SP_JSON_NONE)
         return;
     ret->has_proxy = true;
     read_proxy(&launch, ret);
-    check_audit(&launch);
+    read_map(&launch, "auditMetadata", &audit.object);
+    for (size_t i = 0;
+         audit.object != SP_JSON_NONE && i < sizeof audit_names / sizeof audit_names[0]; i++)
+        sp_params_opt_str(&audit, audit_names[i], &ignored);
     sp_params_opt_str(&launch, "environmentId", &ignored);
     sp_params_opt_str(&launch, "executionId", &ignored);
     const uint32_t timeout = sp_json_get(launch.json, launch.object, "policyDecisionTimeoutMs");
@@ -456,63 +422,40 @@ static int judge_network(const struct network *n, struct sp_str process_id, stru
     return 0;
 }
 
-/* Refuses what needs a proxy. */
-static int refuse_network(const struct network *n, struct sp_err *e)
-{
-    if (n->has_proxy)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "managed network cannot be enforced on this executor: it starts no proxy "
-                       "(networkProxy), as its capabilities say");
-    if (n->is_enforced)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "managed network cannot be enforced on this executor: it has no proxy to "
-                       "force traffic through (enforceManagedNetwork)");
-    if (n->has_facts)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "managed network cannot be enforced on this executor: its sandbox lets no "
-                       "one proxy through (managedNetwork)");
-    return 0;
-}
-
-/* The shell is checked only for a login shell (-lc), as in Codex. */
-static int check_snapshot(const struct start *s, struct sp_err *e)
-{
-    static const char *const known[] = {"bash", "zsh", "sh"};
-    const bool is_login = s->argv.count >= 3 && sp_str_eq(s->argv.items[1], SP_STR("-lc"));
-
-    if (!s->has_snapshot)
-        return 0;
-    if (s->snapshot_scope.n == 0 || s->snapshot_scope.n > MAX_SCOPE)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "shell snapshot scope must be non-empty and at most %d bytes", MAX_SCOPE);
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (!is_login || sp_str_eq(s->snapshot_shell, sp_str_of(known[i])))
-            return 0;
-    return sp_fail(e, SP_E_INVALID, 0, "shell snapshots are unsupported for shell `" SP_STR_FMT "`",
-                   SP_STR_ARG(s->snapshot_shell));
-}
-
 /* Params that are well-formed but cannot be started here. The variables, the sandbox and the id
  * are checked after this. */
 static int check_start(const struct start *s, struct sp_err *e)
 {
-    int r = judge_network(&s->network, s->id, e);
+    const char *missing = NULL;
 
-    if (r < 0)
-        return r;
+    if (judge_network(&s->network, s->id, e) < 0)
+        return -(int)e->code;
     if (s->cwd.is_foreign || s->cwd.path == NULL)
         return sp_fail(
             e, SP_E_INVALID, 0,
             "cwd URI `%s` is not valid on this exec-server host: '%s' is invalid on 'linux'",
             s->cwd.text, s->cwd.text);
-    r = check_snapshot(s, e);
-    if (r < 0)
-        return r;
+    if (s->has_snapshot && (s->snapshot_scope.n == 0 || s->snapshot_scope.n > MAX_SCOPE))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "shell snapshot scope must be non-empty and at most %d bytes", MAX_SCOPE);
+    /* The shell is checked only for a login shell, as in Codex. */
+    if (s->has_snapshot && s->argv.count >= 3 && sp_str_eq(s->argv.items[1], SP_STR("-lc")) &&
+        !sp_str_eq(s->snapshot_shell, SP_STR("bash")) &&
+        !sp_str_eq(s->snapshot_shell, SP_STR("zsh")) && !sp_str_eq(s->snapshot_shell, SP_STR("sh")))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "shell snapshots are unsupported for shell `" SP_STR_FMT "`",
+                       SP_STR_ARG(s->snapshot_shell));
     if (s->argv.count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv must not be empty");
-    r = refuse_network(&s->network, e);
-    if (r < 0)
-        return r;
+    if (s->network.has_proxy)
+        missing = "it starts no proxy (networkProxy), as its capabilities say";
+    else if (s->network.is_enforced)
+        missing = "it has no proxy to force traffic through (enforceManagedNetwork)";
+    else if (s->network.has_facts)
+        missing = "its sandbox lets no one proxy through (managedNetwork)";
+    if (missing != NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "managed network cannot be enforced on this executor: %s", missing);
     if (s->id.n > MAX_PROCESS_ID)
         return sp_fail(e, SP_E_INVALID, 0, "processId must not exceed %d bytes", MAX_PROCESS_ID);
     if (s->argv.items[0].n == 0)
@@ -650,31 +593,6 @@ static struct sp_str keep_str(char **at, struct sp_str s)
     return kept;
 }
 
-/* Copies the start behind the request; there is room for it. false: no memory for the policy. */
-static bool keep_start(struct gated *g, const struct sp_start *o)
-{
-    struct sp_str *argv = (struct sp_str *)(void *)(g + 1);
-    char *text = (char *)(argv + o->argc);
-
-    g->start = *o;
-    g->start.id = keep_str(&text, o->id);
-    g->start.label = keep_str(&text, o->label);
-    g->start.cwd = keep_str(&text, o->cwd);
-    g->start.arg0 = keep_str(&text, o->arg0);
-    for (uint32_t i = 0; i < o->argc; i++)
-        argv[i] = keep_str(&text, o->argv[i]);
-    g->start.argv = argv;
-    g->env = (struct sp_buf){.data = text, .len = o->env->len};
-    if (o->env->len != 0)
-        memcpy(text, o->env->data, o->env->len);
-    g->start.env = &g->env;
-    if (o->policy == NULL)
-        return true;
-    g->has_policy = sp_policy_copy(o->policy, &g->policy);
-    g->start.policy = &g->policy;
-    return g->has_policy;
-}
-
 static void end_gated(struct sp_task *t)
 {
     struct gated *g = SP_CONTAINER(t, struct gated, task);
@@ -725,9 +643,26 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
     }
     struct gated *g = (struct gated *)(void *)sp_request_extra(r);
     *g = (struct gated){.task.free = end_gated, .waits.request = r};
-    if (!keep_start(g, o)) {
-        sp_request_fail_memory(r, "keep the request");
-        return 0;
+    struct sp_str *argv = (struct sp_str *)(void *)(g + 1);
+    char *text = (char *)(argv + o->argc);
+    g->start = *o;
+    g->start.id = keep_str(&text, o->id);
+    g->start.label = keep_str(&text, o->label);
+    g->start.cwd = keep_str(&text, o->cwd);
+    g->start.arg0 = keep_str(&text, o->arg0);
+    for (uint32_t i = 0; i < o->argc; i++)
+        argv[i] = keep_str(&text, o->argv[i]);
+    g->start.argv = argv;
+    const struct sp_str env = keep_str(&text, sp_buf_str(o->env));
+    g->env = (struct sp_buf){.data = (char *)(uintptr_t)env.p, .len = env.n};
+    g->start.env = &g->env;
+    if (o->policy != NULL) {
+        if (!sp_policy_copy(o->policy, &g->policy)) {
+            sp_request_fail_memory(r, "keep the request");
+            return 0;
+        }
+        g->has_policy = true;
+        g->start.policy = &g->policy;
     }
     g->judged = (struct sp_start_gate_case){
         .conn = conn,
