@@ -326,7 +326,7 @@ static int read_path(struct config_read *c, struct sp_json *j, uint32_t array,
     if (keys == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a path");
     *ret = (struct sp_toml_path){keys, count};
-    for (uint32_t t = sp_json_first(j, array); t != SP_JSON_NONE; t = sp_json_next(j, array, t)) {
+    sp_json_each(j, array, t) {
         if (sp_json_type(j, t) != SP_JSON_STRING)
             return sp_json_wrong_type(j, t, "a string", e);
         const struct sp_str key = sp_json_str(j, t);
@@ -350,8 +350,7 @@ static void read_paths(struct config_read *c, const struct sp_params *p, const c
     ret->items = calloc(j->tokens[array].children + 1, sizeof *ret->items);
     if (ret->items == NULL)
         (void)sp_fail(p->err, SP_E_SYSTEM, ENOMEM, "read paths");
-    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(j, array, t)) {
+    sp_params_each(p, array, t) {
         if (sp_json_type(j, t) != SP_JSON_ARRAY)
             (void)sp_json_wrong_type(j, t, "a sequence", p->err);
         else

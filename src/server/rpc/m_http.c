@@ -85,10 +85,7 @@ static void check_headers(const struct sp_params *p, uint32_t *ret)
     if (!sp_params_ok(p) || sp_json_get(p->json, p->object, "headers") == SP_JSON_NONE)
         return;
     sp_params_array(p, "headers", ret);
-    if (!sp_params_ok(p))
-        return;
-    for (uint32_t t = sp_json_first(p->json, *ret); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(p->json, *ret, t))
+    sp_params_each(p, *ret, t)
         (void)read_header(p->json, t, &h, p->err);
 }
 
@@ -170,64 +167,34 @@ static int add_header(struct sp_rpc_call *c, struct ask *a, const struct header 
                    SP_WEB_MAX_FIELDS);
 }
 
-/* USER:PASSWORD in the URL becomes an authorization header, unless there is one already. */
-static int add_authorization(struct ask *a, struct sp_err *e)
+static int make_fields(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
 {
     static const char basic[] = "Basic ";
+    const struct sp_params p = {c->json, a->headers, e};
     const struct sp_buf *user = &a->address.userinfo;
     auto_buf struct sp_buf value = {0};
-    struct sp_str rest = {a->fields.data, a->fields.len};
     struct sp_str name;
     struct sp_str other;
+    struct header h;
 
-    if (!a->address.has_userinfo)
-        return 0;
+    a->fields.max = SP_WEB_MAX_FIELDS;
+    sp_params_each(&p, a->headers, t)
+        if (read_header(c->json, t, &h, e) == 0)
+            (void)add_header(c, a, &h, e);
+    if (!sp_params_ok(&p) || !a->address.has_userinfo)
+        return sp_params_result(&p);
+    /* USER:PASSWORD in the URL becomes an authorization header, unless there is one already. */
+    struct sp_str rest = {a->fields.data, a->fields.len};
     while (sp_web_field_next(&rest, &name, &other))
         if (sp_str_eq(name, SP_STR("authorization")))
             return 0;
     char *room = sp_buf_room(&value, sizeof basic + SP_BASE64_LEN(user->len));
-    if (room != NULL) {
-        memcpy(room, basic, sizeof basic - 1);
-        value.len =
-            (size_t)(sp_base64_encode(room + sizeof basic - 1, user->data, user->len) - value.data);
-    }
+    if (room != NULL)
+        value.len = (size_t)(sp_base64_encode(sp_put_literal(room, basic), user->data, user->len) -
+                             value.data);
     return room != NULL && sp_web_field_add(&a->fields, SP_STR("authorization"), sp_buf_str(&value))
                ? 0
                : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the URL");
-}
-
-static int make_fields(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
-{
-    struct header h;
-    int r = 0;
-
-    a->fields.max = SP_WEB_MAX_FIELDS;
-    for (uint32_t t = a->headers == SP_JSON_NONE ? SP_JSON_NONE
-                                                 : sp_json_first(c->json, a->headers);
-         r == 0 && t != SP_JSON_NONE; t = sp_json_next(c->json, a->headers, t)) {
-        r = read_header(c->json, t, &h, e);
-        if (r == 0)
-            r = add_header(c, a, &h, e);
-    }
-    return r == 0 ? add_authorization(a, e) : r;
-}
-
-/* Method and URL. */
-static int check_target(struct ask *a, struct sp_err *e)
-{
-    if (!sp_web_is_token(a->method))
-        return sp_fail(e, SP_E_INVALID, 0, "http/request method is invalid: invalid HTTP method");
-    if (sp_str_eq(a->method, SP_STR("CONNECT")))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "http/request method is invalid: CONNECT makes a tunnel, which no reply "
-                       "can carry");
-    if (sp_web_url_read(a->url, &a->address, e) < 0)
-        return sp_wrap(e, "http/request url is invalid");
-    if (!sp_web_url_is_http(&a->address))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "http/request only supports http and https URLs, got " SP_STR_FMT,
-                       SP_STR_ARG((sp_buf_str(&a->address.scheme))));
-    return 0;
 }
 
 /* ---- the end of a job ---- */
@@ -323,29 +290,21 @@ static void flush_job(struct job *j)
 
 /* ---- the response ---- */
 
-static bool add_head(struct sp_buf *b, int status, struct sp_str fields)
-{
-    struct sp_str name;
-    struct sp_str value;
-    const char *comma = "";
-    bool ok = sp_buf_printf(b, "{\"status\":%d,\"headers\":[", status);
-
-    while (ok && sp_web_field_next(&fields, &name, &value)) {
-        ok = sp_buf_printf(b, "%s{\"name\":", comma) && sp_json_add_str(b, name) &&
-             sp_buf_printf(b, ",\"value\":") && sp_json_add_str(b, value) && sp_buf_add(b, "}", 1);
-        comma = ",";
-    }
-    return ok && sp_buf_printf(b, "],\"bodyBase64\":\"");
-}
-
 /* Status and headers. A stream is answered now; otherwise they begin the reply. */
 static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
 {
     struct job *j = SP_CONTAINER(call, struct job, call);
+    struct sp_buf *b = &j->head;
+    const char *comma = "";
+    struct sp_str name;
+    struct sp_str value;
     struct sp_err e = {0};
+    bool ok = sp_buf_printf(b, "{\"status\":%d,\"headers\":[", status);
 
-    if (!add_head(&j->head, status, fields) ||
-        (j->is_stream && !sp_buf_add_str(&j->head, SP_STR("\"}")))) {
+    for (; ok && sp_web_field_next(&fields, &name, &value); comma = ",")
+        ok = sp_buf_printf(b, "%s{\"name\":", comma) && sp_json_add_str(b, name) &&
+             sp_buf_printf(b, ",\"value\":") && sp_json_add_str(b, value) && sp_buf_add(b, "}", 1);
+    if (!ok || !sp_buf_printf(b, "],\"bodyBase64\":\"%s", j->is_stream ? "\"}" : "")) {
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "http/request failed");
         fail_job(j, &e);
         return;
@@ -389,23 +348,6 @@ static void on_body(struct sp_web_call *call, struct sp_str bytes)
     fail_job(j, &e);
 }
 
-static void reply_whole(struct job *j)
-{
-    struct sp_request *r = j->request;
-    const size_t max = j->head.len + SP_BASE64_LEN(j->body.len) + 2;
-    char *const begin = sp_reply_begin(r->conn, r->id, max);
-    char *o = begin;
-
-    if (o != NULL) {
-        o = sp_put(o, j->head.data, j->head.len);
-        o = sp_base64_encode(o, j->body.data, j->body.len);
-        o = sp_put_literal(o, "\"}");
-        sp_reply_end(r->conn, r->id, begin, o);
-    }
-    free_job(j);
-    sp_request_end(r, true);
-}
-
 /* The response is complete (why NULL) or has failed. A stream that fails reports it in its last
  * delta, since its request was answered with the head. */
 static void on_done(struct sp_web_call *call, const char *why)
@@ -425,7 +367,18 @@ static void on_done(struct sp_web_call *call, const char *why)
                       why);
         fail_job(j, &e);
     } else {
-        reply_whole(j);
+        struct sp_request *r = j->request;
+        char *const begin =
+            sp_reply_begin(r->conn, r->id, j->head.len + SP_BASE64_LEN(j->body.len) + 2);
+
+        if (begin != NULL) {
+            char *o = sp_put(begin, j->head.data, j->head.len);
+
+            o = sp_base64_encode(o, j->body.data, j->body.len);
+            sp_reply_end(r->conn, r->id, begin, sp_put_literal(o, "\"}"));
+        }
+        free_job(j);
+        sp_request_end(r, true);
     }
 }
 
@@ -507,7 +460,19 @@ static int http_request(struct sp_rpc_call *c, struct sp_err *e)
                            "` is already active",
                            SP_STR_ARG(a.id));
     }
-    if (check_target(&a, e) < 0 || make_fields(c, &a, e) < 0)
+    if (!sp_web_is_token(a.method))
+        return sp_fail(e, SP_E_INVALID, 0, "http/request method is invalid: invalid HTTP method");
+    if (sp_str_eq(a.method, SP_STR("CONNECT")))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "http/request method is invalid: CONNECT makes a tunnel, which no reply "
+                       "can carry");
+    if (sp_web_url_read(a.url, &a.address, e) < 0)
+        return sp_wrap(e, "http/request url is invalid");
+    if (!sp_web_url_is_http(&a.address))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "http/request only supports http and https URLs, got " SP_STR_FMT,
+                       SP_STR_ARG((sp_buf_str(&a.address.scheme))));
+    if (make_fields(c, &a, e) < 0)
         return -(int)e->code;
     a.http.method = a.method;
     a.http.url = sp_buf_str(&a.address.text);

@@ -267,12 +267,6 @@ static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, boo
     return r;
 }
 
-/* SIGKILL also reaches what an exited command left behind in its process group. */
-static bool takes_signal(const struct sp_proc *p, int number)
-{
-    return p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL);
-}
-
 static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
@@ -287,7 +281,9 @@ static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
     if (!sp_params_ok(&params) || read_signal(name, &number, e) < 0 ||
         sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
         return sp_params_result(&params);
-    if (p == NULL || !takes_signal(p, number)) {
+    /* SIGKILL also reaches what an exited command left behind in its process group. */
+    if (p == NULL ||
+        !(p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL))) {
         sp_rpc_call_reply(c, SP_STR("{}"));
         return 0;
     }
@@ -363,15 +359,19 @@ static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 #define LIST_MAX_VALUES 200000      /* the same as JSON values */
 #define VALUES_OF_ONE   32          /* JSON values of a process besides its arguments, at most */
 
-/* What the sandbox refused: facts from the kernel first, the guess by the output last. */
-static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
+/* The member `sandbox`: what the sandbox refused, facts from the kernel first, the guess by the
+ * output last. Denials are complete only when the process has exited. */
+static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
 {
     const struct sp_exit *how = &p->state.exit;
     const uint32_t calls =
         how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
     const char *between = "";
-    bool ok = true;
+    bool ok = sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
+                            sp_tier_name(p->tier), p->was_denied ? "true" : "false");
 
+    if (p->state.exit_seq == 0)
+        return ok && sp_buf_printf(b, "]}");
     for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
         const char *name = sp_syscall_name(how->refusals[i].call);
 
@@ -391,15 +391,7 @@ static bool add_denials(struct sp_buf *b, const struct sp_proc *p)
                  sp_json_add_str(b, sp_str_of(p->denial->path));
         ok = ok && sp_buf_printf(b, "}");
     }
-    return ok;
-}
-
-/* Denials are complete only when the process has exited. */
-static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
-{
-    return sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
-                         sp_tier_name(p->tier), p->was_denied ? "true" : "false") &&
-           (p->state.exit_seq == 0 || add_denials(b, p)) && sp_buf_printf(b, "]}");
+    return ok && sp_buf_printf(b, "]}");
 }
 
 /* One element of the list. A long argv is truncated after LISTED_BYTES. */
@@ -442,50 +434,34 @@ struct room {
     uint32_t omitted; /* processes left out */
 };
 
-/* Counts the process, or counts it as omitted: a list of all sessions must stay a message that the
- * JSON reader of our own commands accepts. */
-static bool has_room(struct room *room, const struct sp_buf *b, const struct sp_proc *p)
-{
-    const uint64_t argc = p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3;
-
-    if (b->len > LIST_MAX_BYTES || room->values + VALUES_OF_ONE + argc > LIST_MAX_VALUES) {
-        room->omitted++;
-        return false;
-    }
-    room->values += VALUES_OF_ONE + argc;
-    return true;
-}
-
-/* room NULL: no bound, for the client's own session. */
+/* room NULL: no bound, for the client's own session. A list of all sessions must stay a message
+ * that the JSON reader of our own commands accepts: processes beyond that are counted as omitted.
+ */
 static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room)
 {
     bool ok = true;
 
-    for (const struct sp_proc *p = s->first; ok && p != NULL; p = p->next)
-        if (room == NULL || has_room(room, b, p))
-            ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
-                 add_process(b, p, room != NULL);
+    for (const struct sp_proc *p = s->first; ok && p != NULL; p = p->next) {
+        if (room != NULL) {
+            const uint64_t values =
+                VALUES_OF_ONE + (p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3);
+
+            if (b->len > LIST_MAX_BYTES || room->values + values > LIST_MAX_VALUES) {
+                room->omitted++;
+                continue;
+            }
+            room->values += values;
+        }
+        ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
+             add_process(b, p, room != NULL);
+    }
     return ok;
-}
-
-/* The oldest session first; closes the array. */
-static bool add_sessions(struct sp_buf *b, const struct sp_front *front)
-{
-    const struct sp_session *s = front->first;
-    struct room room = {0};
-    bool ok = true;
-
-    while (s != NULL && s->next != NULL)
-        s = s->next;
-    for (; ok && s != NULL; s = s->prev)
-        ok = add_session(b, s, &room);
-    ok = ok && sp_buf_add(b, "]", 1);
-    return ok && (room.omitted == 0 || sp_buf_printf(b, ",\"omitted\":%u", room.omitted));
 }
 
 static int process_list(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
+    struct room room = {0};
     bool wants_all = false;
 
     if (c->params != SP_JSON_NONE) {
@@ -495,11 +471,20 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
     }
     if (e->code != SP_E_NONE || sp_rpc_call_check(c, e) < 0)
         return -(int)e->code;
-    const bool ok =
-        sp_buf_printf(&b, "{\"processes\":[") &&
-        (wants_all ? add_sessions(&b, c->conn->rpc->front)
-                   : add_session(&b, c->conn->session, NULL) && sp_buf_add(&b, "]", 1)) &&
-        sp_buf_add(&b, "}", 1);
+    bool ok = sp_buf_printf(&b, "{\"processes\":[");
+    if (wants_all) {
+        const struct sp_session *s = c->conn->rpc->front->first;
+
+        while (s != NULL && s->next != NULL) /* the oldest session comes first */
+            s = s->next;
+        for (; ok && s != NULL; s = s->prev)
+            ok = add_session(&b, s, &room);
+    } else {
+        ok = ok && add_session(&b, c->conn->session, NULL);
+    }
+    ok = ok && sp_buf_add(&b, "]", 1) &&
+         (room.omitted == 0 || sp_buf_printf(&b, ",\"omitted\":%u", room.omitted)) &&
+         sp_buf_add(&b, "}", 1);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
     sp_rpc_call_reply(c, sp_buf_str(&b));
@@ -507,33 +492,6 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
 }
 
 /* ---- process/inspect ---- */
-
-struct ports {
-    uint16_t items[SP_INSPECT_PORTS];
-    uint32_t count;
-};
-
-static void read_ports(const struct sp_params *p, struct ports *ret)
-{
-    struct sp_json *j = p->json;
-    uint32_t array = SP_JSON_NONE;
-
-    if (!sp_params_ok(p) || sp_json_opt_array(j, p->object, "ports", &array, p->err) < 0 ||
-        array == SP_JSON_NONE)
-        return;
-    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(j, array, t)) {
-        int64_t port = 0;
-
-        if (!sp_json_i64(j, t, &port) || port < 1 || port > UINT16_MAX)
-            (void)sp_fail(p->err, SP_E_INVALID, 0, "ports must be numbers between 1 and 65535");
-        else if (ret->count == SP_INSPECT_PORTS)
-            (void)sp_fail(p->err, SP_E_INVALID, 0, "at most %d ports may be asked for at once",
-                          SP_INSPECT_PORTS);
-        else
-            ret->items[ret->count++] = (uint16_t)port;
-    }
-}
 
 /* At most SP_INSPECT_HOLDERS holders are listed; holderCount has the number of all. */
 static bool add_inspection(struct sp_buf *b, const struct sp_proc *p,
@@ -561,20 +519,34 @@ static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_proc_target t = {0};
-    struct ports ports = {0};
+    uint16_t ports[SP_INSPECT_PORTS];
+    uint32_t port_count = 0;
+    uint32_t array = SP_JSON_NONE;
     struct sp_proc *p = NULL;
     bool waits = false;
     auto_buf struct sp_buf b = {0};
     struct sp_inspection look;
 
     sp_proc_target_read(&params, &t);
-    read_ports(&params, &ports);
+    if (sp_params_ok(&params))
+        (void)sp_json_opt_array(params.json, params.object, "ports", &array, e);
+    sp_params_each(&params, array, i) {
+        int64_t port = 0;
+
+        if (!sp_json_i64(params.json, i, &port) || port < 1 || port > UINT16_MAX)
+            (void)sp_fail(e, SP_E_INVALID, 0, "ports must be numbers between 1 and 65535");
+        else if (port_count == SP_INSPECT_PORTS)
+            (void)sp_fail(e, SP_E_INVALID, 0, "at most %d ports may be asked for at once",
+                          SP_INSPECT_PORTS);
+        else
+            ports[port_count++] = (uint16_t)port;
+    }
     if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&t, e);
     const struct sp_inspect_ask ask = {
-        .wants_doing = true, .ports = ports.items, .port_count = ports.count};
+        .wants_doing = true, .ports = ports, .port_count = port_count};
     sp_proc_look(p, &ask, &look);
     if (!add_inspection(&b, p, &look))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");

@@ -95,8 +95,7 @@ static void read_strings(const struct sp_params *p, const char *key, struct stri
         (void)sp_fail(p->err, SP_E_SYSTEM, ENOMEM, "read a list");
         return;
     }
-    for (uint32_t t = sp_json_first(j, array); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(j, array, t)) {
+    sp_params_each(p, array, t) {
         if (sp_json_type(j, t) != SP_JSON_STRING)
             (void)sp_json_wrong_type(j, t, "a string", p->err);
         else
@@ -110,10 +109,7 @@ static void read_string_map(const struct sp_params *p, const char *key, uint32_t
     struct sp_json *j = p->json;
 
     sp_params_object(p, key, ret);
-    if (!sp_params_ok(p))
-        return;
-    for (uint32_t t = sp_json_first(j, *ret); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(j, *ret, t))
+    sp_params_each(p, *ret, t)
         if (sp_json_type(j, t + 1) != SP_JSON_STRING)
             (void)sp_json_wrong_type(j, t + 1, "a string", p->err);
 }
@@ -242,8 +238,7 @@ static void check_list(const struct sp_params *p, const char *key,
         return;
     }
     *ret_is = true;
-    for (uint32_t t = sp_json_first(j, list); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(j, list, t))
+    sp_params_each(p, list, t)
         check(p, t);
 }
 
@@ -266,10 +261,7 @@ static void read_verdicts(const struct sp_params *p, const char *key, bool is_do
     uint32_t map = SP_JSON_NONE;
 
     sp_params_opt_object(p, key, &map);
-    if (map == SP_JSON_NONE)
-        return;
-    for (uint32_t t = sp_json_first(j, map); sp_params_ok(p) && t != SP_JSON_NONE;
-         t = sp_json_next(j, map, t)) {
+    sp_params_each(p, map, t) {
         const struct sp_str name = sp_json_str(j, t);
 
         if (is_domains)
@@ -322,10 +314,7 @@ static void read_proxy(const struct sp_params *launch, struct network *n)
     check_list(&p, "reviewDomains", check_string, &ignored);
     sp_params_def_bool(&p, "credentialMasking", &ignored);
     read_map(&p, "credentialProviders", &providers);
-    if (!sp_params_ok(&p) || providers == SP_JSON_NONE)
-        return;
-    for (uint32_t t = sp_json_first(p.json, providers); sp_params_ok(&p) && t != SP_JSON_NONE;
-         t = sp_json_next(p.json, providers, t))
+    sp_params_each(&p, providers, t)
         if (sp_json_type(p.json, t + 1) != SP_JSON_OBJECT)
             (void)sp_json_wrong_type(p.json, t + 1, "a map", p.err);
 }
@@ -474,8 +463,7 @@ static int check_start(const struct start *s, struct sp_err *e)
 static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int rank,
                     const struct sp_env_policy *filter, bool *ret_has_nul)
 {
-    for (uint32_t key = sp_json_first(j, object); key != SP_JSON_NONE;
-         key = sp_json_next(j, object, key)) {
+    sp_json_each(j, object, key) {
         const struct sp_str name = sp_json_str(j, key);
         const struct sp_str value = sp_json_str(j, key + 1);
 

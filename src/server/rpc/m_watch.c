@@ -434,8 +434,7 @@ static int decode_watch(struct sp_rpc_call *c, struct wanted *w, struct sp_err *
         return sp_params_result(&p);
     const uint32_t n = p.json->tokens[missing].children;
     w->is_hopeless = n == 0 || n > SP_WATCH_MAX_PATHS;
-    for (uint32_t t = sp_json_first(p.json, missing); sp_params_ok(&p) && t != SP_JSON_NONE;
-         t = sp_json_next(p.json, missing, t))
+    sp_params_each(&p, missing, t)
         read_path(&p, t, w);
     const uint32_t present =
         sp_params_ok(&p) ? sp_json_get(p.json, p.object, "present") : SP_JSON_NONE;

@@ -88,6 +88,15 @@ static inline void sp_params_opt_object(const struct sp_params *p, const char *k
         (void)sp_json_opt_object(p->json, p->object, key, ret, p->err);
 }
 
+/* The children of an array or object, up to the first failure. None if `parent` is SP_JSON_NONE. */
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
+#define sp_params_each(p, parent, child)                              \
+    for (uint32_t child = sp_params_ok(p) && (parent) != SP_JSON_NONE \
+                              ? sp_json_first((p)->json, parent)      \
+                              : SP_JSON_NONE;                         \
+         sp_params_ok(p) && child != SP_JSON_NONE; child = sp_json_next((p)->json, parent, child))
+/* NOLINTEND(bugprone-macro-parentheses) */
+
 /* def_*: absent leaves *ret as it is, null is refused. */
 static inline void sp_params_def_bool(const struct sp_params *p, const char *key, bool *ret)
 {
