@@ -55,18 +55,6 @@ void sp_rpc_done(struct sp_rpc *rpc)
     free(rpc->stats);
 }
 
-/* Finds the method of the call; c->stats is that of unknown methods if there is none. */
-static void find_method(struct sp_rpc_call *c, struct sp_str name)
-{
-    c->stats = c->conn->rpc->stats;
-    for (size_t f = 0; f < FAMILIES; f++)
-        for (const struct sp_method *m = families[f]->methods; m->name != NULL; m++, c->stats++)
-            if (sp_str_eq(sp_str_of(m->name), name)) {
-                c->method = m;
-                return;
-            }
-}
-
 /* ---- replies ---- */
 
 static const char id_key[] = "{\"id\":";
@@ -323,50 +311,6 @@ void sp_ask_withdraw(struct sp_ask *a)
     a->conn = NULL;
 }
 
-/* A message with a valid result or error. false: this server sent no request of that id. */
-static bool take_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
-{
-    const uint32_t token = sp_json_get(j, 0, "result");
-    int64_t number = 0;
-
-    if (!sp_json_i64(j, id, &number) || number < 1 || (uint64_t)number > conn->last_ask)
-        return false;
-    sp_list_each(i, &conn->asks) {
-        struct sp_ask *a = SP_CONTAINER(i, struct sp_ask, link);
-
-        if (a->number == (uint64_t)number) {
-            const struct sp_str none = {0};
-
-            sp_ask_withdraw(a);
-            a->answered(a, token == SP_JSON_NONE ? none : sp_json_raw(j, token));
-            break;
-        }
-    }
-    return true;
-}
-
-/* What is wrong with a message that has no method; NULL: it is a well-formed answer. */
-static const char *check_answer(struct sp_json *j, uint32_t id)
-{
-    const uint32_t error = sp_json_get(j, 0, "error");
-    struct sp_err e = {0};
-    struct sp_str message;
-    int64_t code;
-
-    if (sp_json_get(j, 0, "result") == SP_JSON_NONE) {
-        if (error == SP_JSON_NONE)
-            return "missing field `error`";
-        if (sp_json_type(j, error) != SP_JSON_OBJECT)
-            return "invalid type: `error` is not an object";
-        const uint32_t number = sp_json_get(j, error, "code");
-        if (number == SP_JSON_NONE || !sp_json_i64(j, number, &code))
-            return "an error without an integer `code`";
-        if (sp_json_need_str(j, error, "message", &message, &e) < 0)
-            return "an error without a `message`";
-    }
-    return id == SP_JSON_NONE ? "missing field `id`" : NULL;
-}
-
 /* ---- the envelope ---- */
 
 /* A message that is no JSON-RPC request has no id that could be trusted: it is answered with id -1,
@@ -391,27 +335,76 @@ void sp_conn_hang_up(struct sp_conn *conn, const char *why)
     sp_link_close(conn->link, why);
 }
 
-static bool is_string_or_null(const struct sp_json *j, uint32_t token)
-{
-    return token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_STRING ||
-           sp_json_type(j, token) == SP_JSON_NULL;
-}
-
 /* The trace context is checked and ignored. */
 static bool is_trace(struct sp_json *j, uint32_t token)
 {
+    static const char *const members[] = {"traceparent", "tracestate"};
+
     if (token == SP_JSON_NONE || sp_json_type(j, token) == SP_JSON_NULL)
         return true;
-    return sp_json_type(j, token) == SP_JSON_OBJECT &&
-           is_string_or_null(j, sp_json_get(j, token, "traceparent")) &&
-           is_string_or_null(j, sp_json_get(j, token, "tracestate"));
+    bool ok = sp_json_type(j, token) == SP_JSON_OBJECT;
+    for (size_t i = 0; ok && i < sizeof members / sizeof members[0]; i++) {
+        const uint32_t t = sp_json_get(j, token, members[i]);
+
+        ok = t == SP_JSON_NONE || sp_json_type(j, t) == SP_JSON_STRING ||
+             sp_json_type(j, t) == SP_JSON_NULL;
+    }
+    return ok;
 }
 
+/* A message without a method: an answer to a request of the server. */
+static void on_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
+{
+    const uint32_t result = sp_json_get(j, 0, "result");
+    const uint32_t error = sp_json_get(j, 0, "error");
+    const char *wrong = NULL;
+    struct sp_err e = {0};
+    struct sp_str message;
+    int64_t number;
+
+    if (result == SP_JSON_NONE) {
+        if (error == SP_JSON_NONE)
+            wrong = "missing field `error`";
+        else if (sp_json_type(j, error) != SP_JSON_OBJECT)
+            wrong = "invalid type: `error` is not an object";
+        else if (sp_json_get(j, error, "code") == SP_JSON_NONE ||
+                 !sp_json_i64(j, sp_json_get(j, error, "code"), &number))
+            wrong = "an error without an integer `code`";
+        else if (sp_json_need_str(j, error, "message", &message, &e) < 0)
+            wrong = "an error without a `message`";
+    }
+    if (wrong == NULL && id == SP_JSON_NONE)
+        wrong = "missing field `id`";
+    if (wrong != NULL) {
+        reply_malformed(conn, wrong);
+        return;
+    }
+    if (!sp_json_i64(j, id, &number) || number < 1 || (uint64_t)number > conn->last_ask) {
+        sp_conn_hang_up(conn, "an answer to nothing that this server asked");
+        return;
+    }
+    sp_list_each(i, &conn->asks) { /* none: it was withdrawn */
+        struct sp_ask *a = SP_CONTAINER(i, struct sp_ask, link);
+
+        if (a->number == (uint64_t)number) {
+            const struct sp_str none = {0};
+
+            sp_ask_withdraw(a);
+            a->answered(a, result == SP_JSON_NONE ? none : sp_json_raw(j, result));
+            return;
+        }
+    }
+}
+
+/* Without such a method, the statistics are those of unknown methods, which are the last. */
 static void on_request(struct sp_rpc_call *c, struct sp_str name)
 {
     struct sp_err e = {0};
 
-    find_method(c, name);
+    c->stats = c->conn->rpc->stats;
+    while (c->stats->method != NULL && !sp_str_eq(sp_str_of(c->stats->method->name), name))
+        c->stats++;
+    c->method = c->stats->method;
     if (c->method == NULL)
         (void)sp_fail(&e, SP_E_NO_METHOD, 0,
                       "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
@@ -419,16 +412,6 @@ static void on_request(struct sp_rpc_call *c, struct sp_str name)
         return;
     reply_failure(c->conn, c->id, &e);
     sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_ERROR);
-}
-
-static void on_notification(struct sp_conn *conn, struct sp_str name)
-{
-    if (!sp_str_eq(name, SP_STR("initialized")))
-        sp_conn_hang_up(conn, "a notification that only a server may send");
-    else if (conn->state == SP_CONN_NEW)
-        sp_conn_hang_up(conn, "initialized before initialize");
-    else
-        conn->state = SP_CONN_READY;
 }
 
 /* A message is a request (method and id), a notification (method alone) or an answer to a request
@@ -445,17 +428,17 @@ static void on_object(struct sp_conn *conn, struct sp_json *j, struct sp_str cop
         reply_malformed(conn, "data did not match any variant of untagged enum RequestId: an id is "
                               "a string or a 64-bit integer");
     } else if (method == SP_JSON_NONE) {
-        const char *wrong = check_answer(j, id);
-
-        if (wrong != NULL)
-            reply_malformed(conn, wrong);
-        else if (!take_answer(conn, j, id))
-            sp_conn_hang_up(conn, "an answer to nothing that this server asked");
+        on_answer(conn, j, id);
     } else if (sp_json_type(j, method) != SP_JSON_STRING) {
         (void)sp_json_wrong_type(j, method, "a string", &e);
         reply_malformed(conn, e.msg);
     } else if (id == SP_JSON_NONE) {
-        on_notification(conn, sp_json_str(j, method));
+        if (!sp_str_eq(sp_json_str(j, method), SP_STR("initialized")))
+            sp_conn_hang_up(conn, "a notification that only a server may send");
+        else if (conn->state == SP_CONN_NEW)
+            sp_conn_hang_up(conn, "initialized before initialize");
+        else
+            conn->state = SP_CONN_READY;
     } else if (!is_trace(j, sp_json_get(j, 0, "trace"))) {
         reply_malformed(conn, "invalid type: `trace` is not a W3C trace context");
     } else {
