@@ -34,51 +34,41 @@ static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {
 
 /* ---- notifications ---- */
 
-/* The record is encoded first and checked afterwards: if the cell has overwritten it meanwhile, the
- * reserved frame is not committed. */
-static enum push_result send_output(struct sp_conn *c, const struct sp_proc *p,
+/*
+ * Sends a record as process/output, process/exited or process/closed, with the JSON members `more`
+ * behind the process id. Output is encoded first and checked afterwards: if the cell has
+ * overwritten the record meanwhile, the reserved frame is not committed.
+ */
+static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
                                     const struct sp_record *r, struct sp_str more)
 {
-    char *const start =
-        sp_link_reserve(c->link, 128 + p->label.n + more.n + SP_BASE64_LEN((size_t)r->len));
+    const bool is_output = r->type == SP_RECORD_OUTPUT;
+    char *const start = sp_link_reserve(
+        c->link, 160 + p->label.n + more.n + (is_output ? SP_BASE64_LEN((size_t)r->len) : 0));
+    bool is_intact = true;
+    struct sp_exit how;
     char *o = start;
 
     if (o == NULL)
         return PUSH_CLOSING;
-    o = sp_put_literal(o, "{\"method\":\"process/output\",\"params\":{\"processId\":");
+    if (is_output)
+        o = sp_put_literal(o, "{\"method\":\"process/output\",\"params\":{\"processId\":");
+    else if (r->type == SP_RECORD_EXITED)
+        o = sp_put_literal(o, "{\"method\":\"process/exited\",\"params\":{\"processId\":");
+    else
+        o = sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
     o = sp_put_str(o, p->label);
     o = sp_put_str(o, more);
     o = sp_put_literal(o, ",\"seq\":");
     o = sp_put_u64(o, r->seq);
-    o = sp_put_literal(o, ",\"stream\":\"");
-    o = sp_put_str(o, stream_names[r->stream]);
-    o = sp_put_literal(o, "\",\"chunk\":\"");
-    o = sp_base64_encode(o, r->data, r->len);
-    o = sp_put_literal(o, "\"}}");
-    const bool is_whole = sp_ring_is_intact(&p->view, r);
-    sp_link_commit(c->link, is_whole ? (size_t)(o - start) : 0);
-    return is_whole ? PUSH_SENT : PUSH_TORN;
-}
-
-/* process/exited or process/closed. */
-static enum push_result send_end(struct sp_conn *c, const struct sp_proc *p,
-                                 const struct sp_record *r, struct sp_str more)
-{
-    char *const start = sp_link_reserve(c->link, 160 + p->label.n + more.n);
-    char *o = start;
-
-    if (o == NULL)
-        return PUSH_CLOSING;
-    o = r->type == SP_RECORD_EXITED
-            ? sp_put_literal(o, "{\"method\":\"process/exited\",\"params\":{\"processId\":")
-            : sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
-    o = sp_put_str(o, p->label);
-    o = sp_put_str(o, more);
-    o = sp_put_literal(o, ",\"seq\":");
-    o = sp_put_u64(o, r->seq);
-    if (r->type == SP_RECORD_EXITED) {
-        struct sp_exit how;
-
+    if (is_output) {
+        o = sp_put_literal(o, ",\"stream\":\"");
+        o = sp_put_str(o, stream_names[r->stream]);
+        o = sp_put_literal(o, "\",\"chunk\":\"");
+        o = sp_base64_encode(o, r->data, r->len);
+        *o++ = '"';
+        is_intact = sp_ring_is_intact(&p->view, r);
+    } else if (r->type == SP_RECORD_EXITED) {
         memcpy(&how, r->data, sizeof how);
         o = sp_put_literal(o, ",\"exitCode\":");
         o = sp_put_i64(o, how.code);
@@ -86,15 +76,8 @@ static enum push_result send_end(struct sp_conn *c, const struct sp_proc *p,
         o = sp_put_bool(o, p->was_denied);
     }
     o = sp_put_literal(o, "}}");
-    sp_link_commit(c->link, (size_t)(o - start));
-    return PUSH_SENT;
-}
-
-/* Sends a record as a notification, with the JSON members `more` behind the process id. */
-static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
-                                    const struct sp_record *r, struct sp_str more)
-{
-    return r->type == SP_RECORD_OUTPUT ? send_output(c, p, r, more) : send_end(c, p, r, more);
+    sp_link_commit(c->link, is_intact ? (size_t)(o - start) : 0);
+    return is_intact ? PUSH_SENT : PUSH_TORN;
 }
 
 /* Sends at most PUSH_TURN bytes of one process. true: it has more. */
@@ -408,44 +391,36 @@ static void on_displaced(struct sp_observer *o)
     sp_link_commit(c->link, (size_t)(out - start));
 }
 
-/* Sends exited and closed without looking at the link's limit, since nothing comes after them. A
- * client that lets even these pile up does not read: its connection ends. */
-static void push_end(struct view *v)
+/* The process is being forgotten: sends what the ring still has and the link takes, then exited and
+ * closed without looking at the link's limit, since nothing comes after them. A client that lets
+ * even these pile up does not read: its connection ends. */
+static void on_ending(struct sp_observer *o)
 {
-    const struct sp_observer *o = &v->observer;
+    struct view *v = view_of(o);
+    struct sp_conn *c = v->conn;
     const struct sp_proc *p = o->proc;
-    const struct sp_record records[] = {
+    const struct sp_record end[] = {
         {.seq = p->state.exit_seq,
          .type = SP_RECORD_EXITED,
          .len = sizeof p->state.exit,
          .data = (const uint8_t *)&p->state.exit},
         {.seq = p->state.closed_seq, .type = SP_RECORD_CLOSED},
     };
-
-    if (sp_link_queued(v->conn->link) > SP_CONN_MAX_QUEUED && !v->conn->is_closing)
-        sp_conn_hang_up(v->conn, "too slow to be told the end of what it is attached to");
-    for (size_t i = 0; i < sizeof records / sizeof records[0] && !v->conn->is_closing; i++) {
-        struct sp_gap gap = sp_observer_gap(o, records[i].seq, 0);
-
-        gap.has_bytes = false; /* unknown: some of the lost output may follow the exit */
-        if (records[i].seq > o->told_seq && push_record(v, &records[i], &gap) == PUSH_CLOSING)
-            return;
-    }
-}
-
-/* The process is being forgotten: sends what the ring still has and the link takes, then the end.
- */
-static void on_ending(struct sp_observer *o)
-{
-    struct view *v = view_of(o);
-    struct sp_conn *c = v->conn;
+    enum push_result sent = PUSH_SENT;
     struct sp_record r;
     struct sp_gap gap;
 
-    while (!c->is_closing && !sp_link_is_full(c->link) && sp_observer_next(o, &r, &gap) > 0)
-        if (push_record(v, &r, &gap) == PUSH_CLOSING)
-            break;
-    push_end(v);
+    while (sent != PUSH_CLOSING && !c->is_closing && !sp_link_is_full(c->link) &&
+           sp_observer_next(o, &r, &gap) > 0)
+        sent = push_record(v, &r, &gap);
+    if (sp_link_queued(c->link) > SP_CONN_MAX_QUEUED && !c->is_closing)
+        sp_conn_hang_up(c, "too slow to be told the end of what it is attached to");
+    for (size_t i = 0; i < sizeof end / sizeof end[0] && !c->is_closing; i++) {
+        gap = sp_observer_gap(o, end[i].seq, 0);
+        gap.has_bytes = false; /* unknown: some of the lost output may follow the exit */
+        if (end[i].seq > o->told_seq)
+            (void)push_record(v, &end[i], &gap);
+    }
     close_view(v);
 }
 
@@ -509,30 +484,11 @@ static struct sp_params read_attach_target(struct sp_rpc_call *c, struct sp_proc
     return params;
 }
 
-/* nextSeq is the first record that this view will get. */
-static bool add_attached(struct sp_buf *b, const struct view *v, const struct attach *a)
-{
-    const struct sp_proc *p = v->observer.proc;
-    const bool has_exited = p->state.exit_seq != 0;
-    char code[16] = "null";
-
-    if (has_exited)
-        (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
-    return sp_buf_printf(b, "{\"sessionId\":\"%s\",\"processId\":", p->session->id) &&
-           sp_buf_add_str(b, p->label) &&
-           sp_buf_printf(b,
-                         ",\"nextSeq\":%llu,\"input\":%s,\"tty\":%s,\"exited\":%s,\"exitCode\":%s,"
-                         "\"closed\":%s}",
-                         (unsigned long long)v->observer.told_seq + 1,
-                         a->has_input ? "true" : "false", p->is_tty ? "true" : "false",
-                         has_exited ? "true" : "false", code,
-                         p->state.closed_seq != 0 ? "true" : "false");
-}
-
 static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct attach a = {.after_seq = UINT64_MAX};
     const struct sp_params params = read_attach_target(c, &a.target, e);
+    char code[16] = "null";
     auto_buf struct sp_buf b = {0};
     struct sp_proc *p = NULL;
     bool waits = false;
@@ -552,7 +508,19 @@ static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
         return -(int)e->code;
     if (a.has_input)
         r = sp_observer_type(&v->observer, a.is_stealing, e);
-    if (r == 0 && !add_attached(&b, v, &a))
+    const bool has_exited = p->state.exit_seq != 0;
+    if (has_exited)
+        (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
+    /* nextSeq is the first record that this view will get. */
+    if (r == 0 && (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"processId\":", p->session->id) ||
+                   !sp_buf_add_str(&b, p->label) ||
+                   !sp_buf_printf(
+                       &b,
+                       ",\"nextSeq\":%llu,\"input\":%s,\"tty\":%s,\"exited\":%s,\"exitCode\":%s,"
+                       "\"closed\":%s}",
+                       (unsigned long long)v->observer.told_seq + 1, a.has_input ? "true" : "false",
+                       p->is_tty ? "true" : "false", has_exited ? "true" : "false", code,
+                       p->state.closed_seq != 0 ? "true" : "false")))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "attach to the process");
     if (r < 0) {
         close_view(v);
