@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/auto.h"
+#include "base/grow.h"
 #include "base/uri.h"
 #include "base/utf8.h"
 #include "sandbox/policy_json.h"
@@ -85,8 +86,6 @@ struct discovery {
     bool is_beginning; /* roots that end at once do not begin the next ones */
     size_t bytes;      /* of the answer so far */
 };
-
-#define FIRST_FOUND 16
 
 static const char *const manifest_names[] = {
     ".codex-plugin/plugin.json", ".claude-plugin/plugin.json", ".cursor-plugin/plugin.json"};
@@ -307,16 +306,8 @@ static bool add_found(struct root *r, struct found_list *to, struct sp_str path,
 {
     auto_buf struct sp_buf uri = {0};
 
-    if (to->count == to->cap) {
-        const uint32_t cap = to->cap == 0 ? FIRST_FOUND : to->cap * 2;
-        struct found *items = realloc(to->items, cap * sizeof *items);
-
-        if (items == NULL)
-            return false;
-        to->items = items;
-        to->cap = cap;
-    }
-    if (!sp_uri_add(&uri, key.n == 0 ? SP_STR("/") : key))
+    if (!SP_GROW(to->items, to->count, to->cap) ||
+        !sp_uri_add(&uri, key.n == 0 ? SP_STR("/") : key))
         return false;
     const struct found found = {
         .path = sp_arena_copy(&r->arena, path),
@@ -344,18 +335,6 @@ static bool add_file(struct root *r, struct sp_str path)
     return true;
 }
 
-static void warn_scan(struct root *r, struct sp_str path, int err)
-{
-    const char *name = sp_arena_copy(&r->arena, path);
-    char words[128];
-    char after[136];
-
-    sp_fs_error_text(err, words, sizeof words);
-    (void)snprintf(after, sizeof after, ": %s", words);
-    if (name != NULL)
-        warn_path(r, "failed to scan capability path ", name, after);
-}
-
 static int compare_found(const void *left, const void *right)
 {
     const struct found *a = left;
@@ -365,23 +344,25 @@ static int compare_found(const void *left, const void *right)
     return by_key != 0 ? by_key : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-static void sort_found(struct found_list *list)
-{
-    if (list->count > 1)
-        qsort(list->items, list->count, sizeof *list->items, compare_found);
-}
-
 static bool collect_found(struct root *r, struct sp_str entries, bool is_cut)
 {
+    struct found_list *const lists[] = {&r->skills, &r->manifests};
     struct sp_file_entry entry;
     struct sp_str path;
+    char words[128];
+    char after[136];
     bool ok = true;
 
     while (ok && sp_file_next_entry(&entries, &entry, &path)) {
         if (entry.kind == SP_FILE_ENTRY_FILE)
             ok = add_file(r, path);
-        else if (entry.kind == SP_FILE_ENTRY_ERROR)
-            warn_scan(r, path, entry.err);
+        if (entry.kind != SP_FILE_ENTRY_ERROR)
+            continue;
+        const char *name = sp_arena_copy(&r->arena, path);
+        sp_fs_error_text(entry.err, words, sizeof words);
+        (void)snprintf(after, sizeof after, ": %s", words);
+        if (name != NULL)
+            warn_path(r, "failed to scan capability path ", name, after);
     }
     if (is_cut) {
         auto_buf struct sp_buf text = {0};
@@ -390,8 +371,9 @@ static bool collect_found(struct root *r, struct sp_str entries, bool is_cut)
                           r->uri.text))
             warn(r, sp_buf_str(&text));
     }
-    sort_found(&r->skills);
-    sort_found(&r->manifests);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        if (lists[i]->count > 1)
+            qsort(lists[i]->items, lists[i]->count, sizeof *lists[i]->items, compare_found);
     return ok;
 }
 
@@ -713,35 +695,29 @@ static void root_done(struct root *r)
 
 /* ---- the answer ---- */
 
-static bool add_or_null(struct sp_buf *b, const struct sp_buf *value)
+/* A value or null, or the elements of a list, behind `key`, which has its punctuation. */
+static bool add_part(struct sp_buf *b, const char *key, const struct sp_buf *part)
 {
-    return value->len == 0 ? sp_buf_printf(b, "null") : sp_buf_add(b, value->data, value->len);
-}
-
-static bool add_list(struct sp_buf *b, const char *key, const struct sp_buf *items)
-{
-    return sp_buf_printf(b, ",\"%s\":[", key) && sp_buf_add(b, items->data, items->len) &&
-           sp_buf_add(b, "]", 1);
-}
-
-static bool add_plugin(struct sp_buf *b, const struct root *r)
-{
-    if (r->manifest.len == 0)
-        return sp_buf_printf(b, ",\"plugin\":null");
-    return sp_buf_printf(b, ",\"plugin\":{\"manifest\":") && add_or_null(b, &r->manifest) &&
-           sp_buf_printf(b, ",\"mcpConfig\":") && add_or_null(b, &r->mcp) &&
-           sp_buf_printf(b, ",\"appsConfig\":") && add_or_null(b, &r->apps) &&
-           sp_buf_add(b, "}", 1);
+    return sp_buf_printf(b, "%s", key) &&
+           (part->len == 0 && b->data[b->len - 1] == ':' ? sp_buf_printf(b, "null")
+                                                         : sp_buf_add(b, part->data, part->len));
 }
 
 static bool add_root(struct sp_buf *b, const struct root *r)
 {
-    return sp_buf_printf(b, "{\"id\":") && sp_buf_add(b, r->id.data, r->id.len) &&
-           sp_buf_printf(b, ",\"path\":") && sp_json_add_str(b, sp_str_of(r->uri.text)) &&
-           add_plugin(b, r) && add_list(b, "skills", &r->skills_out) &&
-           add_list(b, "namespaceManifests", &r->namespaces) &&
-           add_list(b, "warnings", &r->warnings) && sp_buf_printf(b, ",\"error\":") &&
-           add_or_null(b, &r->error) && sp_buf_add(b, "}", 1);
+    bool ok = add_part(b, "{\"id\":", &r->id) && sp_buf_printf(b, ",\"path\":") &&
+              sp_json_add_str(b, sp_str_of(r->uri.text)) && sp_buf_printf(b, ",\"plugin\":");
+
+    if (r->manifest.len == 0)
+        ok = ok && sp_buf_printf(b, "null");
+    else
+        ok = ok && add_part(b, "{\"manifest\":", &r->manifest) &&
+             add_part(b, ",\"mcpConfig\":", &r->mcp) && add_part(b, ",\"appsConfig\":", &r->apps) &&
+             sp_buf_add(b, "}", 1);
+    return ok && add_part(b, ",\"skills\":[", &r->skills_out) &&
+           add_part(b, "],\"namespaceManifests\":[", &r->namespaces) &&
+           add_part(b, "],\"warnings\":[", &r->warnings) &&
+           add_part(b, "],\"error\":", &r->error) && sp_buf_add(b, "}", 1);
 }
 
 static void free_discovery(struct sp_task *t)
@@ -822,9 +798,9 @@ static int decode_discovery(struct sp_rpc_call *c, struct discovery *d, struct s
     d->roots = calloc(kept + 1, sizeof *d->roots);
     if (d->roots == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "look at capability roots");
-    for (uint32_t t = sp_json_first(p.json, roots);
-         sp_params_ok(&p) && d->count < kept && t != SP_JSON_NONE;
-         t = sp_json_next(p.json, roots, t)) {
+    sp_params_each(&p, roots, t) {
+        if (d->count == kept)
+            break;
         d->roots[d->count].all = d;
         read_root(&p, t, &d->roots[d->count++]);
     }
