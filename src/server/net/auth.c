@@ -176,23 +176,6 @@ static int read_secret(const char *flag, const char *path, char **ret, size_t *r
     return 0;
 }
 
-static int read_sha256(const char *hex, uint8_t ret[32], struct sp_err *e)
-{
-    bool is_hex = strlen(hex) == 64;
-
-    for (size_t i = 0; is_hex && i < 32; i++) {
-        const int high = sp_hex_digit(hex[2 * i]);
-        const int low = sp_hex_digit(hex[2 * i + 1]);
-
-        is_hex = high >= 0 && low >= 0;
-        if (is_hex)
-            ret[i] = (uint8_t)(high << 4 | low);
-    }
-    if (!is_hex)
-        return sp_fail(e, SP_E_INVALID, 0, "`--ws-token-sha256` must be 64 hexadecimal digits");
-    return 0;
-}
-
 static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, struct sp_err *e)
 {
     char *token = NULL;
@@ -201,8 +184,20 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
     if (o->token_file != NULL && o->token_sha256 != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-token-file` and `--ws-token-sha256` are mutually exclusive");
-    if (o->token_sha256 != NULL)
-        return read_sha256(o->token_sha256, a->token_sha256, e);
+    if (o->token_sha256 != NULL) {
+        bool is_hex = strlen(o->token_sha256) == 64;
+
+        for (size_t i = 0; is_hex && i < 32; i++) {
+            const int high = sp_hex_digit(o->token_sha256[2 * i]);
+            const int low = sp_hex_digit(o->token_sha256[2 * i + 1]);
+
+            is_hex = high >= 0 && low >= 0;
+            a->token_sha256[i] = (uint8_t)(is_hex ? high << 4 | low : 0);
+        }
+        return is_hex ? 0
+                      : sp_fail(e, SP_E_INVALID, 0,
+                                "`--ws-token-sha256` must be 64 hexadecimal digits");
+    }
     if (o->token_file == NULL)
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-token-file` or `--ws-token-sha256` is required when "
@@ -281,22 +276,6 @@ static int refuse_flags_of(const struct sp_auth_options *o, const char *mode, st
     return 0;
 }
 
-static int configure(struct sp_auth *a, const char *mode, const struct sp_auth_options *o,
-                     struct sp_err *e)
-{
-    const bool is_signed = strcmp(mode, "signed-bearer-token") == 0;
-
-    if (!is_signed && strcmp(mode, "capability-token") != 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "invalid value `%s` for `--ws-auth`; expected `capability-token` or "
-                       "`signed-bearer-token`",
-                       mode);
-    const int r = refuse_flags_of(o, is_signed ? "capability-token" : "signed-bearer-token", e);
-    if (r < 0)
-        return r;
-    return is_signed ? set_signed(a, o, e) : set_capability(a, o, e);
-}
-
 int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_err *e)
 {
     const char *mode = o->mode;
@@ -312,10 +291,19 @@ int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp
             *ret = NULL;
         return r;
     }
+    const bool is_signed = strcmp(mode, "signed-bearer-token") == 0;
+    if (!is_signed && strcmp(mode, "capability-token") != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "invalid value `%s` for `--ws-auth`; expected `capability-token` or "
+                       "`signed-bearer-token`",
+                       mode);
+    r = refuse_flags_of(o, is_signed ? "capability-token" : "signed-bearer-token", e);
+    if (r < 0)
+        return r;
     struct sp_auth *a = calloc(1, sizeof *a);
     if (a == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read authentication flags");
-    r = configure(a, mode, o, e);
+    r = is_signed ? set_signed(a, o, e) : set_capability(a, o, e);
     if (r < 0) {
         sp_auth_free(a);
         return r;
@@ -416,36 +404,27 @@ static bool decode_percent(struct sp_str from, char ret[MAX_TOKEN], size_t *ret_
     return true;
 }
 
-/* The value of the parameter `token`. false: none, or more than one. */
-static bool find_token(struct sp_str query, struct sp_str *ret, bool *ret_is_there)
+/* The parameter `token` must be there once. */
+static const char *check_query(const struct sp_auth *a, struct sp_str query, int64_t now_s)
 {
-    *ret_is_there = false;
+    struct sp_str found = {0};
+    unsigned count = 0;
+    char token[MAX_TOKEN];
+    size_t n = 0;
+
     while (query.n != 0) {
         struct sp_str value = sp_str_cut(&query, '&');
         const bool has_value = value.n != 0 && memchr(value.p, '=', value.n) != NULL;
-        const struct sp_str name = sp_str_cut(&value, '=');
 
-        if (!sp_str_eq(name, SP_STR("token")) || !has_value)
-            continue;
-        if (*ret_is_there)
-            return false;
-        *ret_is_there = true;
-        *ret = value;
+        if (sp_str_eq(sp_str_cut(&value, '='), SP_STR("token")) && has_value) {
+            count++;
+            found = value;
+        }
     }
-    return *ret_is_there;
-}
-
-static const char *check_query(const struct sp_auth *a, struct sp_str query, int64_t now_s)
-{
-    struct sp_str value = {0};
-    char token[MAX_TOKEN];
-    size_t n = 0;
-    bool is_there;
-
-    if (!find_token(query, &value, &is_there))
-        return is_there ? invalid(a) : a->is_made ? MISSING_TOKEN USE_PRINTED : MISSING_TOKEN;
-    const bool may_pass =
-        decode_percent(value, token, &n) && is_valid(a, (struct sp_str){token, n}, now_s);
+    if (count == 0)
+        return a->is_made ? MISSING_TOKEN USE_PRINTED : MISSING_TOKEN;
+    const bool may_pass = count == 1 && decode_percent(found, token, &n) &&
+                          is_valid(a, (struct sp_str){token, n}, now_s);
     explicit_bzero(token, n);
     return may_pass ? NULL : invalid(a);
 }

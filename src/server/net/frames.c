@@ -369,19 +369,6 @@ static bool is_close(const char *text, size_t len)
     return is_known && sp_utf8_is_valid((struct sp_str){text + 2, len - 2});
 }
 
-static enum sp_intake_what control(uint8_t opcode, char *text, size_t len,
-                                   struct sp_intake_event *ret)
-{
-    *ret = (struct sp_intake_event){.text = text, .len = len};
-    if (opcode == SP_WS_PING)
-        return SP_INTAKE_PING;
-    if (opcode == SP_WS_PONG)
-        return SP_INTAKE_PONG;
-    if (!is_close(text, len))
-        return set_bad(ret, SP_WS_PROTOCOL_ERROR, "malformed close frame");
-    return SP_INTAKE_CLOSE;
-}
-
 /* Whether the header is valid after the earlier frames. */
 static bool fits(const struct sp_intake *in, const struct sp_ws_header *h,
                  struct sp_intake_event *ret)
@@ -434,45 +421,25 @@ static void take_payload(struct sp_intake *in)
     in->valid += sp_utf8_valid_prefix((struct sp_str){in->data + in->valid, in->whole - in->valid});
 }
 
-static void begin_payload(struct sp_intake *in, const struct sp_ws_header *h)
-{
-    in->start += h->size;
-    in->rest = h->len;
-    in->taken = 0;
-    memcpy(in->mask, h->mask, sizeof in->mask);
-    in->is_last = h->is_final;
-    if (in->opcode == 0)
-        in->opcode = h->opcode;
-    take_payload(in);
-}
-
-/* Delivers the message in `whole` once its last frame is complete. */
-static enum sp_intake_what deliver_whole(struct sp_intake *in, bool may_deliver,
-                                         struct sp_intake_event *ret)
-{
-    in->need = (size_t)in->rest;
-    if (in->rest != 0)
-        return SP_INTAKE_MORE;
-    if (!may_deliver)
-        return SP_INTAKE_HELD;
-    in->is_done = true;
-    return whole_message(in, in->opcode, in->valid == in->whole,
-                         (struct sp_str){in->data, in->whole}, ret);
-}
-
 /* A complete control frame or unfragmented message is delivered in place. */
 static enum sp_intake_what lone_frame(struct sp_intake *in, const struct sp_ws_header *h,
                                       struct sp_intake_event *ret)
 {
-    const bool is_control = sp_ws_is_control(h->opcode);
     char *payload = in->data + in->start + h->size;
     const struct sp_str text = {payload, (size_t)h->len};
 
     if (in->role == SP_WS_SERVER)
         sp_ws_mask(payload, text.n, h->mask, 0);
     in->used = in->need;
-    return is_control ? control(h->opcode, payload, text.n, ret)
-                      : whole_message(in, h->opcode, sp_utf8_is_valid(text), text, ret);
+    if (!sp_ws_is_control(h->opcode))
+        return whole_message(in, h->opcode, sp_utf8_is_valid(text), text, ret);
+    *ret = (struct sp_intake_event){.text = payload, .len = text.n};
+    if (h->opcode == SP_WS_PING)
+        return SP_INTAKE_PING;
+    if (h->opcode == SP_WS_PONG)
+        return SP_INTAKE_PONG;
+    return is_close(payload, text.n) ? SP_INTAKE_CLOSE
+                                     : set_bad(ret, SP_WS_PROTOCOL_ERROR, "malformed close frame");
 }
 
 static enum sp_intake_what next_frame(struct sp_intake *in, bool may_deliver,
@@ -485,8 +452,17 @@ static enum sp_intake_what next_frame(struct sp_intake *in, bool may_deliver,
         struct sp_ws_header h;
         const char *why;
 
-        if (in->rest != 0 || in->is_last)
-            return deliver_whole(in, may_deliver, ret);
+        if (in->rest != 0 ||
+            in->is_last) { /* `whole` is delivered when its last frame is complete */
+            in->need = (size_t)in->rest;
+            if (in->rest != 0)
+                return SP_INTAKE_MORE;
+            if (!may_deliver)
+                return SP_INTAKE_HELD;
+            in->is_done = true;
+            return whole_message(in, in->opcode, in->valid == in->whole,
+                                 (struct sp_str){in->data, in->whole}, ret);
+        }
         in->need = SP_WS_MAX_HEADER;
         switch (
             sp_ws_read_header((enum sp_ws_role)in->role, in->data + in->start, left, &h, &why)) {
@@ -508,7 +484,14 @@ static enum sp_intake_what next_frame(struct sp_intake *in, bool may_deliver,
             return lone_frame(in, &h, ret);
         if (is_lone && in->need <= SMALL)
             return SP_INTAKE_MORE;
-        begin_payload(in, &h);
+        in->start += h.size;
+        in->rest = h.len;
+        in->taken = 0;
+        memcpy(in->mask, h.mask, sizeof in->mask);
+        in->is_last = h.is_final;
+        if (in->opcode == 0)
+            in->opcode = h.opcode;
+        take_payload(in);
     }
 }
 

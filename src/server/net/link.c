@@ -106,14 +106,6 @@ static void begin_close(struct sp_link *l, unsigned status, const char *why)
 
 /* ---- output ---- */
 
-static ssize_t send_some(const struct sp_link *l, const char *bytes, size_t size)
-{
-    if (l->is_socket_out)
-        return send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return l->host->is_client ? sp_write_no_sigpipe(l->fd_out, bytes, size)
-                              : write(l->fd_out, bytes, size);
-}
-
 static bool has_output(const struct sp_link *l)
 {
     return sp_outq_size(&l->outq) != 0 || l->sources != NULL;
@@ -129,17 +121,17 @@ static void end_source(struct sp_link *l)
     s->done(s);
 }
 
-static void end_sources(struct sp_link *l)
-{
-    while (l->sources != NULL)
-        end_source(l);
-}
-
+/* Fills l->piece with the next fragment of the first source, or with a pong, which goes between two
+ * fragments. false: no memory. */
 static bool make_piece(struct sp_link *l, struct sp_link_source *s)
 {
     const size_t max = s->left < SP_LINK_FRAGMENT ? s->left : SP_LINK_FRAGMENT;
-    char *room = sp_outq_reserve(&l->piece, max);
 
+    if (l->has_pong) {
+        l->has_pong = false;
+        return sp_outq_control(&l->piece, SP_WS_PONG, l->pong, l->pong_len);
+    }
+    char *room = sp_outq_reserve(&l->piece, max);
     if (room == NULL)
         return false;
     const size_t n = s->write(s, room, max);
@@ -150,51 +142,25 @@ static bool make_piece(struct sp_link *l, struct sp_link_source *s)
     return true;
 }
 
-/* The queue with the next bytes to send, and their number. NULL: no memory. */
-static struct sp_outq *next_bytes(struct sp_link *l, size_t *ret_n)
-{
-    struct sp_link_source *s = l->sources;
-    struct sp_outq *q = s == NULL || s->before != 0 ? &l->outq : &l->piece;
-
-    if (q == &l->piece && sp_outq_size(q) == 0) { /* a pong goes between two fragments */
-        const bool ok =
-            l->has_pong ? sp_outq_control(q, SP_WS_PONG, l->pong, l->pong_len) : make_piece(l, s);
-
-        l->has_pong = false;
-        if (!ok)
-            return NULL;
-    }
-    *ret_n = sp_outq_size(q);
-    if (q == &l->outq && s != NULL && s->before < *ret_n)
-        *ret_n = s->before;
-    return q;
-}
-
-static void note_sent(struct sp_link *l, struct sp_outq *q, size_t n)
-{
-    struct sp_link_source *s = l->sources;
-
-    l->host->bytes_out += (uint64_t)n;
-    sp_outq_sent(q, n);
-    if (s != NULL && q == &l->outq)
-        s->before -= n;
-    else if (s != NULL && s->left == 0 && sp_outq_size(q) == 0)
-        end_source(l);
-}
-
-/* Sends until the queue is empty or the kernel takes no more. */
+/* Sends until the queue is empty or the kernel takes no more. The order is: the bytes of outq that
+ * were queued before the first source, the source piece by piece, then the rest of outq. */
 static void flush(struct sp_link *l)
 {
     while (!l->is_blocked && l->phase < LINGER && has_output(l)) {
-        size_t size = 0;
-        struct sp_outq *q = next_bytes(l, &size);
+        struct sp_link_source *s = l->sources;
+        struct sp_outq *q = s == NULL || s->before != 0 ? &l->outq : &l->piece;
 
-        if (q == NULL) {
+        if (q == &l->piece && sp_outq_size(q) == 0 && !make_piece(l, s)) {
             drop_link(l, "no memory");
             return;
         }
-        ssize_t n = send_some(l, q->data + q->start, size);
-
+        const char *bytes = q->data + q->start;
+        size_t size = sp_outq_size(q);
+        if (q == &l->outq && s != NULL && s->before < size)
+            size = s->before;
+        ssize_t n = l->is_socket_out     ? send(l->fd_out, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT)
+                    : l->host->is_client ? sp_write_no_sigpipe(l->fd_out, bytes, size)
+                                         : write(l->fd_out, bytes, size);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno != EAGAIN) {
@@ -204,7 +170,12 @@ static void flush(struct sp_link *l)
         if (n < 0)
             n = 0;
         l->is_blocked = (size_t)n < size;
-        note_sent(l, q, (size_t)n);
+        l->host->bytes_out += (uint64_t)n;
+        sp_outq_sent(q, (size_t)n);
+        if (s != NULL && q == &l->outq)
+            s->before -= (size_t)n;
+        else if (s != NULL && s->left == 0 && sp_outq_size(q) == 0)
+            end_source(l);
     }
 }
 
@@ -221,18 +192,6 @@ static void queue_control(struct sp_link *l, enum sp_ws_opcode opcode, const voi
     if (!sp_outq_control(&l->outq, opcode, bytes, n))
         drop_link(l, "no memory");
     note_full(l);
-}
-
-/* While the queue is full, only the newest ping is answered: pings must not fill memory. */
-static void answer_ping(struct sp_link *l, const char *payload, size_t n)
-{
-    if (!sp_link_is_full(l)) {
-        queue_control(l, SP_WS_PONG, payload, n);
-        return;
-    }
-    l->has_pong = true;
-    l->pong_len = (uint8_t)n;
-    memcpy(l->pong, payload, n);
 }
 
 static void tell_drained(struct sp_link *l)
@@ -335,7 +294,14 @@ static void hear_messages(struct sp_link *l)
             l->ops->not_text(l->user);
             break;
         case SP_INTAKE_PING:
-            answer_ping(l, ev.text, ev.len);
+            if (!sp_link_is_full(l)) {
+                queue_control(l, SP_WS_PONG, ev.text, ev.len);
+                break;
+            }
+            /* Only the newest ping is answered then: pings must not fill memory. */
+            l->has_pong = true;
+            l->pong_len = (uint8_t)ev.len;
+            memcpy(l->pong, ev.text, ev.len);
             break;
         case SP_INTAKE_CLOSE: /* answered with its own status */
             begin_close(l,
@@ -542,19 +508,6 @@ static bool wants_more(const struct sp_link *l)
     return !l->is_paused || sp_intake_size(&l->intake) < AHEAD;
 }
 
-/* Input in LINGER, which is dropped. */
-static void drop_input(struct sp_link *l)
-{
-    const ssize_t n = recv(l->fd_in, l->host->scratch, SP_INTAKE_SCRATCH, MSG_DONTWAIT);
-
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n > 0)
-        l->lingered += (size_t)n;
-    if (n <= 0 || l->lingered > LINGER_BYTES)
-        drop_link(l, l->why);
-}
-
 static void on_in(struct sp_watch *w, uint32_t events)
 {
     struct sp_link *l = SP_CONTAINER(w, struct sp_link, in);
@@ -565,7 +518,12 @@ static void on_in(struct sp_watch *w, uint32_t events)
     if (l->phase == GONE || (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0)
         return;
     if (l->phase == LINGER) {
-        drop_input(l);
+        const ssize_t n = recv(l->fd_in, l->host->scratch, SP_INTAKE_SCRATCH, MSG_DONTWAIT);
+
+        if (n > 0)
+            l->lingered += (size_t)n;
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || l->lingered > LINGER_BYTES)
+            drop_link(l, l->why);
     } else if (l->phase == CLOSING) {
         if (is_broken)
             drop_link(l, l->why);
@@ -608,19 +566,6 @@ static void queue_close_frame(struct sp_link *l)
     l->close_status = 0; /* out of memory: the peer sees the end of the stream */
 }
 
-/* All output is with the kernel. close() on a socket with unread input sends a reset, and the peer
- * would lose that output: so input is read and dropped for a while. */
-static void begin_linger(struct sp_link *l)
-{
-    if (l->is_pair || l->has_ended || shutdown(l->fd_out, SHUT_WR) < 0) {
-        drop_link(l, l->why);
-        return;
-    }
-    l->phase = LINGER;
-    l->deadline_ms = link_now(l) + LINGER_MS;
-    arm(l);
-}
-
 /* The last callback: ops.closed, or host.failed of a client's link that never opened. */
 static void tell_closed(struct sp_link *l)
 {
@@ -657,7 +602,8 @@ static void destroy_link(struct sp_link *l)
         (void)close(l->fd_out);
     sp_intake_done(&l->intake);
     count_unfinished(l);
-    end_sources(l);
+    while (l->sources != NULL)
+        end_source(l);
     sp_outq_done(&l->outq);
     free(l->asked);
     *l->at = l->next;
@@ -720,8 +666,17 @@ static void on_turn_end(struct sp_deferred *d)
         queue_close_frame(l);
     flush(l);
     tell_drained(l);
-    if (l->phase == CLOSING && !has_output(l))
-        begin_linger(l);
+    /* All output is with the kernel. close() on a socket with unread input sends a reset, and the
+     * peer would lose that output: so input is read and dropped for a while. */
+    if (l->phase == CLOSING && !has_output(l)) {
+        if (l->is_pair || l->has_ended || shutdown(l->fd_out, SHUT_WR) < 0) {
+            drop_link(l, l->why);
+        } else {
+            l->phase = LINGER;
+            l->deadline_ms = link_now(l) + LINGER_MS;
+            arm(l);
+        }
+    }
     update_watch(l);
     const bool has_idle_memory =
         (l->outq.data != NULL && sp_outq_size(&l->outq) == 0) || sp_intake_is_idle(&l->intake);
@@ -896,24 +851,10 @@ static int make_nonblocking(int fd, bool *ret_is_socket)
     return flags;
 }
 
-/* Opens the terminal again, with O_NONBLOCK for the new description only. */
-static void reopen_terminal(struct sp_link *l)
-{
-    char path[40];
-
-    if (isatty(l->fd_out) != 1)
-        return;
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", l->fd_out);
-    const int own = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-    if (own >= 0) {
-        l->fd_out = own;
-        l->owns_out = true;
-    }
-}
-
 int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, struct sp_err *e)
 {
     struct sp_link *l = make_link(h, in, out, peer);
+    char path[40];
 
     if (l == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
@@ -921,7 +862,14 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
     l->phase = SNIFF;
     l->flags_in = make_nonblocking(in, &l->is_socket_in);
     l->flags_out = make_nonblocking(out, &l->is_socket_out);
-    reopen_terminal(l);
+    if (isatty(out) == 1) { /* opened again, with O_NONBLOCK for the new description only */
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", out);
+        const int own = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+        if (own >= 0) {
+            l->fd_out = own;
+            l->owns_out = true;
+        }
+    }
     begin_lines(l);
     if (l->phase != LINES)
         return 0;

@@ -183,22 +183,17 @@ static void on_gone(void *user)
 
 /* ---- accepting ---- */
 
-static bool is_peer_trusted(const struct sp_listener *li, int fd)
-{
-    struct ucred c;
-    socklen_t len = sizeof c;
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 &&
-           (c.uid == geteuid() || (c.uid == 0 && !li->o.is_own_user_only));
-}
-
 static void on_accepted(struct sp_acceptor *a, int fd, const char *peer)
 {
     struct sp_listener *li = SP_CONTAINER(a, struct sp_listener, acceptor);
     const bool is_unix = li->kind == SP_LISTEN_UNIX;
+    struct ucred peer_is;
+    socklen_t len = sizeof peer_is;
 
     li->accepted++;
-    if (is_unix && !is_peer_trusted(li, fd)) {
+    /* Who reaches a unix socket may run commands: our own user, and root if the options say so. */
+    if (is_unix && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer_is, &len) < 0 ||
+                    (peer_is.uid != geteuid() && (peer_is.uid != 0 || li->o.is_own_user_only)))) {
         li->refused++;
         (void)close(fd);
         return;
