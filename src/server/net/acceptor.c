@@ -68,23 +68,6 @@ static bool read_address(const char *text, struct sp_listen_url *ret)
     return read_ipv4(host, (uint16_t)port, ret) || read_ipv6(host, n, (uint16_t)port, ret);
 }
 
-static int read_unix(const char *url, const char *path, struct sp_listen_url *ret, struct sp_err *e)
-{
-    const size_t n = strlen(path);
-
-    if (n < 2 || path[n - 1] == '/')
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "invalid unix --listen URL `%s`; expected `unix:///path`", url);
-    if (n >= sizeof ret->addr.un.sun_path)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "invalid unix --listen URL `%s`; the path is longer than %zu bytes", url,
-                       sizeof ret->addr.un.sun_path - 1);
-    *ret = (struct sp_listen_url){
-        .kind = SP_LISTEN_UNIX, .addr.un.sun_family = AF_UNIX, .is_loopback = true};
-    memcpy(ret->addr.un.sun_path, path, n + 1);
-    return 0;
-}
-
 int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e)
 {
     struct sp_listen_url u = {.kind = SP_LISTEN_STDIO, .is_loopback = true};
@@ -93,8 +76,23 @@ int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e
         *ret = u;
         return 0;
     }
-    if (strncmp(url, "unix:///", 8) == 0)
-        return read_unix(url, url + 7, ret, e);
+    if (strncmp(url, "unix:///", 8) == 0) {
+        const char *path = url + 7;
+        const size_t n = strlen(path);
+
+        if (n < 2 || path[n - 1] == '/')
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "invalid unix --listen URL `%s`; expected `unix:///path`", url);
+        if (n >= sizeof u.addr.un.sun_path)
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "invalid unix --listen URL `%s`; the path is longer than %zu bytes", url,
+                           sizeof u.addr.un.sun_path - 1);
+        u.kind = SP_LISTEN_UNIX;
+        u.addr.un.sun_family = AF_UNIX;
+        memcpy(u.addr.un.sun_path, path, n + 1);
+        *ret = u;
+        return 0;
+    }
     if (strncmp(url, "ws://", 5) != 0)
         return sp_fail(e, SP_E_INVALID, 0,
                        "unsupported --listen URL `%s`; expected `ws://IP:PORT` or `stdio`", url);

@@ -83,24 +83,6 @@ static enum state step(struct sp_http_parser *p, unsigned char c)
     return WRONG;
 }
 
-static struct sp_http_request view(const struct sp_http_parser *p, const char *bytes)
-{
-    const size_t target_at = p->method_len + 1U;
-    struct sp_http_request r = {
-        .method = {bytes, p->method_len},
-        .target = {bytes + target_at, p->target_end - target_at},
-        .lines = {bytes + p->headers_at, p->at - 2U - p->headers_at},
-        .is_1_0 = p->minor == 0,
-        .head_len = p->at,
-    };
-    const char *query = memchr(r.target.p, '?', r.target.n);
-
-    r.path = r.target;
-    if (query != NULL)
-        r.path.n = (size_t)(query - r.target.p);
-    return r;
-}
-
 enum sp_http_result sp_http_parse(struct sp_http_parser *p, const char *bytes, size_t n,
                                   struct sp_http_request *ret)
 {
@@ -119,7 +101,18 @@ enum sp_http_result sp_http_parse(struct sp_http_parser *p, const char *bytes, s
         return SP_HTTP_BAD;
     if (p->state != END)
         return SP_HTTP_MORE;
-    *ret = view(p, bytes);
+    const size_t target_at = p->method_len + 1U;
+    *ret = (struct sp_http_request){
+        .method = {bytes, p->method_len},
+        .target = {bytes + target_at, p->target_end - target_at},
+        .lines = {bytes + p->headers_at, p->at - 2U - p->headers_at},
+        .is_1_0 = p->minor == 0,
+        .head_len = p->at,
+    };
+    const char *query = memchr(ret->target.p, '?', ret->target.n);
+    ret->path = ret->target;
+    if (query != NULL)
+        ret->path.n = (size_t)(query - ret->target.p);
     return SP_HTTP_DONE;
 }
 

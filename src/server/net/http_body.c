@@ -32,38 +32,27 @@ enum state {
 
 /* ---- framing headers ---- */
 
-static enum sp_http_body_result begin_chunks(struct sp_http_body *b,
-                                             const struct sp_http_request *r)
-{
-    struct sp_str value = {"", 0};
-    struct sp_str length;
-
-    if (sp_http_header(r, "transfer-encoding", &value) != 1 ||
-        !sp_str_eq_nocase(value, SP_STR("chunked")) || r->is_1_0 ||
-        sp_http_header(r, "content-length", &length) != 0)
-        return SP_HTTP_BODY_BAD;
-    b->state = SIZE_FIRST;
-    return SP_HTTP_BODY_MORE;
-}
-
-static bool is_digits(struct sp_str s)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] < '0' || s.p[i] > '9')
-            return false;
-    return s.n != 0;
-}
-
 enum sp_http_body_result sp_http_body_begin(struct sp_http_body *b, const struct sp_http_request *r,
                                             uint64_t max)
 {
+    struct sp_str encoding = {"", 0};
     struct sp_str value = {"", 0};
-
-    *b = (struct sp_http_body){.max = max, .state = WRONG};
-    if (sp_http_header(r, "transfer-encoding", &value) != 0)
-        return begin_chunks(b, r);
+    const unsigned encodings = sp_http_header(r, "transfer-encoding", &encoding);
     const unsigned lengths = sp_http_header(r, "content-length", &value);
-    if (lengths > 1 || (lengths == 1 && !is_digits(value)))
+    bool is_number = value.n != 0;
+
+    /* Two headers that may disagree about the end of the body are refused: request smuggling. */
+    *b = (struct sp_http_body){.max = max, .state = WRONG};
+    if (encodings != 0) {
+        if (encodings != 1 || !sp_str_eq_nocase(encoding, SP_STR("chunked")) || r->is_1_0 ||
+            lengths != 0)
+            return SP_HTTP_BODY_BAD;
+        b->state = SIZE_FIRST;
+        return SP_HTTP_BODY_MORE;
+    }
+    for (size_t i = 0; i < value.n; i++)
+        is_number = is_number && value.p[i] >= '0' && value.p[i] <= '9';
+    if (lengths > 1 || (lengths == 1 && !is_number))
         return SP_HTTP_BODY_BAD;
     if (lengths == 1 && !sp_str_to_u64(value, max, &b->left)) {
         b->state = TOO_BIG;
@@ -81,37 +70,26 @@ static bool is_text(unsigned char c)
     return c == '\t' || (c >= 0x20 && c != 0x7F);
 }
 
-/* Checked after each digit, so that the size cannot overflow. */
-static enum state in_size(struct sp_http_body *b, unsigned char c)
+static enum state step(struct sp_http_body *b, unsigned char c)
 {
     const int digit = sp_hex_digit((char)c);
 
-    if (digit >= 0) {
-        b->left = b->left << 4 | (unsigned)digit;
-        return b->left > b->max - b->total ? TOO_BIG : SIZE;
-    }
-    if (b->state == SIZE_FIRST)
-        return WRONG;
-    return c == '\r' ? SIZE_LF : c == ';' ? EXTENSION : WRONG;
-}
-
-static enum state end_size(struct sp_http_body *b)
-{
-    b->line = 0;
-    b->total += b->left;
-    return b->left == 0 ? TRAILER_LINE : DATA;
-}
-
-static enum state step(struct sp_http_body *b, unsigned char c)
-{
     switch ((enum state)b->state) {
     case SIZE_FIRST:
     case SIZE:
-        return in_size(b, c);
+        if (digit >= 0) { /* checked after each one, so that the size cannot overflow */
+            b->left = b->left << 4 | (unsigned)digit;
+            return b->left > b->max - b->total ? TOO_BIG : SIZE;
+        }
+        if (b->state == SIZE_FIRST)
+            return WRONG;
+        return c == '\r' ? SIZE_LF : c == ';' ? EXTENSION : WRONG;
     case EXTENSION:
         return c == '\r' ? SIZE_LF : is_text(c) ? EXTENSION : WRONG;
     case SIZE_LF:
-        return c == '\n' ? end_size(b) : WRONG;
+        b->line = 0;
+        b->total += b->left;
+        return c != '\n' ? WRONG : b->left == 0 ? TRAILER_LINE : DATA;
     case DATA_CR:
         return c == '\r' ? DATA_LF : WRONG;
     case DATA_LF:

@@ -35,23 +35,6 @@ static enum sp_http_gate_verdict answer(struct sp_http_answer *ret, unsigned sta
     return SP_HTTP_GATE_ANSWER;
 }
 
-/* NULL: the token is valid, or none is required. */
-static const char *unauthorized(const struct sp_http_gate *g, const struct sp_http_request *r,
-                                int64_t now_s)
-{
-    struct sp_str header = {NULL, 0};
-    const size_t before = r->path.n + 1; /* the `?` */
-    const struct sp_str query = r->target.n < before
-                                    ? (struct sp_str){"", 0}
-                                    : (struct sp_str){r->target.p + before, r->target.n - before};
-
-    if (g->auth == NULL)
-        return NULL;
-    if (sp_http_header(r, "authorization", &header) > 1)
-        return "invalid authorization header";
-    return sp_auth_check(g->auth, header, query, now_s);
-}
-
 /* Why the request is no valid WebSocket upgrade; NULL: it is one. */
 static const char *not_an_upgrade(const struct sp_http_request *r)
 {
@@ -80,6 +63,8 @@ static const char *not_an_upgrade(const struct sp_http_request *r)
     return NULL;
 }
 
+/* The order is the protocol's. Requests of web pages (an Origin, a foreign Host) are refused before
+ * the path is looked at; the token is checked last. */
 enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
                                              const struct sp_http_request *r, int64_t now_s,
                                              struct sp_http_answer *ret)
@@ -103,7 +88,13 @@ enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
         const char *why = is_root ? not_an_upgrade(r) : NULL;
         if (why != NULL)
             return answer(ret, 400, NULL, why);
-        why = unauthorized(g, r, now_s);
+        struct sp_str token = {NULL, 0};
+        struct sp_str query = r->target;
+        (void)sp_str_cut(&query, '?');
+        if (g->auth != NULL)
+            why = sp_http_header(r, "authorization", &token) > 1
+                      ? "invalid authorization header"
+                      : sp_auth_check(g->auth, token, query, now_s);
         if (why != NULL)
             return answer(ret, 401, "www-authenticate: Bearer\r\n", why);
         return is_root ? SP_HTTP_GATE_UPGRADE : SP_HTTP_GATE_METRICS;
