@@ -455,29 +455,23 @@ static void on_object(struct sp_conn *conn, struct sp_json *j, struct sp_str cop
     }
 }
 
-/* Whether the request may concern a process that is starting: one of the connection's session, or,
- * if the message names a session, of any. An escaped spelling of the member is not found: a call
- * with one about a process that is starting is refused. */
-static bool may_have_to_wait(const struct sp_conn *conn, const char *text, size_t len)
-{
-    static const char named[] = "\"sessionId\"";
-
-    if (conn->session == NULL)
-        return false;
-    return conn->session->starting > 0 ||
-           (conn->rpc->front->starting > 0 && memmem(text, len, named, sizeof named - 1) != NULL);
-}
-
 /* Parses and handles one message; changes `text`. The JSON tape is shared by all connections, so
  * tokens are valid only until the method returns. */
 static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us)
 {
+    static const char session_key[] = "\"sessionId\"";
     struct sp_json *j = &conn->rpc->json;
     struct sp_err e = {0};
     auto_free char *copy = NULL;
 
-    /* Parsing unescapes strings in place, so a message that may be parsed again is copied first. */
-    if (may_have_to_wait(conn, text, len) && (copy = malloc(len + 1)) != NULL)
+    /* Parsing unescapes strings in place, so a message that may be parsed again is copied first:
+     * one about a process that is starting, of the connection's session or, if the message names a
+     * session, of any. (An escaped spelling of the member is not found: such a call is refused.) */
+    if (conn->session != NULL &&
+        (conn->session->starting > 0 ||
+         (conn->rpc->front->starting > 0 &&
+          memmem(text, len, session_key, sizeof session_key - 1) != NULL)) &&
+        (copy = malloc(len + 1)) != NULL)
         memcpy(copy, text, len);
     if (sp_json_parse(j, text, len, &e) == 0) {
         if (sp_json_type(j, 0) == SP_JSON_OBJECT)

@@ -2,6 +2,11 @@
 /*
  * conn: one client's connection.
  *
+ * Words, from the bytes up: a link carries messages (net/link.h). A conn is the JSON-RPC state of
+ * one link. A client is who speaks at its other end. A session is what the client owns, above all
+ * its processes; it outlives the conn, and another conn can resume it. A call is one request while
+ * its method runs; a sp_request is a call that was parked.
+ *
  * conn.c reads the JSON-RPC envelope, calls the method and writes replies. A request is answered at
  * once or parked as a sp_request until its process, its file or its time-out comes; a parked
  * request delays no other. The limits below bound what a client can make the server hold.

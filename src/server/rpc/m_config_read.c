@@ -130,29 +130,13 @@ static void answer(struct config_read *c)
 
 /* ---- layers ---- */
 
-static bool add_layer(struct config_read *c, struct stack *to, struct sp_str toml)
-{
-    const struct source *s = &sources[c->source];
-    struct sp_buf *b = &to->layers;
-    const char *slash = strrchr(c->path, '/');
-    const struct sp_str dir = {c->path, slash == c->path ? 1 : (size_t)(slash - c->path)};
-    auto_buf struct sp_buf name = {0};
-
-    if (s->is_below_cloud)
-        to->cloud_index++;
-    return (b->len == 0 || sp_buf_add(b, ",", 1)) &&
-           (s->label == NULL ? sp_buf_printf(&name, "%s", c->path)
-                             : sp_buf_printf(&name, "%s (%s)", s->label, c->path)) &&
-           sp_buf_printf(b, "{\"source\":") && sp_json_add_str(b, sp_buf_str(&name)) &&
-           sp_buf_printf(b, ",\"baseDir\":\"") && sp_uri_add(b, dir) &&
-           sp_buf_printf(b, "\",\"toml\":") && sp_json_add_str(b, toml) && sp_buf_add(b, "}", 1);
-}
-
 /* Adds the selected keys of a file as a layer; none if it has none of them. */
 static int add_selected(struct config_read *c, struct sp_str text, struct sp_err *e)
 {
-    struct stack *to = sources[c->source].is_requirements ? &c->requirements : &c->config;
+    const struct source *s = &sources[c->source];
+    struct stack *to = s->is_requirements ? &c->requirements : &c->config;
     auto_toml struct sp_toml t = {0};
+    auto_buf struct sp_buf name = {0};
     auto_buf struct sp_buf out = {.max = MAX_LAYER};
 
     if (text.n >= 3 && memcmp(text.p, "\xEF\xBB\xBF", 3) == 0) /* a byte order mark */
@@ -170,8 +154,19 @@ static int add_selected(struct config_read *c, struct sp_str text, struct sp_err
                        "failed to serialize executor-local config: what was asked for of %s has "
                        "more than %u bytes",
                        c->path, MAX_LAYER);
-    const size_t before = to->layers.len;
-    if (!add_layer(c, to, sp_buf_str(&out)))
+    struct sp_buf *b = &to->layers;
+    const size_t before = b->len;
+    const char *slash = strrchr(c->path, '/');
+    const struct sp_str dir = {c->path, slash == c->path ? 1 : (size_t)(slash - c->path)};
+    if (s->is_below_cloud)
+        to->cloud_index++;
+    if ((before != 0 && !sp_buf_add(b, ",", 1)) ||
+        !(s->label == NULL ? sp_buf_printf(&name, "%s", c->path)
+                           : sp_buf_printf(&name, "%s (%s)", s->label, c->path)) ||
+        !sp_buf_printf(b, "{\"source\":") || !sp_json_add_str(b, sp_buf_str(&name)) ||
+        !sp_buf_printf(b, ",\"baseDir\":\"") || !sp_uri_add(b, dir) ||
+        !sp_buf_printf(b, "\",\"toml\":") || !sp_json_add_str(b, sp_buf_str(&out)) ||
+        !sp_buf_add(b, "}", 1))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "answer");
     return sp_request_charge(c->request, to->layers.len - before, e);
 }

@@ -202,43 +202,33 @@ static void put_bad_utf8(struct sp_str s, size_t at, char *ret, size_t size)
 }
 
 /* Takes the contents if they are within the limits and valid UTF-8. */
-static void keep_text(struct root *r, const struct sp_file_answer *a)
-{
-    char why[96];
-
-    if (a->data_len > MAX_FILE || a->data_len > MAX_BUNDLE - r->bundle) {
-        warn_path(r, "capability file ", r->path, " exceeded its read limit");
-        return;
-    }
-    if (sp_buf_room(&r->text, a->data_len + 1) == NULL) {
-        warn_path(r, "failed to read capability file ", r->path, ": out of memory");
-        return;
-    }
-    (void)sp_buf_add(&r->text, a->window, a->data_len); /* copied first: the cell can change it */
-    const struct sp_str s = {r->text.data, r->text.len};
-    const size_t good = sp_utf8_valid_prefix(s);
-    if (good != s.n) {
-        put_bad_utf8(s, good, why, sizeof why);
-        warn_path(r, "capability file ", r->path, why);
-        sp_buf_done(&r->text);
-        return;
-    }
-    r->bundle += s.n;
-}
-
 static void on_text(struct sp_files_call *call, const struct sp_file_answer *a,
                     const struct sp_err *e)
 {
     struct root *r = SP_CONTAINER(call, struct root, call);
     char why[192];
 
-    if (a != NULL && a->refusal == SP_FILE_TOO_LARGE) {
-        warn_path(r, "capability file ", r->path, " exceeded its read limit");
-    } else if (a == NULL || a->err != 0 || a->refusal != SP_FILE_NOT_REFUSED) {
+    if (a == NULL || a->err != 0 ||
+        (a->refusal != SP_FILE_NOT_REFUSED && a->refusal != SP_FILE_TOO_LARGE)) {
         put_reason(a, e, why, sizeof why);
         warn_path(r, "failed to read capability file ", r->path, why);
+    } else if (a->refusal == SP_FILE_TOO_LARGE || a->data_len > MAX_FILE ||
+               a->data_len > MAX_BUNDLE - r->bundle) {
+        warn_path(r, "capability file ", r->path, " exceeded its read limit");
+    } else if (sp_buf_room(&r->text, a->data_len + 1) == NULL) {
+        warn_path(r, "failed to read capability file ", r->path, ": out of memory");
     } else {
-        keep_text(r, a);
+        (void)sp_buf_add(&r->text, a->window, a->data_len); /* a copy: the cell can change it */
+        const struct sp_str s = {r->text.data, r->text.len};
+        const size_t good = sp_utf8_valid_prefix(s);
+
+        if (good == s.n) {
+            r->bundle += s.n;
+        } else {
+            put_bad_utf8(s, good, why, sizeof why);
+            warn_path(r, "capability file ", r->path, why);
+            sp_buf_done(&r->text);
+        }
     }
     on_file(r);
 }
@@ -264,13 +254,6 @@ static void on_inspected_file(struct sp_files_call *call, const struct sp_file_a
         return;
     }
     on_file(r);
-}
-
-/* Reads r->path, if it is a regular file, into r->text; then calls on_file. */
-static void read_file(struct root *r)
-{
-    sp_buf_done(&r->text);
-    ask_file(r, SP_FILE_STAT, r->path, on_inspected_file);
 }
 
 static bool add_content(struct root *r, struct sp_buf *to)
@@ -480,14 +463,6 @@ static size_t parent_len(const char *path)
 
 /* ---- reading the files of a root ---- */
 
-/* Only the first manifest of a directory counts, and the one that was already found for the root.
- */
-static bool is_seen(const struct root *r, const struct found *m)
-{
-    return (r->plugin_root != NULL && strcmp(m->key, r->plugin_root) == 0) ||
-           (r->next != 0 && strcmp(m->key, m[-1].key) == 0);
-}
-
 /* Begins to read the file that is next by r->step and r->next. Without one the root has ended. */
 static void next_file(struct root *r)
 {
@@ -498,8 +473,14 @@ static void next_file(struct root *r)
         set_path(r, r->dir, strlen(r->dir), manifest_names[r->next]);
         break;
     case STEP_MANIFESTS:
-        while (r->next < r->manifests.count && is_seen(r, &r->manifests.items[r->next]))
-            r->next++;
+        /* Only the first manifest of a directory counts, and not that of the root again. */
+        for (; r->next < r->manifests.count; r->next++) {
+            const struct found *m = &r->manifests.items[r->next];
+
+            if ((r->plugin_root == NULL || strcmp(m->key, r->plugin_root) != 0) &&
+                (r->next == 0 || strcmp(m->key, m[-1].key) != 0))
+                break;
+        }
         if (r->next < r->manifests.count) {
             path = r->manifests.items[r->next].path;
             break;
@@ -537,7 +518,8 @@ static void next_file(struct root *r)
     }
     if (path != NULL)
         (void)snprintf(r->path, sizeof r->path, "%s", path);
-    read_file(r);
+    sp_buf_done(&r->text); /* filled again, if the path is a regular file; then on_file */
+    ask_file(r, SP_FILE_STAT, r->path, on_inspected_file);
 }
 
 /* The root's manifest, or that of a directory above it, is the first namespace manifest. In the

@@ -591,53 +591,38 @@ static int fs_canonicalize(struct sp_rpc_call *c, struct sp_err *e)
 
 /* ---- readDirectory, walk ---- */
 
-/* The order is the directory's. */
-static bool add_list(struct sp_buf *b, struct sp_str in)
+/* One list: entries in the directory's order, or, of a walk, the entries or the errors alone, which
+ * come mixed. */
+enum entry_list { LISTED, WALKED, WALK_ERRORS };
+
+static bool add_entries(struct sp_buf *b, struct sp_str in, enum entry_list which)
 {
     struct sp_file_entry entry;
     struct sp_str name;
-    bool ok = sp_buf_printf(b, "{\"entries\":[");
-
-    while (ok && sp_file_next_entry(&in, &entry, &name))
-        ok = sp_buf_printf(b, "%s{\"fileName\":", b->data[b->len - 1] == '[' ? "" : ",") &&
-             sp_json_add_str(b, name) &&
-             sp_buf_printf(b, ",\"isDirectory\":%s,\"isFile\":%s}",
-                           entry.kind == SP_FILE_ENTRY_DIRECTORY ? "true" : "false",
-                           entry.kind == SP_FILE_ENTRY_FILE ? "true" : "false");
-    return ok && sp_buf_printf(b, "]}");
-}
-
-static bool add_walked(struct sp_buf *b, const struct sp_file_entry *entry, struct sp_str path)
-{
     char text[128];
-
-    if (!sp_buf_printf(b, "%s{\"path\":", b->data[b->len - 1] == '[' ? "" : ",") ||
-        !sp_fs_add_uri(b, path))
-        return false;
-    if (entry->kind != SP_FILE_ENTRY_ERROR)
-        return sp_buf_printf(b, ",\"kind\":\"%s\"}",
-                             entry->kind == SP_FILE_ENTRY_FILE ? "file" : "directory");
-    sp_fs_error_text(entry->err, text, sizeof text);
-    return sp_buf_printf(b, ",\"message\":") && sp_json_add_str(b, sp_str_of(text)) &&
-           sp_buf_add(b, "}", 1);
-}
-
-/* Entries and errors come mixed; the answer has them in two lists, so the data is read twice. */
-static bool add_walk(struct sp_buf *b, struct sp_str in, bool is_cut)
-{
     bool ok = true;
 
-    for (int is_error = 0; is_error < 2; is_error++) {
-        struct sp_str pass = in;
-        struct sp_file_entry entry;
-        struct sp_str path;
+    while (ok && sp_file_next_entry(&in, &entry, &name)) {
+        const char *comma = b->data[b->len - 1] == '[' ? "" : ",";
+        const bool is_file = entry.kind == SP_FILE_ENTRY_FILE;
 
-        ok = ok && sp_buf_printf(b, is_error != 0 ? "],\"errors\":[" : "{\"entries\":[");
-        while (ok && sp_file_next_entry(&pass, &entry, &path))
-            if ((entry.kind == SP_FILE_ENTRY_ERROR) == (is_error != 0))
-                ok = add_walked(b, &entry, path);
+        if (which == LISTED) {
+            ok = sp_buf_printf(b, "%s{\"fileName\":", comma) && sp_json_add_str(b, name) &&
+                 sp_buf_printf(b, ",\"isDirectory\":%s,\"isFile\":%s}",
+                               entry.kind == SP_FILE_ENTRY_DIRECTORY ? "true" : "false",
+                               is_file ? "true" : "false");
+        } else if ((entry.kind == SP_FILE_ENTRY_ERROR) == (which == WALK_ERRORS)) {
+            ok = sp_buf_printf(b, "%s{\"path\":", comma) && sp_fs_add_uri(b, name);
+            if (which == WALKED) {
+                ok = ok && sp_buf_printf(b, ",\"kind\":\"%s\"}", is_file ? "file" : "directory");
+                continue;
+            }
+            sp_fs_error_text(entry.err, text, sizeof text);
+            ok = ok && sp_buf_printf(b, ",\"message\":") && sp_json_add_str(b, sp_str_of(text)) &&
+                 sp_buf_add(b, "}", 1);
+        }
     }
-    return ok && sp_buf_printf(b, "],\"truncated\":%s}", is_cut ? "true" : "false");
+    return ok;
 }
 
 static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, bool is_walk)
@@ -650,7 +635,14 @@ static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, b
     /* The window is memory that the cell can still change: copy before reading. */
     const bool is_copied = sp_buf_add(&copy, a->window, a->data_len);
     const struct sp_str in = {copy.data, copy.len};
-    if (is_copied && (is_walk ? add_walk(&b, in, a->is_cut) : add_list(&b, in)))
+    bool ok = is_copied && sp_buf_printf(&b, "{\"entries\":[") &&
+              add_entries(&b, in, is_walk ? WALKED : LISTED);
+    if (is_walk)
+        ok = ok && sp_buf_printf(&b, "],\"errors\":[") && add_entries(&b, in, WALK_ERRORS) &&
+             sp_buf_printf(&b, "],\"truncated\":%s}", a->is_cut ? "true" : "false");
+    else
+        ok = ok && sp_buf_printf(&b, "]}");
+    if (ok)
         sp_request_reply(r, sp_buf_str(&b));
     else
         sp_request_fail_memory(r, "answer");

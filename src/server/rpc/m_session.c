@@ -12,18 +12,6 @@
 
 /* ---- environmentInfo ---- */
 
-/* $TMPDIR; a relative one is taken below `cwd`. false: not set, or too long. */
-static bool tmpdir(const char *cwd, char *ret, size_t size)
-{
-    const char *t = getenv("TMPDIR");
-
-    if (t == NULL || t[0] == 0)
-        return false;
-    const int n = t[0] == '/' ? snprintf(ret, size, "%s", t)
-                              : snprintf(ret, size, "%s/%s", cwd != NULL ? cwd : "", t);
-    return n > 0 && n < (int)size;
-}
-
 /* The members that Codex sends, in its order, and our additions at the end. */
 static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
 {
@@ -31,8 +19,13 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
     auto_free char *cwd = getcwd(NULL, 0);
     char tmp[4096];
     const bool has_cwd = cwd != NULL && cwd[0] == '/'; /* getcwd may return "(unreachable)/..." */
-    const bool has_tmp = tmpdir(has_cwd ? cwd : NULL, tmp, sizeof tmp);
+    const char *t = getenv("TMPDIR"); /* a relative one is taken below the working directory */
+    int n = -1;
 
+    if (t != NULL && t[0] != 0)
+        n = t[0] == '/' ? snprintf(tmp, sizeof tmp, "%s", t)
+                        : snprintf(tmp, sizeof tmp, "%s/%s", has_cwd ? cwd : "", t);
+    const bool has_tmp = n > 0 && n < (int)sizeof tmp;
     bool ok =
         sp_buf_printf(b, "{\"shell\":{\"name\":\"%s\",\"path\":", h->shell_name) &&
         sp_json_add_str(b, sp_str_of(h->shell_path)) &&

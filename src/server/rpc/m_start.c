@@ -503,21 +503,6 @@ static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf 
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the environment");
 }
 
-/* *ret stays zero if the start has no sandbox. */
-static int read_sandbox(struct sp_rpc_call *c, const struct start *s, const struct sp_buf *env,
-                        uint32_t envc, struct sp_policy *ret, struct sp_err *e)
-{
-    const char *variable = env->data;
-    const char *tmpdir = NULL;
-
-    if (s->sandbox_token == SP_JSON_NONE)
-        return 0;
-    for (uint32_t i = 0; i < envc && tmpdir == NULL; i++, variable += strlen(variable) + 1)
-        if (strncmp(variable, "TMPDIR=", 7) == 0)
-            tmpdir = variable + 7;
-    return sp_policy_read(c->json, s->sandbox_token, s->cwd.path, tmpdir, ret, e);
-}
-
 /* ---- starting ---- */
 
 /* The cell has started the process, or has not. */
@@ -694,6 +679,9 @@ static bool names_program(struct sp_str arg0, struct sp_str program)
     return sp_str_eq((struct sp_str){name.p + hyphen, name.n - hyphen}, base_name(program));
 }
 
+/* The order of the refusals is the protocol's: params, state of the connection, what cannot be
+ * started here, the variables, the sandbox, the id. Nothing is kept before the request is parked.
+ */
 static int process_start(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_start struct start s = {0};
@@ -710,8 +698,15 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
         r = check_start(&s, e);
     if (r == 0)
         r = make_env(c, &s, &env, &envc, e);
-    if (r == 0)
-        r = read_sandbox(c, &s, &env, envc, &s.policy, e);
+    if (r == 0 && s.sandbox_token != SP_JSON_NONE) {
+        const char *variable = env.data;
+        const char *tmpdir = NULL; /* the command's, to which the policy may refer */
+
+        for (uint32_t i = 0; i < envc && tmpdir == NULL; i++, variable += strlen(variable) + 1)
+            if (strncmp(variable, "TMPDIR=", 7) == 0)
+                tmpdir = variable + 7;
+        r = sp_policy_read(c->json, s.sandbox_token, s.cwd.path, tmpdir, &s.policy, e);
+    }
     if (r == 0)
         r = sp_proc_target_find(c, &(struct sp_proc_target){.id = s.id}, &p, &waits, e);
     if (r != 0 || waits)

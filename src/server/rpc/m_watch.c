@@ -142,30 +142,26 @@ static void forget_unused(struct sp_watches *all)
 
 /* ---- ends ---- */
 
-/* Drops the operation that is under way and the references to inotify ids. */
-static void free_item(struct sp_watches *all, struct item *i)
-{
-    if (i->call.client != NULL) {
-        sp_files_drop(&i->call);
-        all->adding--;
-    }
-    if (i->dir >= 0)
-        sp_watch_ids_leave(&all->ids, i->dir);
-    if (i->self >= 0)
-        sp_watch_ids_leave(&all->ids, i->self);
-    for (size_t k = 0; k < i->above_count; k++)
-        sp_watch_ids_leave(&all->ids, i->above[k].watch);
-    free(i->above);
-    free(i->path);
-}
-
+/* Drops the operations that are under way and the references to inotify ids. */
 static void free_watch(struct watch *w)
 {
     struct sp_watches *all = w->conn->rpc->watches;
 
     sp_list_remove(&w->link);
-    for (uint32_t i = 0; i < w->count; i++)
-        free_item(all, &w->items[i]);
+    for (struct item *i = w->items; i < w->items + w->count; i++) {
+        if (i->call.client != NULL) {
+            sp_files_drop(&i->call);
+            all->adding--;
+        }
+        if (i->dir >= 0)
+            sp_watch_ids_leave(&all->ids, i->dir);
+        if (i->self >= 0)
+            sp_watch_ids_leave(&all->ids, i->self);
+        for (size_t k = 0; k < i->above_count; k++)
+            sp_watch_ids_leave(&all->ids, i->above[k].watch);
+        free(i->above);
+        free(i->path);
+    }
     free(w);
 }
 
@@ -224,22 +220,6 @@ static struct sp_str next_component(const struct item *i, size_t len)
     return (struct sp_str){name, strcspn(name, "/")};
 }
 
-/* An event may arrive before the operation has reported its ids. Then every event with a name that
- * occurs in the path counts. */
-static bool may_be_meant(const struct item *i, const struct sp_file_notice *n)
-{
-    if (n->name == NULL)
-        return true;
-    for (size_t at = 0; i->path[at] != 0;) {
-        const struct sp_str name = next_component(i, at);
-
-        if (sp_str_eq(name, sp_str_of(n->name)))
-            return true;
-        at = (size_t)(name.p - i->path) + name.n;
-    }
-    return false;
-}
-
 /* Whether an inotify event may mean that the path has changed. Errs on the side of yes: the client
  * looks for itself. */
 static bool is_meant(const struct item *i, const struct sp_file_notice *n)
@@ -248,8 +228,16 @@ static bool is_meant(const struct item *i, const struct sp_file_notice *n)
 
     if (n->id < 0)
         return true; /* the queue overflowed: events were lost */
-    if (i->call.client != NULL)
-        return may_be_meant(i, n);
+    if (i->call.client != NULL) {
+        /* The operation has not reported its ids yet: every event with a name in the path counts.
+         */
+        struct sp_str rest = sp_str_of(i->path);
+        bool is_in_path = n->name == NULL;
+
+        while (rest.n != 0 && !is_in_path)
+            is_in_path = sp_str_eq(sp_str_cut(&rest, '/'), event);
+        return is_in_path;
+    }
     if (n->name == NULL && (n->id == i->dir || n->id == i->self))
         return true;
     for (size_t k = 0; k < i->above_count; k++) /* directories further up, and links there */
@@ -464,7 +452,7 @@ static bool may_watch(const struct sp_conn *conn, const struct wanted *want)
     return true;
 }
 
-/* has_failed marks a path that could not be copied; begin_adding then answers with false. */
+/* has_failed marks a path that could not be copied: the answer is false then. */
 static struct watch *make_watch(struct sp_rpc_call *c, const struct wanted *want)
 {
     struct sp_watches *all = watches_of(c->conn->rpc);
@@ -490,38 +478,10 @@ static struct watch *make_watch(struct sp_rpc_call *c, const struct wanted *want
     return w;
 }
 
-/* Begins the operations of all paths; the last one to end answers the request. */
-static void begin_adding(struct sp_rpc_call *c, struct watch *w)
-{
-    struct sp_watches *all = c->conn->rpc->watches;
-    struct sp_err e = {0};
-
-    w->left = 1; /* keeps `w` until all operations have begun */
-    for (uint32_t i = 0; i < w->count && !w->has_failed; i++) {
-        const struct sp_files_job job = {
-            .ask = {.op = w->items[i].is_present ? SP_FILE_WATCH_PRESENT : SP_FILE_WATCH_MISSING,
-                    .path = w->items[i].path,
-                    .hides_placeholders = true,
-                    .fd = all->fd},
-            .session = c->conn->session->number,
-        };
-
-        w->items[i].call.done = on_added;
-        if (sp_files_ask(c->conn->rpc->front->files, &c->conn->files, &job, &w->items[i].call, &e) <
-            0) {
-            w->has_failed = true;
-            break;
-        }
-        w->left++;
-        all->adding++;
-    }
-    if (--w->left == 0)
-        finish(w);
-}
-
 static int fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct wanted want __attribute__((cleanup(wanted_done))) = {0};
+    struct sp_err why = {0}; /* is not told: the client polls */
 
     if (decode_watch(c, &want, e) < 0 || sp_rpc_call_check(c, e) < 0)
         return -(int)e->code;
@@ -535,7 +495,27 @@ static int fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
         free_watch(w);
         return -(int)e->code;
     }
-    begin_adding(c, w);
+    struct sp_watches *all = c->conn->rpc->watches;
+    w->left = 1; /* keeps `w` until all operations have begun; the last one to end answers */
+    for (struct item *i = w->items; i < w->items + w->count && !w->has_failed; i++) {
+        const struct sp_files_job job = {
+            .ask = {.op = i->is_present ? SP_FILE_WATCH_PRESENT : SP_FILE_WATCH_MISSING,
+                    .path = i->path,
+                    .hides_placeholders = true,
+                    .fd = all->fd},
+            .session = c->conn->session->number,
+        };
+
+        i->call.done = on_added;
+        if (sp_files_ask(c->conn->rpc->front->files, &c->conn->files, &job, &i->call, &why) < 0) {
+            w->has_failed = true;
+            break;
+        }
+        w->left++;
+        all->adding++;
+    }
+    if (--w->left == 0)
+        finish(w);
     return 0;
 }
 
