@@ -20,15 +20,6 @@
 
 /* ---- URLs ---- */
 
-static bool read_ipv4(const char *host, uint16_t port, struct sp_listen_url *ret)
-{
-    ret->addr.in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
-    if (inet_pton(AF_INET, host, &ret->addr.in.sin_addr) != 1)
-        return false;
-    ret->is_loopback = ntohl(ret->addr.in.sin_addr.s_addr) >> 24 == 127;
-    return true;
-}
-
 /* In brackets, with an optional numeric scope: [fe80::1%2]. */
 static bool read_ipv6(char *host, size_t n, uint16_t port, struct sp_listen_url *ret)
 {
@@ -65,7 +56,12 @@ static bool read_address(const char *text, struct sp_listen_url *ret)
     const size_t n = (size_t)(colon - text);
     memcpy(host, text, n);
     host[n] = 0;
-    return read_ipv4(host, (uint16_t)port, ret) || read_ipv6(host, n, (uint16_t)port, ret);
+    struct sockaddr_in *in = &ret->addr.in;
+    *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    if (inet_pton(AF_INET, host, &in->sin_addr) != 1)
+        return read_ipv6(host, n, (uint16_t)port, ret);
+    ret->is_loopback = ntohl(in->sin_addr.s_addr) >> 24 == 127;
+    return true;
 }
 
 int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e)

@@ -85,18 +85,6 @@ static bool is_text(struct sp_json *j, uint32_t token, struct sp_str want)
            sp_str_eq(sp_json_str(j, token), want);
 }
 
-static bool is_audience(struct sp_json *j, struct sp_str want)
-{
-    const uint32_t aud = sp_json_get(j, 0, "aud");
-
-    if (aud == SP_JSON_NONE || sp_json_type(j, aud) != SP_JSON_ARRAY)
-        return is_text(j, aud, want);
-    for (uint32_t c = sp_json_first(j, aud); c != SP_JSON_NONE; c = sp_json_next(j, aud, c))
-        if (is_text(j, c, want))
-            return true;
-    return false;
-}
-
 /* exp and nbf may be any number: arithmetic is done on now_s, which cannot overflow. */
 static bool are_claims_ours(const struct sp_jwt_rules *r, struct sp_json *j, int64_t now_s)
 {
@@ -111,8 +99,15 @@ static bool are_claims_ours(const struct sp_jwt_rules *r, struct sp_json *j, int
         return false;
     if (nbf_at != SP_JSON_NONE && (!sp_json_i64(j, nbf_at, &nbf) || nbf > now_s + r->skew_s))
         return false;
-    return (r->issuer.p == NULL || is_text(j, sp_json_get(j, 0, "iss"), r->issuer)) &&
-           (r->audience.p == NULL || is_audience(j, r->audience));
+    if (r->issuer.p != NULL && !is_text(j, sp_json_get(j, 0, "iss"), r->issuer))
+        return false;
+    const uint32_t aud = sp_json_get(j, 0, "aud"); /* one, or a list */
+    if (r->audience.p == NULL || aud == SP_JSON_NONE || sp_json_type(j, aud) != SP_JSON_ARRAY)
+        return r->audience.p == NULL || is_text(j, aud, r->audience);
+    sp_json_each(j, aud, i)
+        if (is_text(j, i, r->audience))
+            return true;
+    return false;
 }
 
 bool sp_jwt_is_valid(const struct sp_jwt_rules *rules, struct sp_str token, int64_t now_s)

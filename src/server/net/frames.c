@@ -31,11 +31,6 @@ static uint64_t big_endian(const uint8_t *p, size_t n)
     return v;
 }
 
-static bool is_opcode(uint8_t opcode)
-{
-    return opcode <= SP_WS_BINARY || (opcode >= SP_WS_CLOSE && opcode <= SP_WS_PONG);
-}
-
 enum sp_ws_result sp_ws_read_header(enum sp_ws_role role, const void *bytes, size_t n,
                                     struct sp_ws_header *ret, const char **ret_why)
 {
@@ -50,7 +45,7 @@ enum sp_ws_result sp_ws_read_header(enum sp_ws_role role, const void *bytes, siz
 
     if ((p[0] & RESERVED) != 0)
         return bad(ret_why, "frame with reserved bits set");
-    if (!is_opcode(opcode))
+    if ((opcode > SP_WS_BINARY && opcode < SP_WS_CLOSE) || opcode > SP_WS_PONG)
         return bad(ret_why, "frame with a reserved opcode");
     if (is_masked != (role == SP_WS_SERVER))
         return bad(ret_why, is_masked ? "masked frame from a server" : "frame without a mask");
@@ -562,19 +557,15 @@ static size_t head_room(const struct sp_outq *q, size_t max)
     return sp_ws_header_size(max < q->fragment ? max : q->fragment, q->is_masked);
 }
 
-/* Room after the text, for the headers of further frames. */
-static size_t tail_room(const struct sp_outq *q, size_t max)
-{
-    return q->fragment == 0 ? 0 : max / q->fragment * SP_WS_MAX_HEADER;
-}
-
 char *sp_outq_reserve(struct sp_outq *q, size_t max)
 {
     assert(q->reserved == 0);
     if (max > SIZE_MAX / 8)
         return NULL;
     q->head_room = head_room(q, max);
-    if (!outq_ensure(q, q->head_room + max + tail_room(q, max) + 1)) /* 1: the line's end */
+    /* After the text: the end of the line, and the headers of further frames. */
+    const size_t tail = q->fragment == 0 ? 0 : max / q->fragment * SP_WS_MAX_HEADER;
+    if (!outq_ensure(q, q->head_room + max + tail + 1))
         return NULL;
     q->reserved = max + 1;
     return q->data + q->end + q->head_room;
@@ -595,19 +586,8 @@ static char *finish_frame(const struct sp_outq *q, char *frame, enum sp_ws_opcod
     return frame + header + n;
 }
 
-/* One frame. The text moves to the left if it is so short that its header is. */
-static void commit_frame(struct sp_outq *q, enum sp_ws_opcode opcode, bool is_final, size_t len)
-{
-    char *frame = q->data + q->end;
-    char *to = frame + sp_ws_header_size(len, q->is_masked);
-
-    if (to != frame + q->head_room)
-        memmove(to, frame + q->head_room, len);
-    q->end = (size_t)(finish_frame(q, frame, opcode, is_final, len) - q->data);
-}
-
-/* Several. The first is in its place; those behind it move to the right, the last one first, by the
- * headers before them: all but the last have a header of the same size. */
+/* Several frames. The first is in its place; those behind it move to the right, the last one first,
+ * by the headers before them: all but the last have a header of the same size. */
 static void commit_frames(struct sp_outq *q, size_t len)
 {
     const size_t header = sp_ws_header_size(q->fragment, q->is_masked);
@@ -641,13 +621,19 @@ void sp_outq_commit_part(struct sp_outq *q, size_t len, bool is_first, bool is_l
 {
     assert(len < q->reserved && (q->fragment == 0 || len <= q->fragment));
     q->reserved = 0;
-    if (q->fragment != 0) {
-        commit_frame(q, is_first ? SP_WS_TEXT : SP_WS_CONTINUATION, is_last, len);
+    if (q->fragment == 0) {
+        q->end += len;
+        if (is_last)
+            q->data[q->end++] = '\n';
         return;
     }
-    q->end += len;
-    if (is_last)
-        q->data[q->end++] = '\n';
+    char *frame = q->data + q->end;
+    char *to = frame + sp_ws_header_size(len, q->is_masked);
+    if (to != frame + q->head_room) /* the text is so short that its header is: it moves left */
+        memmove(to, frame + q->head_room, len);
+    q->end =
+        (size_t)(finish_frame(q, frame, is_first ? SP_WS_TEXT : SP_WS_CONTINUATION, is_last, len) -
+                 q->data);
 }
 
 bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n)

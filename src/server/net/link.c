@@ -654,6 +654,10 @@ static void update_watch(struct sp_link *l)
         set_watch(l, &l->out, l->fd_out, out, on_out);
 }
 
+/* Runs once after all callbacks of a turn in which the link has changed, so that many small
+ * messages are one send and one epoll_ctl. The order matters: the close frame goes behind all
+ * output, watches follow what the send left, and ops.closed, which frees the layer above, comes
+ * last. */
 static void on_turn_end(struct sp_deferred *d)
 {
     struct sp_link *l = SP_CONTAINER(d, struct sp_link, turn_end);

@@ -653,8 +653,9 @@ static void on_drained(void *user)
     sp_push_all(conn);
 }
 
-/* The link is gone. Requests are dropped without an answer; the session stays for a resume, unless
- * it was ended or the server is on stdio. */
+/* The link is gone. The order: requests, which hold processes and files, then what the families
+ * keep for the connection, then the session. Requests are dropped without an answer; the session
+ * stays for a resume, unless it was ended or the server is on stdio. */
 static void on_closed(void *user, const char *why)
 {
     struct sp_conn *conn = user;
