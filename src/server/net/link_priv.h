@@ -51,7 +51,7 @@ struct sp_link {
     struct sp_outq piece;           /* a fragment of the first source */
     struct sp_link_source *sources; /* each is sent after `before` bytes of outq */
     struct sp_http_parser parser;
-    size_t lingered;
+    size_t lingered;   /* bytes dropped in LINGER */
     size_t unfinished; /* the part of host->unfinished of this link */
 
     int fd_in, fd_out;
@@ -63,9 +63,10 @@ struct sp_link {
     bool owns_out;                /* fd_out is our own open file description of the terminal */
     bool is_paused, is_held_back; /* is_held_back: input is not watched */
     bool is_blocked;              /* the last send was partial: wait for EPOLLOUT */
-    bool was_full, was_used;
-    bool is_hearing; /* inside ops.message */
-    bool has_ended;  /* the peer has shut down its side */
+    bool was_full;                /* ops.drained is owed */
+    bool was_used;                /* since the last tick: buffers are not freed */
+    bool is_hearing;              /* inside ops.message */
+    bool has_ended;               /* the peer has shut down its side */
     bool wants_ping;
     uint8_t pong_len;
     bool has_pong; /* to be sent once the queue has room */

@@ -15,14 +15,15 @@
 #define SPARE        128U /* connections above the limit, which get a 503 */
 #define METRICS_TYPE "text/plain; version=0.0.4"
 
+/* Owns its links through `host`; the layer above owns nothing here but the listener itself. */
 struct sp_listener {
     struct sp_link_host host;
     struct sp_listen_options o;
-    struct sp_http_gate gate;
+    struct sp_http_gate gate; /* made of the options: what a request must have to become a link */
     struct sp_acceptor acceptor; /* zero: stdio */
     enum sp_listen_kind kind;
-    bool is_ending;
-    uint64_t accepted, refused;
+    bool is_ending;             /* options.finished is not called from sp_listener_free */
+    uint64_t accepted, refused; /* for metrics */
     char scratch[SP_INTAKE_SCRATCH + 1];
 };
 

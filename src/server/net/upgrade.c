@@ -25,24 +25,6 @@ bool sp_upgrade_write(struct sp_upgrade *u, struct sp_buf *out)
            sp_buf_add_str(out, SP_STR("\r\n"));
 }
 
-/* "HTTP/1.x NNN ..." and lines that end in CR LF; *ret has the headers only. */
-static bool read_head(struct sp_str head, unsigned *ret_status, struct sp_http_request *ret)
-{
-    uint64_t status;
-    const char *end = memchr(head.p, '\n', head.n);
-
-    if (end == NULL || head.n < 15 || memcmp(head.p, "HTTP/1.", 7) != 0 || head.p[8] != ' ' ||
-        !sp_str_to_u64((struct sp_str){head.p + 9, 3}, 999, &status))
-        return false;
-    for (const char *p = head.p; p < head.p + head.n; p++)
-        if (*p == 0 || (*p == '\n' && p[-1] != '\r'))
-            return false;
-    const size_t first = (size_t)(end - head.p) + 1;
-    *ret_status = (unsigned)status;
-    *ret = (struct sp_http_request){.lines = {head.p + first, head.n - first - 2}};
-    return true;
-}
-
 static enum sp_upgrade_result refused(char *why, size_t size, const char *text)
 {
     (void)snprintf(why, size, "%s", text);
@@ -82,9 +64,8 @@ enum sp_upgrade_result sp_upgrade_read(const struct sp_upgrade *u, struct sp_str
                                        size_t *ret_len, char *why, size_t size)
 {
     char accept[SP_WS_ACCEPT_LEN];
-    struct sp_http_request r;
     struct sp_str value = {0};
-    unsigned status;
+    uint64_t status;
     const char *end = bytes.n == 0 ? NULL : memmem(bytes.p, bytes.n, "\r\n\r\n", 4);
     const size_t len = end == NULL ? 0 : (size_t)(end - bytes.p) + 4; /* 0: incomplete */
 
@@ -94,11 +75,19 @@ enum sp_upgrade_result sp_upgrade_read(const struct sp_upgrade *u, struct sp_str
         return refused(why, size, "it is no HTTP server");
     if (len == 0)
         return is_end ? SP_UPGRADE_ENDED : SP_UPGRADE_MORE;
-    if (!read_head((struct sp_str){bytes.p, len}, &status, &r))
+    /* "HTTP/1.x NNN ...", and lines that end in CR LF. */
+    bool ok = len >= 15 && memcmp(bytes.p, "HTTP/1.", 7) == 0 && bytes.p[8] == ' ' &&
+              sp_str_to_u64((struct sp_str){bytes.p + 9, 3}, 999, &status);
+    for (size_t i = 0; ok && i < len; i++)
+        ok = bytes.p[i] != 0 && (bytes.p[i] != '\n' || bytes.p[i - 1] == '\r');
+    if (!ok)
         return refused(why, size, "the answer to the upgrade is malformed");
+    struct sp_str head = {bytes.p, len - 2};
+    (void)sp_str_cut(&head, '\n');
+    const struct sp_http_request r = {.lines = head};
     if (status != 101)
-        return refuse_status(status, &r, (struct sp_str){bytes.p + len, bytes.n - len}, is_end, why,
-                             size);
+        return refuse_status((unsigned)status, &r, (struct sp_str){bytes.p + len, bytes.n - len},
+                             is_end, why, size);
     if (!sp_ws_accept((struct sp_str){u->key, sizeof u->key}, accept) ||
         !sp_http_has_word(&r, "upgrade", "websocket") ||
         !sp_http_has_word(&r, "connection", "upgrade") ||
