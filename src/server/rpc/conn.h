@@ -66,32 +66,32 @@ struct sp_rpc {
 enum sp_conn_state { SP_CONN_NEW, SP_CONN_GREETED, SP_CONN_READY };
 
 struct sp_conn {
-    struct sp_session_client client;
+    struct sp_session_client client; /* how the session calls us: news, gone, challenge */
     struct sp_rpc *rpc;
-    struct sp_link *link;
+    struct sp_link *link; /* valid until its ops.closed, which frees this struct */
     struct sp_list in_rpc;
     enum sp_conn_state state;
     /* We have hung up: further messages are ignored. A link that the peer closes does not set it:
      * records pushed until ops.closed are lost to the connection, but not to process/read. */
     bool is_closing;
-    bool is_paused;       /* the link reads no requests: replies pile up, or ... */
-    bool waits_for_cell;  /* ... the socket of a cell is full */
-    bool ends_session;    /* session/end was called: no resume */
-    bool takes_approvals; /* the client answers approval/request */
-    struct sp_session *session;
-    struct sp_list requests; /* parked */
+    bool is_paused;             /* the link reads no requests: replies pile up, or ... */
+    bool waits_for_cell;        /* ... the socket of a cell is full */
+    bool ends_session;          /* session/end was called: no resume */
+    bool takes_approvals;       /* the client answers approval/request */
+    struct sp_session *session; /* NULL until initialize; detached, not freed, with the link */
+    struct sp_list requests;    /* parked */
     unsigned parked_reads, parked_writes;
     size_t parked_bytes;
     struct sp_waiters on_drained; /* reads with a result that found the link full */
     struct sp_list news;          /* sp_proc.in_news: own processes with records to send */
     struct sp_list views;         /* attached processes of other sessions */
     unsigned view_count;
-    struct sp_list view_news;
-    bool is_views_turn;   /* own processes were served last */
-    struct sp_list gated; /* struct sp_gated */
-    struct sp_list asks;  /* requests to the client without an answer */
+    struct sp_list view_news; /* those with records to send */
+    bool is_views_turn;       /* own processes were served last */
+    struct sp_list gated;     /* struct sp_gated */
+    struct sp_list asks;      /* requests to the client without an answer */
     unsigned ask_count;
-    uint64_t last_ask;
+    uint64_t last_ask; /* number of the last request to the client, for its id */
     struct sp_files_client files;
     struct sp_fs *fs; /* open files; NULL until the first one */
     struct sp_web_client web;

@@ -522,20 +522,6 @@ static void next_file(struct root *r)
     ask_file(r, SP_FILE_STAT, r->path, on_inspected_file);
 }
 
-/* The root's manifest, or that of a directory above it, is the first namespace manifest. In the
- * root itself it is the plugin's, too. Returns false without memory. */
-static bool take_root_manifest(struct root *r)
-{
-    auto_buf struct sp_buf uri = {0};
-
-    if (sp_uri_add(&uri, sp_str_of(r->dir)))
-        r->plugin_root = sp_arena_copy(&r->arena, sp_buf_str(&uri));
-    if (r->plugin_root != NULL && add_content(r, &r->namespaces) &&
-        strcmp(r->dir, r->uri.path) == 0 && add_content(r, &r->manifest))
-        read_manifest(r);
-    return r->plugin_root != NULL;
-}
-
 /* The file under way was read, if it is there, into r->text. */
 static void on_file(struct root *r)
 {
@@ -544,12 +530,22 @@ static void on_file(struct root *r)
     const size_t before = b->len;
     struct sp_buf *namespaces = &r->namespaces;
     const size_t listed = namespaces->len;
+    auto_buf struct sp_buf uri = {0};
     bool ok = true;
 
     switch (r->step) {
     case STEP_ROOT_MANIFEST:
         if (is_there || (r->next == 2 && strcmp(r->dir, "/") == 0)) {
-            ok = !is_there || take_root_manifest(r);
+            /* The root's manifest, or that of a directory above it, is the first namespace
+             * manifest. In the root itself it is the plugin's, too. */
+            if (is_there) {
+                if (sp_uri_add(&uri, sp_str_of(r->dir)))
+                    r->plugin_root = sp_arena_copy(&r->arena, sp_buf_str(&uri));
+                ok = r->plugin_root != NULL;
+                if (ok && add_content(r, namespaces) && strcmp(r->dir, r->uri.path) == 0 &&
+                    add_content(r, &r->manifest))
+                    read_manifest(r);
+            }
             r->step = STEP_MANIFESTS;
             r->next = 0;
         } else if (++r->next == 3) { /* none of the names: look in the directory above */

@@ -77,18 +77,6 @@ static int read_header(struct sp_json *j, uint32_t t, struct header *ret, struct
     return sp_params_result(&p);
 }
 
-/* Checks the types; the headers are read again when the state and the URL were checked. */
-static void check_headers(const struct sp_params *p, uint32_t *ret)
-{
-    struct header h;
-
-    if (!sp_params_ok(p) || sp_json_get(p->json, p->object, "headers") == SP_JSON_NONE)
-        return;
-    sp_params_array(p, "headers", ret);
-    sp_params_each(p, *ret, t)
-        (void)read_header(p->json, t, &h, p->err);
-}
-
 /* ---- headers ---- */
 
 /* Variables with credentials, which no header may carry. */
@@ -433,10 +421,15 @@ static int http_request(struct sp_rpc_call *c, struct sp_err *e)
     auto_ask struct ask a = {.headers = SP_JSON_NONE, .http.timeout_ms = SP_WEB_NO_TIMEOUT};
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str policy = SP_STR("follow");
+    struct header h;
 
     sp_params_str(&p, "method", &a.method);
     sp_params_str(&p, "url", &a.url);
-    check_headers(&p, &a.headers);
+    /* Only the types are checked here: headers are read again after the state and the URL. */
+    if (sp_params_ok(&p) && sp_json_get(p.json, p.object, "headers") != SP_JSON_NONE)
+        sp_params_array(&p, "headers", &a.headers);
+    sp_params_each(&p, a.headers, t)
+        (void)read_header(p.json, t, &h, e);
     sp_params_opt_str(&p, "bodyBase64", &a.http.body);
     if (sp_params_ok(&p) && a.http.body.n != 0) /* in place: the message is ours to write in */
         (void)sp_base64_decode(a.http.body, (char *)(uintptr_t)a.http.body.p, &a.http.body.n, e);
