@@ -388,6 +388,13 @@ static bool begin_plan(struct sp_exec *x)
     return true;
 }
 
+static int reserve_id(struct sp_exec *x, struct sp_err *e)
+{
+    struct sp_manager *m = x->call.m;
+
+    return sp_ids_allocate(&m->ids, sp_loop_now(m->loop), &x->call.reserved_id, e);
+}
+
 static bool prepare(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
@@ -396,7 +403,7 @@ static bool prepare(struct sp_exec *x)
 
     if (!check_facts(x) || !resolve_argv(x) || !resolve_cwd(x))
         return false;
-    if (sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0)
+    if (reserve_id(x, &e) < 0)
         return sp_call_fail_create(&x->call, &e);
     if (m->ops.intercept != NULL && m->ops.intercept(m->user, &x->ask, &out)) {
         sp_call_answer_hook(&x->call, sp_buf_str(&out), 0, NULL);
@@ -481,7 +488,7 @@ static bool await_decision(struct sp_exec *x)
         if (x->plan.is_retry)
             tell_notice(x, SP_RUN_PLAN_RETRY_NOTICE);
         /* The first attempt keeps its id once its begin event was sent: the retry needs another. */
-        if (x->call.reserved_id == 0 && sp_manager_reserve(x->call.m, &x->call.reserved_id, &e) < 0)
+        if (x->call.reserved_id == 0 && reserve_id(x, &e) < 0)
             return sp_call_fail_create(&x->call, &e);
         x->stage = x->patch.is_one ? SP_EXEC_PATCHING : SP_EXEC_SNAPSHOT;
         return !x->patch.is_one || sp_exec_apply_patch(x);

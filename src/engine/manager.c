@@ -483,7 +483,7 @@ static int open_manager(struct sp_manager *m, const struct sp_manager_options *o
     auto_free char *shell = NULL;
     int r = 0;
 
-    if (m->ids == NULL || !keep_options(m, o))
+    if (!keep_options(m, o))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
     for (uint32_t i = 0; r == 0 && i < o->environment_count; i++)
         r = sp_manager_set_environment(m, &o->environments[i], e);
@@ -503,7 +503,7 @@ static void free_parts(struct sp_manager *m)
     sp_loop_cancel(m->loop, &m->clock_timer);
     while (m->environment_count != 0)
         sp_environment_unref(m->environments[--m->environment_count]);
-    sp_ids_free(m->ids);
+    sp_ids_done(&m->ids);
     sp_approvals_free(m->approvals);
     sp_policy_done(&m->policy);
     sp_arena_done(&m->keep);
@@ -530,7 +530,7 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
     m->allowance = o->output_allowance;
     if (m->allowance.unit == SP_ALLOWANCE_BYTES && m->allowance.limit == 0)
         m->allowance = (struct sp_allowance){SP_ALLOWANCE_TOKENS, SP_ANSWER_DEFAULT_TOKENS};
-    m->ids = sp_ids_new(o->has_deterministic_ids);
+    m->ids.is_deterministic = o->has_deterministic_ids;
     const int r = open_manager(m, o, e);
     if (r < 0) {
         free_parts(m);

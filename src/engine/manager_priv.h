@@ -336,7 +336,7 @@ struct sp_manager {
     uint32_t environment_count;
     struct sp_list all_environments; /* with replaced ones still in use */
 
-    struct sp_ids *ids;
+    struct sp_ids ids;
     struct sp_list processes;
     uint32_t stored;
     struct sp_list calls, dead; /* unanswered ones; answered ones until they can be freed */
@@ -417,7 +417,6 @@ struct sp_prune_entry {
  * for equal times the lower id counts as older. */
 size_t sp_prune_choose(const struct sp_prune_entry *entries, size_t count);
 
-int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_err *e);
 void sp_manager_unreserve(struct sp_manager *m, int id);           /* 0: no id */
 void sp_manager_store(struct sp_manager *m, struct sp_process *p); /* prunes an old entry first */
 /* Removes its entry, if it has one, and releases the id unless the process will be remembered. */

@@ -9,17 +9,10 @@
 #include "base/auto.h"
 #include "engine/manager_priv.h"
 
-/* ---- ids ---- */
-
-int sp_manager_reserve(struct sp_manager *m, int *ret, struct sp_err *e)
-{
-    return sp_ids_allocate(m->ids, sp_loop_now(m->loop), ret, e);
-}
-
 void sp_manager_unreserve(struct sp_manager *m, int id)
 {
     if (id != 0)
-        sp_ids_release(m->ids, id, sp_loop_now(m->loop));
+        sp_ids_release(&m->ids, id, sp_loop_now(m->loop));
 }
 
 /* ---- entries ---- */

@@ -16,7 +16,7 @@ static inline struct sp_process *first_process(const struct sp_manager *m)
 /* Ids in use. */
 static inline uint32_t sp_manager_reserved(const struct sp_manager *m)
 {
-    return sp_ids_count(m->ids);
+    return m->ids.reserved_count;
 }
 
 /* Entries. */
@@ -33,7 +33,7 @@ static inline const char *check_remembered(const struct sp_manager *m, uint32_t 
     sp_list_each(i, &m->remembered) {
         const struct sp_remembered *r = SP_CONTAINER(i, struct sp_remembered, link);
 
-        if (!sp_ids_is_reserved(m->ids, r->view.process_id))
+        if (!sp_ids_is_reserved(&m->ids, r->view.process_id))
             return "I5: a record without an id";
         if (!r->view.has_exited || r->view.end_reason == SP_END_NONE)
             return "a record of a process that has not ended";
@@ -61,7 +61,7 @@ static inline const char *check_process(const struct sp_process *p)
         return "I4: the end before the last of the output";
     if (p->has_ended && !p->m->options.remembers_ended && sp_headtail_total(&p->transcript) != 0)
         return "I4: a transcript after the end event";
-    if ((p->is_stored || p->holds_id) && !sp_ids_is_reserved(p->m->ids, p->id))
+    if ((p->is_stored || p->holds_id) && !sp_ids_is_reserved(&p->m->ids, p->id))
         return "I5: an entry without an id";
     if (p->is_stored && p->holds_id)
         return "I5: an id that is held twice";
@@ -76,7 +76,7 @@ static inline const char *check_call(const struct sp_call *c)
 {
     if (c->is_answered)
         return "an answered call among the live ones";
-    if (c->reserved_id != 0 && !sp_ids_is_reserved(c->m->ids, c->reserved_id))
+    if (c->reserved_id != 0 && !sp_ids_is_reserved(&c->m->ids, c->reserved_id))
         return "I5: a call without its id";
     if (c->is_collecting && c->m->pauses == 0 && !c->m->is_clock_stopped &&
         c->deadline_ms <= sp_loop_now(c->m->loop) &&
@@ -118,7 +118,7 @@ static inline const char *sp_manager_check(const struct sp_manager *m)
     }
     if (stored != m->stored)
         return "entries were miscounted";
-    return ids + stored == sp_ids_count(m->ids) ? NULL : "I5: a reserved id without a holder";
+    return ids + stored == m->ids.reserved_count ? NULL : "I5: a reserved id without a holder";
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Process ids, and cases 95 and 96 as far as they are about ids. */
 #include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <sys/random.h>
 
 #include "engine/ids.h"
@@ -30,13 +30,15 @@ ssize_t __wrap_getrandom(void *buf, size_t n, unsigned flags)
     return (ssize_t)n;
 }
 
-static struct sp_ids *ids;
+static struct sp_ids *ids; /* on the heap, where a sanitizer sees a write past its end */
 
 static int begin(bool is_deterministic)
 {
     seed = 20;
     is_chance_gone = false;
-    ids = sp_ids_new(is_deterministic);
+    ids = calloc(1, sizeof *ids);
+    if (ids != NULL)
+        ids->is_deterministic = is_deterministic;
     return ids == NULL;
 }
 
@@ -55,7 +57,8 @@ static int begin_deterministic(void **state)
 static int end(void **state)
 {
     (void)state;
-    sp_ids_free(ids);
+    sp_ids_done(ids);
+    free(ids);
     return 0;
 }
 
@@ -69,12 +72,39 @@ static int allocate(uint64_t now_ms)
     return id;
 }
 
+static void flip(int id)
+{
+    ids->reserved[(id - SP_IDS_FIRST) / 64] ^= UINT64_C(1) << ((id - SP_IDS_FIRST) % 64);
+}
+
+static bool rests(int id, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < ids->queued; i++) {
+        const struct sp_ids_rest *r = &ids->queue[(ids->first + i) & (ids->cap - 1)];
+
+        if (r->place == (uint32_t)(id - SP_IDS_FIRST) && r->until_ms > now_ms)
+            return true;
+    }
+    return false;
+}
+
+/* Reserves this id. A random one is allocated and exchanged for it, so that the queue has its slot.
+ */
 static void reserve(int id, uint64_t now_ms)
 {
-    struct sp_err e = {0};
+    assert_false(sp_ids_is_reserved(ids, id));
+    assert_false(rests(id, now_ms));
+    if (ids->is_deterministic)
+        ids->reserved_count++;
+    else
+        flip(allocate(now_ms));
+    flip(id);
+}
 
-    if (sp_ids_reserve(ids, id, now_ms, &e) < 0)
-        fail_msg("%d: %s", id, e.msg);
+static void release_all(uint64_t now_ms)
+{
+    for (int id = SP_IDS_FIRST; id <= SP_IDS_LAST; id++)
+        sp_ids_release(ids, id, now_ms);
 }
 
 static void has_none_free(uint64_t now_ms)
@@ -85,14 +115,6 @@ static void has_none_free(uint64_t now_ms)
     assert_int_equal(sp_ids_allocate(ids, now_ms, &id, &e), -SP_E_LIMIT);
     assert_string_equal(e.msg, "no free session id");
     assert_int_equal(id, NO_ID);
-}
-
-static void is_refused(int id, uint64_t now_ms, enum sp_code code, const char *text)
-{
-    struct sp_err e = {0};
-
-    assert_int_equal(sp_ids_reserve(ids, id, now_ms, &e), -(int)code);
-    assert_string_equal(e.msg, text);
 }
 
 /* ---- deterministic ---- */
@@ -106,7 +128,7 @@ static void test_counting_begins_at_1000_and_again_when_all_is_released(void **s
     assert_int_equal(allocate(0), 1002); /* above the highest, not into the gap */
     sp_ids_release(ids, 1001, 0);
     sp_ids_release(ids, 1002, 0);
-    assert_int_equal(sp_ids_count(ids), 0);
+    assert_int_equal(ids->reserved_count, 0);
     assert_int_equal(allocate(0), 1000);
 }
 
@@ -132,7 +154,7 @@ static void test_counting_ends_with_the_range(void **state)
     has_none_free(0);
     sp_ids_release(ids, 99999, 0);
     assert_int_equal(allocate(0), 99999);
-    assert_int_equal(sp_ids_count(ids), 2);
+    assert_int_equal(ids->reserved_count, 2);
 }
 
 static void test_counting_needs_one_per_cent_too(void **state)
@@ -171,7 +193,7 @@ static void test_random_ids_are_in_range_and_never_twice(void **state)
         assert_true(sp_ids_is_reserved(ids, id));
         seen[id] = true;
     }
-    assert_int_equal(sp_ids_count(ids), 50000);
+    assert_int_equal(ids->reserved_count, 50000);
     assert_int_equal(draws, 50000); /* each ends at its first draw, however full it is */
 }
 
@@ -200,10 +222,10 @@ static void test_a_released_id_rests_for_a_minute(void **state)
     reserve(4711, 5000);
     sp_ids_release(ids, 4711, 10000);
     assert_false(sp_ids_is_reserved(ids, 4711));
-    is_refused(4711, 10000, SP_E_STATE, "session id 4711 was in use a moment ago");
-    is_refused(4711, 69999, SP_E_STATE, "session id 4711 was in use a moment ago");
+    assert_true(rests(4711, 10000));
+    assert_true(rests(4711, 69999));
     reserve(4711, 70000);
-    is_refused(4711, 70000, SP_E_STATE, "session id 4711 is in use");
+    assert_true(sp_ids_is_reserved(ids, 4711));
 }
 
 static void test_no_resting_id_is_drawn(void **state)
@@ -212,8 +234,8 @@ static void test_no_resting_id_is_drawn(void **state)
     /* All but 990 are used and released: what is drawn then can only be one of the others. */
     for (int id = 1000; id <= 99009; id++)
         reserve(id, 0);
-    sp_ids_release_all(ids, 0);
-    assert_int_equal(sp_ids_count(ids), 0);
+    release_all(0);
+    assert_int_equal(ids->reserved_count, 0);
     assert_in_range(allocate(59999), 99010, 99999);
     has_none_free(59999);
     assert_in_range(allocate(60000), 1000, 99999);
@@ -226,7 +248,7 @@ static void test_fewer_than_one_per_cent_free_is_none(void **state)
         (void)allocate(0);
     const int last = allocate(0); /* exactly 1 % was free */
     has_none_free(0);
-    assert_int_equal(sp_ids_count(ids), SP_IDS_RANGE - 989);
+    assert_int_equal(ids->reserved_count, SP_IDS_RANGE - 989);
     sp_ids_release(ids, last, 0);
     has_none_free(59999); /* it rests */
     (void)allocate(60000);
@@ -242,27 +264,23 @@ static void test_without_chance_nothing_is_handed_out(void **state)
     assert_int_equal(sp_ids_allocate(ids, 0, &id, &e), -SP_E_SYSTEM);
     assert_int_equal(e.sys, ENOSYS);
     assert_int_equal(id, NO_ID);
-    assert_int_equal(sp_ids_count(ids), 0);
+    assert_int_equal(ids->reserved_count, 0);
 }
 
 /* ---- both ---- */
 
-static void test_only_ids_of_the_range_can_be_reserved(void **state)
+static void test_ids_outside_of_the_range_are_never_reserved(void **state)
 {
     static const int outside[] = {0, -1, 1, 999, 100000, 424242, INT32_MAX, INT32_MIN};
-    char text[100];
 
     (void)state;
     for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
-        (void)snprintf(text, sizeof text, "session id %d is not between 1000 and 99999",
-                       outside[i]);
-        is_refused(outside[i], 0, SP_E_INVALID, text);
         assert_false(sp_ids_is_reserved(ids, outside[i]));
         sp_ids_release(ids, outside[i], 0);
     }
     reserve(1000, 0);
     reserve(99999, 0);
-    assert_int_equal(sp_ids_count(ids), 2);
+    assert_int_equal(ids->reserved_count, 2);
 }
 
 static void test_releasing_twice_changes_nothing(void **state)
@@ -272,9 +290,9 @@ static void test_releasing_twice_changes_nothing(void **state)
     const int other = allocate(0);
     sp_ids_release(ids, id, 0);
     sp_ids_release(ids, id, 50000); /* and does not begin another rest */
-    assert_int_equal(sp_ids_count(ids), 1);
+    assert_int_equal(ids->reserved_count, 1);
     reserve(id, 60000);
-    assert_int_equal(sp_ids_count(ids), 2);
+    assert_int_equal(ids->reserved_count, 2);
     assert_true(sp_ids_is_reserved(ids, other));
 }
 
@@ -285,13 +303,12 @@ static void test_everything_can_be_released_at_once(void **state)
     (void)state;
     for (int i = 0; i < 200; i++)
         given[i] = allocate(0);
-    sp_ids_release_all(ids, 1000);
-    assert_int_equal(sp_ids_count(ids), 0);
+    release_all(1000);
+    assert_int_equal(ids->reserved_count, 0);
     for (int i = 0; i < 200; i++) {
         assert_false(sp_ids_is_reserved(ids, given[i]));
         reserve(given[i], 61000);
     }
-    sp_ids_free(NULL);
 }
 
 static void test_without_memory_nothing_changes_and_a_release_still_works(void **state)
@@ -301,10 +318,6 @@ static void test_without_memory_nothing_changes_and_a_release_still_works(void *
     int id = NO_ID;
 
     (void)state;
-    end_memory_at(1);
-    assert_null(sp_ids_new(false));
-    assert_true(did_memory_end());
-
     for (int i = 0; i < 64; i++)
         given[i] = allocate(0);
     end_memory_at(1);
@@ -312,14 +325,14 @@ static void test_without_memory_nothing_changes_and_a_release_still_works(void *
     assert_true(did_memory_end());
     assert_int_equal(e.sys, ENOMEM);
     assert_int_equal(id, NO_ID);
-    assert_int_equal(sp_ids_count(ids), 64);
+    assert_int_equal(ids->reserved_count, 64);
 
     end_memory_at(1);
     for (int i = 0; i < 64; i++)
         sp_ids_release(ids, given[i], 0);
     assert_false(did_memory_end());
     for (int i = 0; i < 64; i++)
-        assert_int_equal(sp_ids_reserve(ids, given[i], 59999, NULL), -SP_E_STATE);
+        assert_true(rests(given[i], 59999));
 }
 
 /* ---- against a naive reference: one record an id ---- */
@@ -372,7 +385,9 @@ static void random_reserve(bool is_deterministic, int id, uint64_t now_ms)
     struct record *r = &model[id - 1000];
     const bool is_free = !r->is_reserved && (is_deterministic || !model_rests(r, now_ms));
 
-    assert_int_equal(sp_ids_reserve(ids, id, now_ms, NULL), is_free ? 0 : -SP_E_STATE);
+    assert_int_equal(!sp_ids_is_reserved(ids, id) && !rests(id, now_ms), is_free);
+    if (is_free)
+        reserve(id, now_ms);
     r->is_reserved = r->is_reserved || is_free;
 }
 
@@ -422,7 +437,7 @@ static void agrees_with_the_model(bool is_deterministic)
         }
         assert_int_equal(sp_ids_is_reserved(ids, id), model[id - 1000].is_reserved);
         if (step % 50 == 0)
-            assert_int_equal(sp_ids_count(ids), model_count());
+            assert_int_equal(ids->reserved_count, model_count());
     }
 }
 
@@ -453,7 +468,7 @@ static const struct CMUnitTest tests[] = {
     RANDOM(test_no_resting_id_is_drawn),
     RANDOM(test_fewer_than_one_per_cent_free_is_none),
     RANDOM(test_without_chance_nothing_is_handed_out),
-    RANDOM(test_only_ids_of_the_range_can_be_reserved),
+    RANDOM(test_ids_outside_of_the_range_are_never_reserved),
     RANDOM(test_releasing_twice_changes_nothing),
     RANDOM(test_everything_can_be_released_at_once),
     RANDOM(test_without_memory_nothing_changes_and_a_release_still_works),
