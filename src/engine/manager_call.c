@@ -430,6 +430,45 @@ static int find_wakener(struct sp_call *c)
     return u->woken_by;
 }
 
+/* ---- how long a call waits before it answers for a process that still runs ---- */
+
+#define MIN_MS      250
+#define MAX_MS      30000
+#define MIN_POLL_MS 5000
+
+static const struct yield {
+    uint64_t usual_ms, min_ms, max_ms;
+} yields[SP_YIELD_MAX] = {
+    [SP_YIELD_EXEC] = {10000, MIN_MS, MAX_MS},
+    [SP_YIELD_WRITE] = {250, MIN_MS, MAX_MS},
+    [SP_YIELD_POLL] = {250, MIN_POLL_MS, 0}, /* the maximum is configured */
+    [SP_YIELD_COMPAT] = {1000, 0, 60000},
+};
+
+uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t poll_max_ms)
+{
+    const struct yield *y = &yields[kind];
+    const uint64_t poll_ms = poll_max_ms < MIN_POLL_MS ? MIN_POLL_MS : poll_max_ms;
+    const uint64_t max_ms = kind == SP_YIELD_POLL ? poll_ms : y->max_ms;
+    const uint64_t ms = ask.has_yield_time ? ask.yield_time_ms : y->usual_ms;
+
+    return ms < y->min_ms ? y->min_ms : ms > max_ms ? max_ms : ms;
+}
+
+int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
+                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e)
+{
+    if (no_timeout && has_chars)
+        return sp_fail(e, SP_E_INVALID, 0, "`no_timeout=true` requires empty `chars`.");
+    if (no_timeout && ask.has_yield_time)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "`no_timeout=true` requires `yield_time_ms` to be omitted.");
+    *ret_ms = no_timeout
+                  ? SP_YIELD_FOREVER
+                  : sp_yield_ms(has_chars ? SP_YIELD_WRITE : SP_YIELD_POLL, ask, poll_max_ms);
+    return 0;
+}
+
 /* ---- waiting ---- */
 
 static void on_timer(struct sp_timer *t)
@@ -758,7 +797,7 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
 }
 
 void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
-                         const struct sp_patch_changes *changes)
+                          const struct sp_patch_changes *changes)
 {
     const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
     auto_buf struct sp_buf text = {0};

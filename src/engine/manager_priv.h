@@ -211,7 +211,6 @@ void sp_process_use(struct sp_process *p); /* restarts the idle time */
 void sp_process_at_end(struct sp_process *p); /* no more output counts */
 
 void sp_process_begin(struct sp_process *p);
-void sp_process_tell_interaction(struct sp_process *p, struct sp_str input);
 void sp_process_tell_warning(struct sp_process *p, const char *message);
 /* Sends the end event, if it is due. */
 void sp_process_publish_end(struct sp_process *p);
@@ -278,9 +277,8 @@ bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why);
  * no output is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);
 void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
-                         const struct sp_patch_changes *changes);
+                          const struct sp_patch_changes *changes);
 
-/* manager_write.c */
 /* poll_max_ms is used for polls only. */
 uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t poll_max_ms);
 
@@ -288,8 +286,6 @@ uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t 
  * if the feature is on. SP_E_INVALID: contradicting arguments. */
 int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
                       uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e);
-/* Serves the write_stdin calls of a process, one at a time. */
-void sp_write_serve(struct sp_process *p);
 
 /* exec.c: runs the stages of an exec_command call. */
 void sp_exec_step(struct sp_call *c);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process: one process of the manager: its output and events, the reports of its job, and its end.
+ * process: one process of the manager: its output and events, the write_stdin calls it serves, the
+ * reports of its job, and its end.
  *
  * The output goes to three consumers, each with its own copy of every byte in order: the next call
  * (pending), the end event (transcript) and the deltas. When memory is short the job keeps the
  * bytes and offers them again.
  */
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -62,15 +65,6 @@ static void tell_delta(void *process, struct sp_str frame)
     sp_manager_event(p->m, &e);
 }
 
-void sp_process_tell_interaction(struct sp_process *p, struct sp_str input)
-{
-    struct sp_exec_event e = new_event(p, SP_EVENT_INTERACTION);
-
-    e.source = SP_SOURCE_UNIFIED_EXEC_INTERACTION;
-    e.input = input;
-    sp_manager_event(p->m, &e);
-}
-
 void sp_process_tell_warning(struct sp_process *p, const char *message)
 {
     struct sp_exec_event e = new_event(p, SP_EVENT_WARNING);
@@ -81,29 +75,16 @@ void sp_process_tell_warning(struct sp_process *p, const char *message)
 
 /* ---- the end ---- */
 
-/* out: the transcript; aggregated: with the failure's text behind it; formatted: truncated. */
-static bool make_end_texts(const struct sp_process *p, struct sp_buf *out,
-                           struct sp_buf *aggregated, struct sp_buf *formatted)
-{
-    const struct sp_omission gone = {
-        .bytes = p->transcript.omitted,
-        .token_count = sp_allowance_tokens_of(sp_headtail_total(&p->transcript)),
-    };
-
-    if (!sp_answer_decode(out, &p->transcript) || !sp_buf_add_str(aggregated, sp_buf_str(out)))
-        return false;
-    if (sp_process_has_failed(p) && !((out->len == 0 || sp_buf_add(aggregated, "\n", 1)) &&
-                                      sp_utf8_add_lossy(aggregated, sp_str_of(p->failure.msg))))
-        return false;
-    return sp_truncate_format(formatted, sp_buf_str(aggregated), p->m->allowance, gone);
-}
-
 static void tell_end(struct sp_process *p)
 {
     const bool has_failed = sp_process_has_failed(p);
     auto_buf struct sp_buf out = {0};
     auto_buf struct sp_buf aggregated = {0};
     auto_buf struct sp_buf formatted = {0};
+    const struct sp_omission gone = {
+        .bytes = p->transcript.omitted,
+        .token_count = sp_allowance_tokens_of(sp_headtail_total(&p->transcript)),
+    };
     struct sp_exec_event e = new_event(p, SP_EVENT_END);
 
     e.at_ms = (int64_t)sp_clock_unix_ms();
@@ -111,7 +92,13 @@ static void tell_end(struct sp_process *p)
     e.exit_code = has_failed ? -1 : p->exit.code;
     e.status = !has_failed && p->exit.code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
     e.err = has_failed ? sp_str_of(p->failure.msg) : SP_STR("");
-    if (make_end_texts(p, &out, &aggregated, &formatted)) {
+    /* aggregated: with the failure's text behind the output; formatted: truncated for a model. */
+    bool ok =
+        sp_answer_decode(&out, &p->transcript) && sp_buf_add_str(&aggregated, sp_buf_str(&out));
+    if (ok && has_failed)
+        ok = (out.len == 0 || sp_buf_add(&aggregated, "\n", 1)) &&
+             sp_utf8_add_lossy(&aggregated, sp_str_of(p->failure.msg));
+    if (ok && sp_truncate_format(&formatted, sp_buf_str(&aggregated), p->m->allowance, gone)) {
         e.out = sp_buf_str(&out);
         e.aggregated = sp_buf_str(&aggregated);
         e.formatted = sp_buf_str(&formatted);
@@ -176,11 +163,6 @@ static void push_delta(struct sp_process *p, struct sp_str bytes)
                         on_coalesced); /* no timer: nothing is held back */
 }
 
-static bool has_watchers(const struct sp_process *p)
-{
-    return p->m->ops.event != NULL && !p->is_hidden && !p->is_at_end && p->quota != 0;
-}
-
 void sp_process_at_end(struct sp_process *p)
 {
     p->is_at_end = true;
@@ -195,33 +177,30 @@ void sp_process_at_end(struct sp_process *p)
 
 /* ---- bytes ---- */
 
-/* The job offers the same bytes again if the pending output had no memory for them. */
-static bool add_to_transcript(struct sp_process *p, struct sp_str bytes)
-{
-    const size_t had = p->ahead < bytes.n ? p->ahead : bytes.n;
-
-    if (p->is_at_end && !p->m->options.remembers_ended)
-        return true;
-    if (!sp_headtail_push(&p->transcript, (struct sp_str){bytes.p + had, bytes.n - had}))
-        return false;
-    if (p->ahead < bytes.n)
-        p->ahead = bytes.n;
-    return true;
-}
-
+/* false: out of memory; the job offers the same bytes again. The transcript may have them then,
+ * which p->ahead counts. */
 static bool add_output(struct sp_process *p, struct sp_str bytes)
 {
-    const bool is_early = !p->has_begun && has_watchers(p);
+    const bool has_watchers =
+        p->m->ops.event != NULL && !p->is_hidden && !p->is_at_end && p->quota != 0;
+    const bool is_early = !p->has_begun && has_watchers;
+    const size_t had = p->ahead < bytes.n ? p->ahead : bytes.n;
 
     if (is_early && sp_buf_room(&p->held, bytes.n) == NULL)
         return false;
-    if (!add_to_transcript(p, bytes) || !sp_headtail_push(&p->pending, bytes))
+    if (!p->is_at_end || p->m->options.remembers_ended) {
+        if (!sp_headtail_push(&p->transcript, (struct sp_str){bytes.p + had, bytes.n - had}))
+            return false;
+        if (p->ahead < bytes.n)
+            p->ahead = bytes.n;
+    }
+    if (!sp_headtail_push(&p->pending, bytes))
         return false;
     p->ahead -= p->ahead < bytes.n ? p->ahead : bytes.n;
     p->received += bytes.n;
     if (is_early)
         (void)sp_buf_add_str(&p->held, bytes); /* room was made above */
-    else if (has_watchers(p))
+    else if (has_watchers)
         push_delta(p, bytes);
     sp_until_hear(p, bytes);
     return true;
@@ -257,11 +236,6 @@ void sp_process_use(struct sp_process *p)
     p->idle_from_ms = sp_manager_clock_ms();
 }
 
-static uint64_t idle_due(const struct sp_process *p)
-{
-    return sp_later_ms(p->idle_from_ms, p->m->options.idle_ttl_ms);
-}
-
 static void set_end_timers(struct sp_process *p);
 
 /* Kills the process for its timeout or its idleness. */
@@ -284,7 +258,7 @@ static void on_idle(struct sp_timer *t)
 
     if (is_in_use(p))
         sp_process_use(p);
-    if (sp_loop_now(p->m->loop) >= idle_due(p))
+    if (sp_loop_now(p->m->loop) >= sp_later_ms(p->idle_from_ms, p->m->options.idle_ttl_ms))
         end_for(p, SP_END_IDLE);
     else
         set_end_timers(p);
@@ -310,7 +284,280 @@ static void set_end_timers(struct sp_process *p)
     if (p->timeout_ms != 0)
         set_end_timer(p, &p->timeout_timer, sp_later_ms(p->start_ms, p->timeout_ms), on_timeout);
     if (p->is_stored && p->m->options.idle_ttl_ms != 0)
-        set_end_timer(p, &p->idle_timer, idle_due(p), on_idle);
+        set_end_timer(p, &p->idle_timer, sp_later_ms(p->idle_from_ms, p->m->options.idle_ttl_ms),
+                      on_idle);
+}
+
+/*
+ * ---- write_stdin ----
+ *
+ * A call types characters into the process, or polls its output. The calls of one process are
+ * served in order of arrival, one at a time, because they share its output and its end.
+ */
+
+#define INTERRUPT "\003"
+
+struct sp_write {
+    struct sp_call call;
+    struct sp_job_call job_call;
+    int session_id;
+    uint64_t yield_ms;
+    struct sp_err misuse; /* invalid arguments; code NONE: they are valid */
+    bool was_typed;       /* the job has answered; go_on_after_typing is due */
+};
+
+static void say_unknown(struct sp_call *c)
+{
+    const int id = SP_CONTAINER(c, struct sp_write, call)->session_id;
+
+    sp_call_fault(c, SP_FAULT_UNKNOWN, "Unknown process id %d%s", id,
+                  sp_manager_is_remembered(c->m, id) ? "; read_output still has its output" : "");
+}
+
+static void say_failed(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+
+    sp_manager_remove(p);
+    sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
+}
+
+static void start_waiting(struct sp_call *c)
+{
+    sp_call_collect(c, sp_clock_ns(), SP_CONTAINER(c, struct sp_write, call)->yield_ms);
+    sp_until_begin(c);
+}
+
+static void on_typed(struct sp_job_call *jc)
+{
+    struct sp_write *w = SP_CONTAINER(jc, struct sp_write, job_call);
+
+    w->was_typed = true;
+    w->call.is_awaited = false;
+    w->call.process->asked--;
+    sp_process_changed(w->call.process);
+    if (w->call.is_answered)
+        sp_call_let_go(&w->call);
+}
+
+static bool has_stdin(const struct sp_process *p)
+{
+    return p->is_tty || p->has_stdin;
+}
+
+static void start_write(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+    struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
+
+    if (!p->is_stored) { /* removed while this call waited; the id may belong to another process now
+                          */
+        say_unknown(c);
+        return;
+    }
+    p->last_used_ns = sp_clock_ns();
+    if (c->chars.n == 0) {
+        start_waiting(c);
+        return;
+    }
+    if (!has_stdin(p) && !sp_str_eq(c->chars, SP_STR(INTERRUPT))) {
+        sp_call_fault(c, SP_FAULT_STDIN_CLOSED,
+                      "stdin is closed for this session; rerun exec_command with tty=true to keep "
+                      "stdin open");
+        return;
+    }
+    if (!sp_process_can_ask(p)) { /* it has ended */
+        start_waiting(c);
+        return;
+    }
+    /* The process may not read its stdin, or the connection may be down: wait SP_TYPING_MS at most.
+     */
+    sp_call_collect(c, sp_clock_ns(), SP_TYPING_MS);
+    c->is_awaited = true;
+    c->has_typed = true;
+    c->process->was_typed_into = true;
+    p->asked++;
+    w->job_call.fn = on_typed;
+    if (has_stdin(p))
+        sp_job_write(&p->job, &w->job_call, c->chars);
+    else
+        sp_job_signal(&p->job, &w->job_call, SIGINT);
+}
+
+static void go_on_after_typing(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+    struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
+    const enum sp_job_result result = w->job_call.result;
+
+    w->was_typed = false;
+    c->has_typed = result == SP_JOB_OK || result == SP_JOB_LOST; /* LOST: they may have arrived */
+    if (result == SP_JOB_LOST) {
+        sp_process_blame(p, SP_END_LOST);
+        sp_process_fail(p, w->job_call.error.msg[0] != 0 ? w->job_call.error.msg
+                                                         : "the connection was lost");
+        if (sp_process_has_failed(p)) {
+            say_failed(c);
+            return;
+        }
+    }
+    /* A remote executor that does not know the process, or its stdin, means that it has ended. */
+    if (result == SP_JOB_GONE || (result == SP_JOB_NO_STDIN && p->is_remote))
+        sp_process_count_as_exited(p);
+    if (result == SP_JOB_OK || sp_process_has_exited(p))
+        start_waiting(c);
+    else if (result == SP_JOB_REFUSED && !has_stdin(p) && w->job_call.error.msg[0] != 0)
+        /* For a ^C without a terminal it was the signal that failed, not stdin. */
+        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: %s", w->job_call.error.msg);
+    else
+        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin");
+}
+
+static void finish_write(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+    const bool has_exited = sp_process_has_exited(p);
+
+    if (sp_process_has_failed(p)) {
+        say_failed(c);
+        return;
+    }
+    if (!has_exited && !p->is_stored) {
+        say_unknown(c);
+        return;
+    }
+    if ((c->chars.n != 0 || !has_exited) && !p->has_ended) {
+        struct sp_exec_event e = new_event(p, SP_EVENT_INTERACTION);
+
+        e.source = SP_SOURCE_UNIFIED_EXEC_INTERACTION;
+        e.input = c->chars;
+        sp_manager_event(p->m, &e);
+    }
+    if (!sp_call_answer(c, has_exited ? SP_ANSWER_EXITED : SP_ANSWER_RUNNING))
+        sp_call_fault(c, SP_FAULT_FAILED,
+                      "Unified exec process failed: no memory for the answer; poll again");
+}
+
+/* Whether the call made progress. A call with characters still in flight keeps its place, so that
+ * later input stays behind them. */
+static bool advance(struct sp_call *c)
+{
+    if (c->is_cancelled)
+        sp_call_abort(c);
+    else if (c->is_awaited && sp_process_has_failed(c->process))
+        say_failed(c);
+    else if (SP_CONTAINER(c, struct sp_write, call)->was_typed)
+        go_on_after_typing(c);
+    else if (c->is_collecting && sp_call_is_done(c))
+        finish_write(c);
+    else
+        return false;
+    return true;
+}
+
+/* The next waiting call that need not wait for its turn: a cancelled one, or else a poll that is to
+ * answer now, since it types nothing. */
+static struct sp_call *take_early(struct sp_process *p)
+{
+    const bool can_answer = p->interaction != NULL && p->is_stored && !sp_process_has_failed(p) &&
+                            (!sp_process_has_exited(p) || sp_process_is_judged(p));
+    struct sp_call *hurried = NULL;
+
+    sp_each_waiting(c, p) {
+        if (c->is_cancelled) {
+            sp_list_remove(&c->waiting);
+            return c;
+        }
+        if (hurried == NULL && can_answer && c->is_hurried && c->chars.n == 0)
+            hurried = c;
+    }
+    if (hurried != NULL)
+        sp_list_remove(&hurried->waiting);
+    return hurried;
+}
+
+/* Serves the write_stdin calls of a process, one at a time. */
+static void serve_writes(struct sp_process *p)
+{
+    struct sp_call *c;
+
+    while ((c = take_early(p)) != NULL) {
+        if (c->is_cancelled)
+            sp_call_abort(c);
+        else
+            start_write(c);
+        if (!c->is_answered)
+            finish_write(c);
+    }
+    for (;;) {
+        if (p->interaction != NULL) {
+            if (!advance(p->interaction))
+                return;
+            continue;
+        }
+        sp_process_publish_end(p);
+        struct sp_list *first = sp_list_take_first(&p->waiting);
+        if (first == NULL)
+            return;
+        c = SP_CONTAINER(first, struct sp_call, waiting);
+        p->interaction = c;
+        start_write(c);
+    }
+}
+
+/* Runs once: it answers the call, or queues it behind the others of its process. */
+static void enter_queue(struct sp_call *c)
+{
+    const struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
+    struct sp_process *p = sp_manager_find(c->m, w->session_id);
+
+    if (c->is_cancelled)
+        sp_call_abort(c);
+    else if (w->misuse.code != SP_E_NONE)
+        sp_call_fault(c, SP_FAULT_ARGUMENTS, "%s", w->misuse.msg);
+    else if (sp_until_misuse(c) != NULL)
+        sp_call_fault(c, SP_FAULT_ARGUMENTS, "%s", sp_until_misuse(c));
+    else if (p == NULL)
+        say_unknown(c);
+    else if (c->m->call_count > SP_CALLS_MAX)
+        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: too many calls are waiting");
+    else {
+        sp_list_append(&p->waiting, &c->waiting);
+        c->process = p;
+        sp_process_changed(p);
+    }
+}
+
+int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
+                     void *user, uint64_t *ret_call, struct sp_err *e)
+{
+    const int r = sp_manager_admit(m, e);
+
+    if (r < 0)
+        return r;
+    struct sp_write *w = calloc(1, sizeof *w);
+    if (w == NULL || !sp_arena_str(&w->call.keep, ask->chars, &w->call.chars) ||
+        sp_until_copy(&w->call, ask->until, ask->until_count, e) < 0) {
+        if (w != NULL) {
+            sp_until_done(&w->call);
+            sp_arena_done(&w->call.keep);
+        }
+        free(w);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    }
+    w->call.step = enter_queue;
+    w->session_id = ask->session_id;
+    w->call.has_max_tokens = ask->has_max_tokens;
+    w->call.max_tokens = ask->max_tokens;
+    if (ask->is_compat)
+        w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, ask->yield, m->poll_max_ms);
+    else /* a contradiction is told when the call runs */
+        (void)sp_yield_of_write(ask->yield, ask->chars.n != 0,
+                                ask->no_timeout && m->options.has_no_timeout, m->poll_max_ms,
+                                &w->yield_ms, &w->misuse);
+    sp_call_begin(m, &w->call, fn, user);
+    *ret_call = w->call.number;
+    return 0;
 }
 
 /* ---- settling ---- */
@@ -330,7 +577,7 @@ static void settle(struct sp_deferred *d)
     sp_process_publish_end(p);
     if (p->initial != NULL)
         sp_exec_step(p->initial);
-    sp_write_serve(p);
+    serve_writes(p);
     sp_manager_serve_orders(p);
     sp_process_publish_end(p);
     set_end_timers(p);
