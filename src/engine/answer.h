@@ -19,7 +19,7 @@
 #define SP_ANSWER_DEFAULT_TOKENS 10000
 
 enum sp_answer_fate {
-    SP_ANSWER_NO_PROCESS, /* a hook or a patch answered without a process */
+    SP_ANSWER_NO_PROCESS, /* a patch was applied, or refused, without a process */
     SP_ANSWER_EXITED,
     SP_ANSWER_RUNNING,
 };

@@ -397,18 +397,12 @@ static int reserve_id(struct sp_exec *x, struct sp_err *e)
 
 static bool prepare(struct sp_exec *x)
 {
-    const struct sp_manager *m = x->call.m;
-    auto_buf struct sp_buf out = {0};
     struct sp_err e = {0};
 
     if (!check_facts(x) || !resolve_argv(x) || !resolve_cwd(x))
         return false;
     if (reserve_id(x, &e) < 0)
         return sp_call_fail_create(&x->call, &e);
-    if (m->ops.intercept != NULL && m->ops.intercept(m->user, &x->ask, &out)) {
-        sp_call_answer_hook(&x->call, sp_buf_str(&out), 0, NULL);
-        return false;
-    }
     return sp_exec_begin_patch(x) && (x->patch.is_one || begin_plan(x));
 }
 

@@ -734,8 +734,8 @@ bool sp_exec_await_patch(struct sp_exec *x)
         x->stage = SP_EXEC_ASKING;
         return true;
     }
-    sp_call_answer_hook(&x->call, sp_buf_str(&p->output), p->is_applied ? 0 : 1,
-                        p->is_applied ? &p->changes : NULL);
+    sp_call_answer_patch(&x->call, sp_buf_str(&p->output), p->is_applied ? 0 : 1,
+                         p->is_applied ? &p->changes : NULL);
     return false;
 }
 

@@ -439,13 +439,12 @@ static void forward_question(struct sp_approver *a, const struct sp_approval_que
     m->ops.ask(m->user, q);
 }
 
-static void forward_withdrawal(struct sp_approver *a, uint64_t question, void *user)
+/* The caller is not told: sp_approvals_decide refuses an answer that comes too late. */
+static void ignore_withdrawal(struct sp_approver *a, uint64_t question, void *user)
 {
-    struct sp_manager *m = SP_CONTAINER(a, struct sp_manager, callback);
-
+    (void)a;
+    (void)question;
     (void)user;
-    if (m->ops.withdraw != NULL)
-        m->ops.withdraw(m->user, question);
 }
 
 static void warn(void *user, const char *text)
@@ -460,7 +459,7 @@ static int open_approvals(struct sp_manager *m, const struct sp_manager_options 
                           struct sp_err *e)
 {
     static const struct sp_approver_ops callback_ops = {.ask = forward_question,
-                                                        .withdraw = forward_withdrawal};
+                                                        .withdraw = ignore_withdrawal};
     struct sp_approvals_options a = o->approvals;
 
     m->callback.ops = &callback_ops;

@@ -168,11 +168,6 @@ struct sp_manager_ops {
     /* Must lead to sp_approvals_decide, at once or later; the question is valid until then. NULL:
      * options.approvals.approver is used; without either, questions are refused. */
     void (*ask)(void *user, const struct sp_approval_question *q);
-    void (*withdraw)(void *user,
-                     uint64_t question); /* the answer is not needed any more; may be NULL */
-    /* May answer a command itself before it is spawned: returns true and the text in *out. NULL:
-     * never. */
-    bool (*intercept)(void *user, const struct sp_exec_ask *ask, struct sp_buf *out);
 };
 
 struct sp_manager_options {

@@ -796,7 +796,7 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
     return false;
 }
 
-void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
+void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code,
                           const struct sp_patch_changes *changes)
 {
     const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};

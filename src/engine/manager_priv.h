@@ -276,7 +276,7 @@ bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why);
 /* Answers with the pending output of c->process. false: out of memory; the call is not answered and
  * no output is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);
-void sp_call_answer_hook(struct sp_call *c, struct sp_str output, int exit_code,
+void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code,
                           const struct sp_patch_changes *changes);
 
 /* poll_max_ms is used for polls only. */

@@ -119,10 +119,11 @@ class Events:
         self.assertEqual((events[-1]['status'], events[-1]['exit_code']), ('failed', 1))
         self.assertEqual(self.denied_start('--hide-denied'), [])
 
-    def test_094_a_command_that_was_taken_over(self):
-        a = self.agent('--intercept', 'apply_patch')
-        answer = a.ec('apply_patch <<EOF')
-        self.assertEqual(answer.text, 'Wall time: 0.0000 seconds\nOutput:\ntaken over: apply_patch <<EOF')
+    def test_094_a_command_without_a_process(self):
+        a = self.agent()
+        answer = a.ec("apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: added\n+new\n*** End Patch\nEOF")
+        self.assertEqual(answer.text, 'Wall time: 0.0000 seconds\nOutput:\n'
+                                      'Success. Updated the following files:\nA added\n')
         self.assertFalse(answer.failed)
         self.assertEqual(a.events_of(), [])
         self.assertNothingLeft(a)

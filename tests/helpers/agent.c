@@ -34,15 +34,6 @@ static void on_question(void *user, const struct sp_approval_question *q)
     say_question(q);
 }
 
-static bool on_intercept(void *user, const struct sp_exec_ask *ask, struct sp_buf *out)
-{
-    const struct agent *a = user;
-    const struct sp_str word = sp_str_of(a->o.intercept);
-
-    return ask->cmd.n >= word.n && memcmp(ask->cmd.p, word.p, word.n) == 0 &&
-           sp_buf_add_str(out, SP_STR("taken over: ")) && sp_buf_add_str(out, ask->cmd);
-}
-
 static void on_input(struct sp_watch *watch, uint32_t events)
 {
     struct agent *a = SP_CONTAINER(watch, struct agent, in);
@@ -128,9 +119,7 @@ static int make_backend(struct agent *a, const struct place *p, struct sp_backen
 
 static int begin(struct agent *a, struct sp_err *e)
 {
-    static const struct sp_manager_ops quiet = {.event = on_event, .ask = on_question};
-    static const struct sp_manager_ops nosy = {
-        .event = on_event, .ask = on_question, .intercept = on_intercept};
+    static const struct sp_manager_ops ops = {.event = on_event, .ask = on_question};
     struct sp_environment_spec places[MAX_ENVIRONMENTS] = {0};
     struct sp_manager_options m = a->o.manager;
     int r = sp_loop_new(&a->loop, e);
@@ -151,7 +140,7 @@ static int begin(struct agent *a, struct sp_err *e)
     m.loop = a->loop;
     m.environments = places;
     m.environment_count = a->o.place_count;
-    m.ops = a->o.intercept == NULL ? &quiet : &nosy;
+    m.ops = &ops;
     m.user = a;
     m.snapshots = a->snapshots;
     r = follow_rules(a, &m.approvals, e);

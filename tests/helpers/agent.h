@@ -30,7 +30,6 @@ struct agent_options {
     const char *program_words[MAX_WORDS];
     const char *cwd;       /* of the commands; NULL: ours */
     const char *snapshots; /* a directory; NULL: the feature is off */
-    const char *intercept; /* commands that begin like this are taken over; NULL: none */
     const char *sandbox;   /* a mode; NULL: none */
     const char *profile;   /* a file with a profile, instead; NULL: none */
     bool uses_cgroups;

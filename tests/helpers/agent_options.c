@@ -30,7 +30,6 @@ static const char help[] =
     "  --poll-max MS  --exited-ttl MS  --notify-at N  --thread-id ID  --session-id ID\n"
     "  --no-login  --fixed-shell  --hide-denied  --additional  --no-timeout  --compat\n"
     "  --snapshots DIR      shells start from a snapshot, kept there\n"
-    "  --intercept WORD     commands that begin like this are taken over\n"
     "  --rules FILE         rules for commands (repeatable)\n"
     "  --rules-in DIR       those of DIR/etc, DIR/home and the project, read again when they "
     "change\n"
@@ -69,7 +68,6 @@ enum {
     OPT_NO_TIMEOUT,
     OPT_COMPAT,
     OPT_SNAPSHOTS,
-    OPT_INTERCEPT,
     OPT_RULES,
     OPT_RULES_IN,
     OPT_KNOWN_SAFE,
@@ -111,7 +109,6 @@ static const struct option known[] = {
     {"no-timeout", no_argument, NULL, OPT_NO_TIMEOUT},
     {"compat", no_argument, NULL, OPT_COMPAT},
     {"snapshots", required_argument, NULL, OPT_SNAPSHOTS},
-    {"intercept", required_argument, NULL, OPT_INTERCEPT},
     {"rules", required_argument, NULL, OPT_RULES},
     {"rules-in", required_argument, NULL, OPT_RULES_IN},
     {"known-safe", required_argument, NULL, OPT_KNOWN_SAFE},
@@ -442,9 +439,6 @@ static void take(struct agent_options *o, int opt)
         return;
     case OPT_SNAPSHOTS:
         o->snapshots = optarg;
-        return;
-    case OPT_INTERCEPT:
-        o->intercept = optarg;
         return;
     default:
         take_feature(o, opt);

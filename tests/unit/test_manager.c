@@ -261,32 +261,6 @@ static void test_a_place_that_cannot_be_reached_says_so(void **state)
                  "ws://x");
 }
 
-/* ---- taken over ---- */
-
-static bool take_over(void *user, const struct sp_exec_ask *ask, struct sp_buf *out)
-{
-    (void)user;
-    assert_string_equal(ask->cmd.p, "apply_patch");
-    return sp_buf_add_str(out, SP_STR("Done!\n"));
-}
-
-static void test_a_command_that_is_taken_over_leaves_no_trace(void **state)
-{
-    struct answer a;
-
-    (void)state;
-    manager_ops.intercept = take_over;
-    remake_manager();
-    manager_ops.intercept = NULL;
-    exec_for(&a, "apply_patch", false, 250);
-    until(a.is_there);
-    assert_int_equal(a.fault, SP_FAULT_NONE);
-    assert_string_equal(a.text, "Wall time: 0.0000 seconds\nOutput:\nDone!\n");
-    assert_string_equal(story, "");
-    assert_int_equal(sp_manager_reserved(manager), 0);
-    assert_int_equal(job_count, 0);
-}
-
 /* ---- failures ---- */
 
 static void test_a_lost_connection_is_no_exit_and_no_denial(void **state)
@@ -396,7 +370,6 @@ int main(void)
         puppet_test(test_lost_output_is_said_in_the_output),
         puppet_test(test_a_start_that_fails_leaves_nothing),
         puppet_test(test_a_place_that_cannot_be_reached_says_so),
-        puppet_test(test_a_command_that_is_taken_over_leaves_no_trace),
         puppet_test(test_a_lost_connection_is_no_exit_and_no_denial),
         puppet_test(test_a_failure_in_the_early_check_is_told),
         puppet_test(test_the_first_verdict_from_outside_stays),
