@@ -28,7 +28,7 @@ enum sp_run_kind {
     SP_RUN_TIMED_OUT,
     SP_RUN_CANCELLED,
     SP_RUN_FAILED,   /* not started, or its executor was lost; see error */
-    SP_RUN_REJECTED, /* by a policy or an approver (judged.h); see error */
+    SP_RUN_REJECTED, /* by a policy or an approver, in sp_engine_run; see error */
 };
 
 enum sp_run_class { SP_RUN_OK, SP_RUN_SIGNAL, SP_RUN_TIMEOUT, SP_RUN_DENIED, SP_RUN_ERROR };

@@ -9,21 +9,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "approve/run_plan.h"
 #include "base/arena.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/path.h"
 #include "lib/engine_priv.h"
 
-/* Also ends the command, if it runs. */
-static void free_run(struct sp_lib_call *c)
-{
-    sp_backend_forget_facts(&c->facts);
-    sp_loop_undefer(c->engine->loop, &c->later);
-    sp_judged_free(c->run);
-    sp_arena_done(&c->keep);
-    sp_lib_place_unref(c->place);
-}
+/* What the engine calls it: "17". */
+struct id_text {
+    char text[24];
+};
+
+/* A one-shot run that needs approval. The plan judges it and asks an approver if necessary; it
+ * runs; if the sandbox denied it something, it may run once more without a sandbox. The answer is
+ * that of the last attempt. Each attempt with a begin event has an end event. */
+struct run_call {
+    struct sp_lib_call call;
+    struct sp_lib_place *place;    /* a reference */
+    struct sp_run_options options; /* its strings live in keep */
+    struct sp_arena keep;
+    struct sp_backend_wait facts; /* waits for the server's working directory */
+    struct sp_deferred later;     /* go_on_run: the plan has decided, or the call was cancelled */
+    struct sp_err why;            /* why the plan could not begin; code NONE: it could */
+    bool has_plan, is_cancelled;
+
+    struct sp_run_ask ask; /* launch.policy is the sandbox; what it points to lives here */
+    struct sp_env_request environ;
+    struct id_text id;
+    char *cwd;
+    struct sp_str *argv;
+    struct sp_env_var *vars;
+    struct sp_buf made; /* variables the plan judges with */
+    struct sp_run_plan plan;
+    struct sp_run *run; /* the attempt; NULL: none runs */
+
+    bool has_first;             /* the first attempt was denied; first is its result ... */
+    struct sp_run_result first; /* ... and its output */
+    struct sp_buf out, err, aggregated;
+};
 
 /* ---- unanswered calls ---- */
 
@@ -31,7 +55,8 @@ static void free_run(struct sp_lib_call *c)
 static struct sp_lib_call *new_call(struct sp_engine *engine, enum sp_lib_call_kind kind,
                                     sp_answer_fn *fn, void *user, struct sp_error *e)
 {
-    struct sp_lib_call *c = calloc(1, sizeof *c);
+    struct sp_lib_call *c =
+        calloc(1, kind == SP_LIB_RUN ? sizeof(struct run_call) : sizeof(struct sp_lib_call));
     struct sp_err why = {0};
 
     if (c == NULL) {
@@ -63,8 +88,23 @@ static struct sp_lib_call *find_call(const struct sp_engine *engine, uint64_t nu
 
 static void free_call(struct sp_lib_call *c)
 {
-    if (c->kind == SP_LIB_RUN)
-        free_run(c);
+    if (c->kind == SP_LIB_RUN) { /* also ends the command, and withdraws an open question */
+        struct run_call *run = SP_CONTAINER(c, struct run_call, call);
+
+        sp_backend_forget_facts(&run->facts);
+        sp_run_free(run->run);
+        sp_loop_undefer(c->engine->loop, &run->later);
+        sp_run_plan_done(&run->plan);
+        sp_buf_done(&run->made);
+        sp_buf_done(&run->out);
+        sp_buf_done(&run->err);
+        sp_buf_done(&run->aggregated);
+        free(run->cwd);
+        free(run->argv);
+        free(run->vars);
+        sp_arena_done(&run->keep);
+        sp_lib_place_unref(run->place);
+    }
     sp_list_remove(&c->link);
     free(c);
 }
@@ -175,9 +215,8 @@ static void on_tool_reply(void *user, const struct sp_tool_reply *r)
 }
 
 /* A run as an answer. The limit of its text is that of the tools. */
-static void on_run_result(void *user, const struct sp_run_result *r)
+static void tell_result(struct sp_lib_call *c, const struct sp_run_result *r)
 {
-    struct sp_lib_call *c = user;
     const struct sp_allowance max = {.unit = SP_ALLOWANCE_TOKENS,
                                      .limit = c->engine->config.tool_output_token_limit};
     auto_buf struct sp_buf text = {0};
@@ -200,7 +239,6 @@ static void on_run_result(void *user, const struct sp_run_result *r)
         .text = "",
     };
 
-    c->run = NULL; /* freed after this callback */
     if (r->error != NULL && (a.outcome == SP_OUTCOME_FAILED || a.outcome == SP_OUTCOME_REFUSED))
         a.error = sp_error_text(r->error, error, sizeof error);
     if (sp_run_add_text(&text, r, max)) { /* else the text stays empty */
@@ -209,11 +247,6 @@ static void on_run_result(void *user, const struct sp_run_result *r)
     }
     answer_call(c, &a);
 }
-
-/* What the engine calls it: "17". */
-struct id_text {
-    char text[24];
-};
 
 static struct sp_str id_of(const struct sp_lib_call *c, struct id_text *room)
 {
@@ -438,128 +471,238 @@ int sp_engine_wait(struct sp_engine *engine, int session, sp_answer_fn *fn, void
 /* Events of a run, which the manager does not know. */
 static void on_event(void *user, const struct sp_exec_event *ev)
 {
-    sp_lib_tell_event(((struct sp_lib_call *)user)->engine, ev);
+    sp_lib_tell_event(((struct run_call *)user)->call.engine, ev);
 }
 
-/* A question was answered with "abort". */
-static void on_interrupt(void *user)
+static void tell_notice(struct run_call *c, const char *text)
 {
-    sp_manager_interrupt(((struct sp_lib_call *)user)->engine->manager);
+    const struct sp_exec_event e = {.type = SP_EVENT_NOTICE,
+                                    .call_id = c->ask.call_id,
+                                    .exit_code = -1,
+                                    .message = sp_str_of(text)};
+
+    if (c->ask.event != NULL)
+        c->ask.event(c, &e);
+}
+
+/* Answers without a run. */
+static void end_run(struct run_call *c, enum sp_run_kind kind, const struct sp_err *why)
+{
+    const struct sp_run_result r = {
+        .kind = kind,
+        .class = kind == SP_RUN_CANCELLED ? SP_RUN_OK : SP_RUN_ERROR,
+        .exit_code = kind == SP_RUN_CANCELLED ? 1 : -1,
+        .error = why,
+    };
+
+    tell_result(&c->call, &r);
+}
+
+static bool copy_bytes(struct sp_buf *to, struct sp_str *bytes)
+{
+    if (!sp_buf_add_str(to, *bytes))
+        return false;
+    *bytes = sp_buf_str(to);
+    return true;
+}
+
+static void go_on_run(struct sp_deferred *d);
+
+/* A denial of the first attempt may lead to a retry; any other result is final. */
+static void on_result(void *user, const struct sp_run_result *r)
+{
+    struct run_call *c = user;
+    const bool is_guess = r->denial == NULL || !r->denial->has_evidence;
+    char text[128];
+
+    c->run = NULL; /* freed when this returns */
+    if (c->is_cancelled || r->class != SP_RUN_DENIED ||
+        !sp_run_plan_can_retry(&c->plan, is_guess)) {
+        tell_result(&c->call, r);
+        return;
+    }
+    (void)snprintf(text, sizeof text, SP_RUN_PLAN_FAILED_NOTICE, r->exit_code);
+    tell_notice(c, text);
+    /* Kept in case the retry is refused. Out of memory: the refusal is reported alone. */
+    c->first = *r;
+    c->first.denial = NULL;
+    c->has_first = copy_bytes(&c->out, &c->first.out) && copy_bytes(&c->err, &c->first.err) &&
+                   copy_bytes(&c->aggregated, &c->first.aggregated);
+    if (sp_run_plan_retry(&c->plan, is_guess))
+        sp_loop_defer(c->call.engine->loop, &c->later, go_on_run);
+    else
+        tell_result(&c->call, r);
+}
+
+static void start_attempt(struct run_call *c)
+{
+    struct sp_run_ask ask = c->ask;
+    struct sp_env_request environ = c->environ;
+    struct sp_err e = {0};
+
+    ask.launch.environ = &environ;
+    sp_job_apply_plan(&ask.launch, &c->plan);
+    if (ask.launch.policy == NULL) { /* the sandbox's marks do not apply */
+        environ.marks = (struct sp_env_vars){c->plan.free.marks, c->plan.free.mark_count};
+        environ.permission_profile = (struct sp_str){0};
+    }
+    if (sp_run_start(c->place->where->backend, &ask, on_result, c, &c->run, &e) < 0)
+        end_run(c, SP_RUN_FAILED, &e);
+}
+
+/* The approver refused. The output of an attempt that was denied before is answered with it. */
+static void reject_run(struct run_call *c)
+{
+    const struct sp_buf *reason = &c->plan.reason;
+    struct sp_err why = {0};
+
+    (void)sp_fail(&why, SP_E_FAILED, 0, "%.*s", (int)reason->len,
+                  reason->len == 0 ? "" : reason->data);
+    if (c->plan.is_abort) /* of the whole turn */
+        sp_manager_interrupt(c->call.engine->manager);
+    if (!c->has_first) {
+        end_run(c, SP_RUN_REJECTED, &why);
+        return;
+    }
+    c->first.kind = SP_RUN_REJECTED;
+    c->first.error = &why;
+    tell_result(&c->call, &c->first);
+}
+
+static void go_on_run(struct sp_deferred *d)
+{
+    struct run_call *c = SP_CONTAINER(d, struct run_call, later);
+
+    if (c->is_cancelled || !c->has_plan) {
+        end_run(c, c->is_cancelled ? SP_RUN_CANCELLED : SP_RUN_FAILED,
+                c->has_plan ? NULL : &c->why);
+        return;
+    }
+    switch (c->plan.state) {
+    case SP_RUN_PLAN_GO:
+        if (c->plan.is_retry)
+            tell_notice(c, SP_RUN_PLAN_RETRY_NOTICE);
+        start_attempt(c);
+        return;
+    case SP_RUN_PLAN_ASKING:
+        return;
+    case SP_RUN_PLAN_FAILED:
+        end_run(c, SP_RUN_FAILED, &c->plan.error);
+        return;
+    case SP_RUN_PLAN_REFUSED:
+    case SP_RUN_PLAN_NEW:
+        break;
+    }
+    reject_run(c);
+}
+
+static void on_decided(struct sp_run_plan *p)
+{
+    struct run_call *c = SP_CONTAINER(p, struct run_call, plan);
+
+    sp_loop_defer(c->call.engine->loop, &c->later, go_on_run);
 }
 
 /* base: the directory that a relative cwd is below. */
-static int start_run(struct sp_lib_call *c, const struct sp_run_options *o, const char *base,
-                     struct sp_err *e)
+static int begin_plan(struct run_call *c, const char *base, struct sp_err *e)
 {
-    struct sp_engine *engine = c->engine;
+    const struct sp_engine *engine = c->call.engine;
+    const struct sp_run_options *o = &c->options;
     const struct sp_lib_place *place = c->place;
-    auto_free char *cwd = sp_path_normalise(o->cwd != NULL ? o->cwd : base, base);
-    auto_free struct sp_str *argv = NULL;
-    auto_free struct sp_env_var *vars = NULL;
-    struct sp_env_request environ_ask = sp_lib_environ(engine, place);
-    struct id_text id = {0};
-    struct sp_judged_ask judged = {
-        .environment = sp_str_of(place->name),
-        .is_local = place->where->is_local,
-        .policy_name = place->policy_name,
-        .interrupt = on_interrupt,
-    };
-    struct sp_run_ask ask = {
-        .launch = {.label = SP_STR("shell"),
-                   .environ = &environ_ask,
-                   .policy = place->is_confined ? &place->policy : NULL},
-        .timeout_ms = o->timeout_ms,
-        .capture = o->keeps_all ? SP_RUN_FULL_BUFFER : SP_RUN_SHELL_TOOL,
-        .event = engine->event == NULL || o->is_silent ? NULL : on_event,
-        .call_id = id_of(c, &id),
-        .source = SP_SOURCE_AGENT,
-        .has_begin_and_end = true,
-    };
-    int r;
+    struct sp_start *launch = &c->ask.launch;
+    uint32_t count;
 
-    if (cwd == NULL)
+    c->cwd = sp_path_normalise(o->cwd != NULL ? o->cwd : base, base);
+    if (c->cwd == NULL)
         return sp_fail(e, SP_E_INVALID, errno, "working directory %s",
                        o->cwd != NULL ? o->cwd : "(none)");
-    r = make_argv(o->argv, &argv, &ask.launch.argc, e);
+    c->environ = sp_lib_environ(engine, place);
+    int r = make_argv(o->argv, &c->argv, &launch->argc, e);
     if (r == 0)
-        r = make_vars(o->env, &vars, &environ_ask.plain.count, e);
+        r = make_vars(o->env, &c->vars, &c->environ.plain.count, e);
+    if (r == 0 && c->argv[0].n == 0)
+        r = sp_fail(e, SP_E_INVALID, 0, "command args are empty");
     if (r < 0)
         return r;
-    environ_ask.plain.items = vars;
-    environ_ask.call_id = ask.call_id;
-    ask.launch.argv = argv;
-    ask.launch.cwd = sp_str_of(cwd);
-    judged.run = ask;
-    return sp_judged_start(sp_manager_approvals(engine->manager), place->where->backend, &judged,
-                           on_run_result, c, &c->run, e);
-}
-
-/* Cancelled or failed before there was a run. */
-static void answer_later(struct sp_deferred *d)
-{
-    struct sp_lib_call *c = SP_CONTAINER(d, struct sp_lib_call, later);
-    struct sp_run_result r = {
-        .kind = c->why.code == SP_E_NONE ? SP_RUN_CANCELLED : SP_RUN_FAILED,
-        .class = c->why.code == SP_E_NONE ? SP_RUN_OK : SP_RUN_ERROR,
-        .exit_code = c->why.code == SP_E_NONE ? 1 : -1,
-        .error = &c->why,
+    c->environ.plain.items = c->vars;
+    c->environ.call_id = id_of(&c->call, &c->id);
+    launch->label = SP_STR("shell");
+    launch->argv = c->argv;
+    launch->cwd = sp_str_of(c->cwd);
+    c->ask.timeout_ms = o->timeout_ms;
+    c->ask.capture = o->keeps_all ? SP_RUN_FULL_BUFFER : SP_RUN_SHELL_TOOL;
+    c->ask.event = engine->event == NULL || o->is_silent ? NULL : on_event;
+    c->ask.call_id = c->environ.call_id;
+    c->ask.source = SP_SOURCE_AGENT;
+    c->ask.has_begin_and_end = true;
+    /* A local program can be resolved before the start. */
+    const bool is_known =
+        place->where->is_local && sp_env_make(&c->environ, &c->made, &count, NULL) == 0;
+    const struct sp_run_plan_ask plan = {
+        .call_id = c->ask.call_id,
+        .environment = sp_str_of(place->name),
+        .argv = {launch->argv, launch->argc},
+        .cwd = launch->cwd,
+        .policy = place->is_confined ? &place->policy : NULL,
+        .policy_name = place->policy_name,
+        .environ = {is_known ? c->made.data : NULL, is_known ? c->made.len : 0},
     };
-
-    on_run_result(c, &r);
+    c->has_plan = true;
+    sp_run_plan_begin(&c->plan, sp_manager_approvals(engine->manager), &plan, on_decided);
+    sp_loop_defer(engine->loop, &c->later, go_on_run);
+    return 0;
 }
 
 /* The server has told its working directory, which a relative cwd needs. */
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
                      const struct sp_err *e)
 {
-    struct sp_lib_call *c = SP_CONTAINER(w, struct sp_lib_call, facts);
-    int r = 0;
+    struct run_call *c = SP_CONTAINER(w, struct run_call, facts);
 
     if (facts == NULL)
         c->why = *e;
     else if (facts->cwd == NULL)
-        r = sp_fail(&c->why, SP_E_INVALID, 0,
-                    "the server does not say in which directory it is: give a cwd");
-    else
-        r = start_run(c, &c->options, facts->cwd, &c->why);
-    if (facts == NULL || r < 0)
-        answer_later(&c->later);
-}
-
-/* The answer comes from the loop, never from within sp_engine_cancel. */
-static void cancel_run(struct sp_lib_call *c)
-{
-    if (c->run != NULL) {
-        sp_judged_cancel(c->run);
+        (void)sp_fail(&c->why, SP_E_INVALID, 0,
+                      "the server does not say in which directory it is: give a cwd");
+    else if (begin_plan(c, facts->cwd, &c->why) == 0)
         return;
-    }
-    sp_backend_forget_facts(&c->facts);
-    sp_loop_defer(c->engine->loop, &c->later, answer_later);
+    go_on_run(&c->later);
 }
 
-/* Starts at once if the working directory is known, else asks the server for it. */
-static int begin_run(struct sp_lib_call *c, const void *options, struct sp_err *e)
+/* Begins at once if the working directory is known, else asks the server for it. */
+static int begin_run(struct sp_lib_call *call, const void *options, struct sp_err *e)
 {
+    struct run_call *c = SP_CONTAINER(call, struct run_call, call);
     const struct sp_run_options *o = options;
-    const struct sp_engine *engine = c->engine;
 
     if (o->argv == NULL || o->argv[0] == NULL)
         return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
-    struct sp_lib_place *place = sp_lib_place_find(engine, o->environment);
-    if (place == NULL)
+    c->place = sp_lib_place_find(call->engine, o->environment);
+    if (c->place == NULL)
         return sp_fail(e, SP_E_NOT_FOUND, 0, "there is no environment `%s`", o->environment);
-    c->place = place;
-    place->refs++;
-    if (place->cwd != NULL || (o->cwd != NULL && o->cwd[0] == '/'))
-        return start_run(c, o, place->cwd, e);
+    c->place->refs++;
     c->options = *o;
     if (!sp_arena_list(&c->keep, o->argv, &c->options.argv) ||
         !sp_arena_list(&c->keep, o->env, &c->options.env) ||
         !sp_arena_text(&c->keep, o->cwd, &c->options.cwd))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the command");
+    if (c->place->cwd != NULL || (o->cwd != NULL && o->cwd[0] == '/'))
+        return begin_plan(c, c->place->cwd, e);
     c->facts.fn = on_facts;
-    sp_backend_ask_facts(place->where->backend, &c->facts);
+    sp_backend_ask_facts(c->place->where->backend, &c->facts);
     return 0;
+}
+
+/* The answer comes from the loop, never from within sp_engine_cancel. */
+static void cancel_run(struct run_call *c)
+{
+    c->is_cancelled = true;
+    if (c->run != NULL) {
+        sp_run_cancel(c->run);
+        return;
+    }
+    sp_backend_forget_facts(&c->facts);
+    sp_loop_defer(c->call.engine->loop, &c->later, go_on_run);
 }
 
 int sp_engine_run(struct sp_engine *engine, const struct sp_run_options *options, sp_answer_fn *fn,
@@ -691,7 +834,7 @@ int sp_engine_cancel(struct sp_engine *engine, uint64_t call, struct sp_error *e
         r = sp_fail(&why, SP_E_STATE, 0, "call %llu terminates: that cannot be taken back",
                     (unsigned long long)call);
     else if (c->kind == SP_LIB_RUN)
-        cancel_run(c);
+        cancel_run(SP_CONTAINER(c, struct run_call, call));
     else
         (void)sp_manager_cancel(engine->manager, c->manager_call);
     return sp_lib_give(r, &why, e);

@@ -364,21 +364,6 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
                                       engine->config.reviewer, &ret->options, e);
 }
 
-/* One engine is one conversation: thread and session have the same id. */
-struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
-                                     const struct sp_lib_place *place)
-{
-    return (struct sp_env_request){
-        .own = environ,
-        .policy = engine->config.env_policy,
-        .set = engine->config.env_set,
-        .thread_id = sp_str_of(engine->thread_id),
-        .session_id = sp_str_of(engine->thread_id),
-        .permission_profile = {place->policy_name,
-                               place->policy_name == NULL ? 0 : strlen(place->policy_name)},
-    };
-}
-
 /* Snapshots only make commands start faster, so a failure is ignored. */
 static void open_snapshots(struct sp_engine *engine)
 {
@@ -581,13 +566,6 @@ int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent
     }
     sp_approvals_decide(sp_manager_approvals(engine->manager), question, &d);
     return 0;
-}
-
-bool sp_lib_has_session(struct sp_engine *engine, int session)
-{
-    struct sp_manager_view v;
-
-    return sp_manager_view(engine->manager, session, &v) && !v.is_answered && !v.has_exited;
 }
 
 /* sp_lib_enter, for functions about a session; there is no call whose answer could report an

@@ -11,13 +11,11 @@
 
 #include "approve/approver_program.h"
 #include "approve/approvers.h"
-#include "base/arena.h"
 #include "base/list.h"
 #include "config/config_approvals.h"
 #include "config/own_places.h"
 #include "engine/ids.h"
 #include "engine/job.h"
-#include "engine/judged.h"
 #include "engine/manager.h"
 #include "engine/run.h"
 #include "engine/snapshot.h"
@@ -51,7 +49,7 @@ struct sp_lib_place {
     char *policy_name; /* NULL: none */
 };
 
-/* One unanswered call. */
+/* One unanswered call; a RUN is a struct run_call (calls.c). */
 struct sp_lib_call {
     struct sp_engine *engine;
     struct sp_list link; /* in its bucket */
@@ -63,15 +61,6 @@ struct sp_lib_call {
     uint64_t manager_call; /* EXEC, WRITE, TOOL */
     bool starts_nothing;   /* TOOL: request_permissions */
     int session;           /* TERMINATE */
-
-    /* RUN */
-    struct sp_lib_place *place;    /* a reference */
-    struct sp_judged *run;         /* NULL: not started yet */
-    struct sp_backend_wait facts;  /* waits for the server's working directory */
-    struct sp_run_options options; /* kept while it waits; its strings live in keep */
-    struct sp_arena keep;
-    struct sp_deferred later; /* cancelled before it started: answers from the loop */
-    struct sp_err why;        /* why it did not start; code NONE: cancelled */
 };
 
 struct sp_lib_warnings {
@@ -112,7 +101,12 @@ struct sp_engine {
 /* ---- engine.c ---- */
 
 /* Whether the session exists and its command runs. */
-bool sp_lib_has_session(struct sp_engine *engine, int session);
+static inline bool sp_lib_has_session(struct sp_engine *engine, int session)
+{
+    struct sp_manager_view v;
+
+    return sp_manager_view(engine->manager, session, &v) && !v.is_answered && !v.has_exited;
+}
 /* Called first by every public function: refuses a wrong process and an engine being freed. */
 int sp_lib_enter(struct sp_engine *engine, struct sp_error *e);
 /* Called last: copies the error into the public struct. Returns r. */

@@ -32,8 +32,6 @@
 #define SP_BINDIR "/usr/local/bin"
 #endif
 
-/* Reads until end of file or until `text` is full. false: no end of file within ANSWER_MS. */
-
 /* The options of a place. */
 struct place_ask {
     const char *name;
@@ -44,6 +42,7 @@ struct place_ask {
 
 /* ---- the sallyport program, which runs commands for the library ---- */
 
+/* Reads until end of file or until `text` is full. false: no end of file within ANSWER_MS. */
 static bool read_answer(int in, char *text, size_t size)
 {
     const uint64_t until = sp_clock_ms() + ANSWER_MS;
@@ -258,6 +257,21 @@ struct sp_environment_spec sp_lib_place_environment(const struct sp_lib_place *p
         .has_own_policy = true,
         .policy = p->is_confined ? &p->policy : NULL,
         .policy_name = p->policy_name,
+    };
+}
+
+/* One engine is one conversation: thread and session have the same id. */
+struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
+                                     const struct sp_lib_place *place)
+{
+    return (struct sp_env_request){
+        .own = environ,
+        .policy = engine->config.env_policy,
+        .set = engine->config.env_set,
+        .thread_id = sp_str_of(engine->thread_id),
+        .session_id = sp_str_of(engine->thread_id),
+        .permission_profile = {place->policy_name,
+                               place->policy_name == NULL ? 0 : strlen(place->policy_name)},
     };
 }
 
