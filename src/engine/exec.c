@@ -61,7 +61,7 @@ static bool refuse_by_policy(struct sp_exec *x, const char *before, const char *
 
     if (!sp_approval_add_name(&name, sp_approvals_policy(x->call.m->approvals)) ||
         !sp_buf_add(&name, "", 1))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     return REFUSE(x, "%s%s%s%s", before, name.data, after, ends_with_name ? name.data : "");
 }
 
@@ -170,7 +170,7 @@ static bool resolve_argv(struct sp_exec *x)
     if (find_shell(x, &e) < 0 || sp_shell_argv(&x->shell, x->is_login, x->ask.cmd, &argv, &e) < 0)
         return sp_call_fail_create(&x->call, &e);
     if (!sp_arena_strs(&x->call.keep, argv.items, argv.count, &x->argv))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     x->argc = argv.count;
     return true;
 }
@@ -210,7 +210,7 @@ static bool resolve_cwd(struct sp_exec *x)
     if (r < 0 || (cwd == NULL && e.code != SP_E_NONE))
         return sp_call_fail_create(&x->call, &e);
     if (cwd == NULL || !sp_arena_str(&x->call.keep, sp_str_of(cwd), &x->cwd))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     return true;
 }
 
@@ -375,11 +375,11 @@ static bool begin_plan(struct sp_exec *x)
     };
 
     if (!add_env_to_ask(x, &ask))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     /* PATH and LD_PRELOAD decide which program a word names; a remote host's are unknown. */
     if (!x->facts.is_remote && !is_patch) {
         if (!sp_exec_make_env(x, &env))
-            return sp_exec_refuse_without_memory(x);
+            return sp_call_fail_memory(&x->call);
         if (sp_env_make(&env, &x->environ, &count, NULL) >= 0) /* else the start reports it */
             ask.environ = sp_buf_str(&x->environ);
     }
@@ -406,9 +406,18 @@ static bool prepare(struct sp_exec *x)
     return sp_exec_begin_patch(x) && (x->patch.is_one || begin_plan(x));
 }
 
+/* The patch was compared with its files: go on if it applies. */
 static bool await_changes(struct sp_exec *x)
 {
-    return sp_exec_has_changes(x) && begin_plan(x);
+    struct sp_exec_patch *p = &x->patch;
+
+    if (!p->is_over)
+        return false;
+    if (p->is_out_of_memory)
+        return sp_call_fail_memory(&x->call);
+    if (p->refusal.len != 0)
+        return REFUSE(x, "apply_patch verification failed: %s", p->refusal.data);
+    return begin_plan(x);
 }
 
 /* Ends an attempt: if its begin event was sent, its end event follows; otherwise no event ever is.
@@ -444,7 +453,9 @@ static void tell_notice(const struct sp_exec *x, const char *text)
     sp_manager_event(x->call.m, &e);
 }
 
-bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code)
+/* The sandbox denied the attempt something (is_guess: concluded from its output alone). Asks for a
+ * retry. false: the result of the attempt stands; true: x->plan decides what comes next. */
+static bool ask_again(struct sp_exec *x, bool is_guess, int exit_code)
 {
     char text[128];
 
@@ -495,6 +506,23 @@ static bool await_decision(struct sp_exec *x)
         break;
     }
     reject(x);
+    return false;
+}
+
+static bool await_patch(struct sp_exec *x)
+{
+    struct sp_exec_patch *p = &x->patch;
+
+    if (p->is_out_of_memory)
+        return sp_call_fail_memory(&x->call);
+    if (!p->is_over)
+        return false;
+    if (p->was_denied && ask_again(x, p->is_guess, 1)) {
+        x->stage = SP_EXEC_ASKING;
+        return true;
+    }
+    sp_call_answer_patch(&x->call, sp_buf_str(&p->output), p->is_applied ? 0 : 1,
+                         p->is_applied ? &p->changes : NULL);
     return false;
 }
 
@@ -631,7 +659,7 @@ static bool await_snapshot(struct sp_exec *x)
         return false;
     struct sp_process *p = sp_process_new(c->m, c->reserved_id, c);
     if (p == NULL)
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     if (start_job(x, p, &e) < 0) {
         sp_process_free(p);
         return sp_call_fail_create(c, &e);
@@ -735,7 +763,7 @@ static bool ask_for_retry(struct sp_exec *x)
     const enum denial denial =
         can_be_denied(p) && !p->was_typed_into ? judge_denial(p) : NOT_DENIED;
 
-    if (denial == NOT_DENIED || !sp_exec_ask_again(x, denial == DENIED_BY_GUESS, p->exit.code))
+    if (denial == NOT_DENIED || !ask_again(x, denial == DENIED_BY_GUESS, p->exit.code))
         return false;
     x->call.is_collecting = false; /* the wait restarts with the retry */
     x->call.shows_attempt = true;
@@ -792,7 +820,7 @@ static bool (*const stages[SP_EXEC_STAGE_MAX])(struct sp_exec *x) = {
     [SP_EXEC_PREPARING] = prepare,       [SP_EXEC_ASKING] = await_decision,
     [SP_EXEC_SNAPSHOT] = await_snapshot, [SP_EXEC_STARTING] = await_start,
     [SP_EXEC_EARLY] = watch_early,       [SP_EXEC_STRAGGLING] = await_stragglers,
-    [SP_EXEC_COLLECTING] = collect,      [SP_EXEC_PATCHING] = sp_exec_await_patch,
+    [SP_EXEC_COLLECTING] = collect,      [SP_EXEC_PATCHING] = await_patch,
     [SP_EXEC_VERIFYING] = await_changes,
 };
 

@@ -29,14 +29,6 @@
                    __VA_ARGS__),                                                            \
      false)
 
-bool sp_exec_refuse_without_memory(struct sp_exec *x)
-{
-    struct sp_err e;
-
-    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
-    return sp_call_fail_create(&x->call, &e);
-}
-
 static bool keep_refusal(struct sp_exec_patch *p, struct sp_str why)
 {
     while (why.n > 0 && why.p[why.n - 1] == '\n')
@@ -102,7 +94,8 @@ static void free_files(struct sp_exec_files *f)
 {
     if (f == NULL)
         return;
-    sp_backend_forget_file(&f->ask);
+    if (f->ask.backend != NULL)
+        f->ask.backend->ops->forget_file(&f->ask);
     sp_buf_done(&f->ask.text);
     sp_policy_done(&f->policy);
     drop_items(f);
@@ -110,6 +103,18 @@ static void free_files(struct sp_exec_files *f)
         free(f->steps[i].dir);
     free(f->steps);
     free(f);
+}
+
+/* Starts the operation in f->ask; its fn is called later. A failure is in *e, and fn is not called.
+ */
+static int ask_file(struct sp_exec_files *f, struct sp_err *e)
+{
+    struct sp_backend *b = f->x->environment->backend;
+
+    f->ask.error = (struct sp_err){0};
+    const int r = b->ops->file(b, &f->ask, e);
+    f->ask.backend = r == 0 ? b : NULL;
+    return r;
 }
 
 static struct sp_exec_files *new_files(struct sp_exec *x, uint64_t within_ms)
@@ -248,7 +253,7 @@ static void read_next(struct sp_exec_files *f)
         (void)snprintf(text, sizeof text, "the files could not be read within %d s",
                        SP_EXEC_VERIFY_MS / 1000);
         end_reading(f, sp_str_of(text));
-    } else if (sp_backend_ask_file(f->x->environment->backend, &f->ask, &e) < 0) {
+    } else if (ask_file(f, &e) < 0) {
         end_reading(f, sp_str_of(sp_error_text(&e, text, sizeof text)));
     }
 }
@@ -259,11 +264,11 @@ static bool read_files(struct sp_exec *x, const struct sp_policy *policy)
     struct sp_exec_files *f = new_files(x, SP_EXEC_VERIFY_MS);
 
     if (f == NULL || (policy != NULL && !sp_policy_copy(policy, &f->policy)))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     f->has_policy = policy != NULL;
     f->items = calloc((size_t)c->count * 2 + 1, sizeof *f->items);
     if (f->items == NULL)
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     for (uint32_t i = 0; i < c->count; i++) {
         f->items[f->item_count++] = (struct item){.path = c->items[i].full_path,
                                                   .wants_text = c->items[i].kind != SP_PATCH_ADD};
@@ -285,19 +290,7 @@ static struct step *add_step(struct sp_exec_files *f, uint32_t change, enum sp_b
     return s;
 }
 
-/* Creates missing parent directories. false: out of memory. */
-static bool add_parents(struct sp_exec_files *f, uint32_t change, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    if (slash == path)
-        return true;
-    struct step *s =
-        add_step(f, change, SP_BACKEND_MAKE_DIR, path, "Failed to create parent directories for");
-    s->dir = strndup(path, (size_t)(slash - path));
-    return s->dir != NULL;
-}
-
+/* false: out of memory. */
 static bool add_change(struct sp_exec_files *f, uint32_t i, bool is_confined)
 {
     const struct sp_patch_change *c = &f->x->patch.changes.items[i];
@@ -309,8 +302,13 @@ static bool add_change(struct sp_exec_files *f, uint32_t i, bool is_confined)
         add_step(f, i, SP_BACKEND_REMOVE, c->full_path, "Failed to delete file")->is_last = true;
         return true;
     }
-    if (is_new && !add_parents(f, i, to))
-        return false;
+    const char *slash = strrchr(to, '/');
+    if (is_new && slash != to) { /* creates missing parent directories */
+        s = add_step(f, i, SP_BACKEND_MAKE_DIR, to, "Failed to create parent directories for");
+        s->dir = strndup(to, (size_t)(slash - to));
+        if (s->dir == NULL)
+            return false;
+    }
     /* COPY keeps the file mode but follows symbolic links, so only a sandbox makes it safe. */
     if (c->full_target != NULL && is_confined)
         add_step(f, i, SP_BACKEND_COPY, c->full_path, "Failed to write file")->target = to;
@@ -341,26 +339,12 @@ static bool add_steps(struct sp_exec_files *f, bool is_confined)
 
 /* ---- application ---- */
 
-/* The changes made before a failure: the summary without its first line. */
-static bool add_changes_made(struct sp_buf *out, const struct sp_exec_files *f)
-{
-    const struct sp_patch_changes part = {f->x->patch.changes.items, f->done, NULL};
-    auto_buf struct sp_buf text = {0};
-
-    if (f->done == 0)
-        return true;
-    if (!sp_patch_add_summary(&text, &part))
-        return false;
-    const char *lines = memchr(text.data, '\n', text.len);
-    return lines == NULL ||
-           (sp_buf_printf(out, "These files were updated before that:\n") &&
-            sp_buf_add(out, lines + 1, text.len - (size_t)(lines + 1 - text.data)));
-}
-
 static void end_writing(struct sp_exec_files *f, const struct sp_err *e)
 {
     struct sp_exec *x = f->x;
     struct sp_exec_patch *p = &x->patch;
+    const struct sp_patch_changes made = {p->changes.items, f->done, NULL};
+    auto_buf struct sp_buf summary = {0};
     char text[640];
     bool ok;
 
@@ -373,7 +357,16 @@ static void end_writing(struct sp_exec_files *f, const struct sp_err *e)
                         (e->sys == EROFS || e->sys == EACCES || e->sys == EPERM);
         p->is_guess = e->sys != EROFS; /* EACCES and EPERM may come from the file's own mode */
         ok = sp_utf8_add_lossy(&p->output, sp_str_of(sp_error_text(e, text, sizeof text))) &&
-             sp_buf_add(&p->output, "\n", 1) && add_changes_made(&p->output, f);
+             sp_buf_add(&p->output, "\n", 1);
+        /* The changes made before the failure: the summary without its first line. */
+        if (ok && f->done != 0) {
+            ok = sp_patch_add_summary(&summary, &made);
+            const char *lines = ok ? memchr(summary.data, '\n', summary.len) : NULL;
+            if (lines != NULL)
+                ok = sp_buf_printf(&p->output, "These files were updated before that:\n") &&
+                     sp_buf_add(&p->output, lines + 1,
+                                summary.len - (size_t)(lines + 1 - summary.data));
+        }
     }
     p->is_over = ok;
     if (!ok)
@@ -444,7 +437,7 @@ static void write_next(struct sp_exec_files *f)
     if (sp_loop_now(f->x->call.m->loop) > f->due_ms) {
         (void)sp_fail(&e, SP_E_SYSTEM, ETIMEDOUT, "write the files");
         fail_step(f, &e);
-    } else if (sp_backend_ask_file(f->x->environment->backend, &f->ask, &e) < 0) {
+    } else if (ask_file(f, &e) < 0) {
         fail_step(f, &e);
     }
 }
@@ -454,7 +447,7 @@ static bool write_files(struct sp_exec *x)
     struct sp_exec_files *f = new_files(x, SP_EXEC_PATCH_MS);
 
     if (f == NULL || !add_steps(f, sp_run_plan_is_confined(&x->plan)))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     write_next(f);
     return true;
 }
@@ -582,7 +575,7 @@ static bool start_verification(struct sp_exec *x, const struct sp_policy *policy
     if (x->facts.is_remote)
         return read_files(x, policy);
     if (!sp_exec_make_env(x, &env))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     write_patch_argv(x, "report", false, words);
     const struct sp_run_ask ask = {
         .launch = {.label = SP_STR("patch"),
@@ -618,7 +611,7 @@ static bool verify_patch(struct sp_exec *x)
     if (!sp_profile_needs_sandbox(&policy.profile))
         return start_verification(x, NULL);
     return sp_run_plan_make_read_only(&policy.profile) ? start_verification(x, &policy)
-                                                       : sp_exec_refuse_without_memory(x);
+                                                       : sp_call_fail_memory(&x->call);
 }
 
 bool sp_exec_begin_patch(struct sp_exec *x)
@@ -630,7 +623,7 @@ bool sp_exec_begin_patch(struct sp_exec *x)
     struct sp_err e = {0};
 
     if (sp_patch_recognise(argv, &call, &p->text, &cd, &e) < 0)
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     if (call == SP_PATCH_CALL_NONE)
         return true;
     /* The paths of a patch are POSIX paths, and a remote patch needs the file methods. */
@@ -647,23 +640,12 @@ bool sp_exec_begin_patch(struct sp_exec *x)
     auto_free char *cwd = sp_str_dup(x->cwd);
     auto_free char *base = NULL;
     if (cwd == NULL || (cd.len != 0 && !sp_buf_add(&cd, "", 1)))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     base = sp_path_normalise(cd.len != 0 ? cd.data : cwd, cwd);
     if (base == NULL || !sp_arena_str(&x->call.keep, sp_str_of(base), &p->base))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     x->stage = SP_EXEC_VERIFYING;
     return read_patch(x) && verify_patch(x);
-}
-
-bool sp_exec_has_changes(struct sp_exec *x)
-{
-    struct sp_exec_patch *p = &x->patch;
-
-    if (!p->is_over)
-        return false;
-    if (p->is_out_of_memory)
-        return sp_exec_refuse_without_memory(x);
-    return p->refusal.len == 0 || REFUSE(x, "%s", p->refusal.data);
 }
 
 /*
@@ -704,7 +686,7 @@ bool sp_exec_apply_patch(struct sp_exec *x)
         return write_files(x);
     if (!sp_exec_make_env(x, &env) ||
         !sp_patch_add_approved(&input, &p->changes, sp_buf_str(&p->text)))
-        return sp_exec_refuse_without_memory(x);
+        return sp_call_fail_memory(&x->call);
     write_patch_argv(x, "approved", !is_confined, words);
     const struct sp_run_ask ask = {
         .launch = {.label = SP_STR("patch"),
@@ -720,23 +702,6 @@ bool sp_exec_apply_patch(struct sp_exec *x)
     if (sp_run_start(x->environment->backend, &ask, on_result, x, &p->run, &e) < 0)
         return sp_call_fail_create(&x->call, &e);
     return true;
-}
-
-bool sp_exec_await_patch(struct sp_exec *x)
-{
-    struct sp_exec_patch *p = &x->patch;
-
-    if (p->is_out_of_memory)
-        return sp_exec_refuse_without_memory(x);
-    if (!p->is_over)
-        return false;
-    if (p->was_denied && sp_exec_ask_again(x, p->is_guess, 1)) {
-        x->stage = SP_EXEC_ASKING;
-        return true;
-    }
-    sp_call_answer_patch(&x->call, sp_buf_str(&p->output), p->is_applied ? 0 : 1,
-                         p->is_applied ? &p->changes : NULL);
-    return false;
 }
 
 void sp_exec_patch_done(struct sp_exec_patch *p)

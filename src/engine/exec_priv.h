@@ -75,19 +75,11 @@ struct sp_exec {
     bool is_snapshot_asked, is_snapshot_told;
 };
 
-/* exec.c: the sandbox denied the attempt something (is_guess: concluded from its output alone).
- * Asks for a retry. false: the attempt's result stands; true: x->plan decides what comes next. */
-bool sp_exec_ask_again(struct sp_exec *x, bool is_guess, int exit_code);
-
 /* exec_patch.c: each answers the call and returns false if it fails. */
 /* Sets x->patch.is_one, and then starts comparing the patch with its files. */
 bool sp_exec_begin_patch(struct sp_exec *x);
-bool sp_exec_has_changes(struct sp_exec *x); /* false also while the comparison runs */
-
-bool sp_exec_refuse_without_memory(struct sp_exec *x); /* false */
 /* Starts applying the patch under the plan's sandbox, or answers the call and returns false. */
 bool sp_exec_apply_patch(struct sp_exec *x);
-bool sp_exec_await_patch(struct sp_exec *x); /* the stage SP_EXEC_PATCHING */
 void sp_exec_patch_done(struct sp_exec_patch *p);
 
 /* exec.c: variables of the next attempt. false: out of memory. */

@@ -109,21 +109,6 @@ void sp_backend_forget_facts(struct sp_backend_wait *w)
         w->backend->ops->forget_facts(w);
 }
 
-int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e)
-{
-    f->error = (struct sp_err){0};
-    const int r = b->ops->file(b, f, e);
-    f->backend = r == 0 ? b : NULL;
-    return r;
-}
-
-void sp_backend_forget_file(struct sp_backend_file *f)
-{
-    if (f->backend != NULL)
-        f->backend->ops->forget_file(f);
-    f->backend = NULL;
-}
-
 void sp_backend_free(struct sp_backend *b)
 {
     if (b != NULL)

@@ -223,9 +223,6 @@ struct sp_backend {
 
 void sp_backend_ask_facts(struct sp_backend *b, struct sp_backend_wait *w);
 void sp_backend_forget_facts(struct sp_backend_wait *w);
-/* 0: fn will be called. -SP_E_...: it will not be called. */
-int sp_backend_ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e);
-void sp_backend_forget_file(struct sp_backend_file *f); /* drops the callback; not asked is fine */
-void sp_backend_free(struct sp_backend *b);             /* NULL is fine */
+void sp_backend_free(struct sp_backend *b); /* NULL is fine */
 
 #endif

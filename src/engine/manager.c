@@ -380,9 +380,22 @@ void sp_manager_terminate_all(struct sp_manager *m)
 
 /* ---- verdicts of outside observers ---- */
 
+/* Also finds a process that its creating call has not stored yet. */
+static struct sp_process *find_any(struct sp_manager *m, int id)
+{
+    struct sp_process *stored = sp_manager_find(m, id);
+
+    if (stored != NULL)
+        return stored;
+    sp_each_process(p, m)
+        if (p->id == id && p->initial != NULL && !p->is_discarded)
+            stored = p; /* the newest */
+    return stored;
+}
+
 bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message)
 {
-    struct sp_process *p = sp_manager_find_any(m, process_id);
+    struct sp_process *p = find_any(m, process_id);
 
     if (p == NULL)
         return false;
@@ -393,7 +406,7 @@ bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message)
 
 bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_open)
 {
-    struct sp_process *p = sp_manager_find_any(m, process_id);
+    struct sp_process *p = find_any(m, process_id);
 
     if (p == NULL)
         return false;
@@ -428,6 +441,48 @@ static bool keep_options(struct sp_manager *m, const struct sp_manager_options *
 }
 
 /* ---- questions to an approver ---- */
+
+/* Moves the deadlines by the time an open question stopped the clock; output silences still count.
+ */
+static void start_clock(struct sp_manager *m)
+{
+    const uint64_t now_ms = sp_manager_clock_ms();
+
+    if (!m->is_clock_stopped)
+        return;
+    m->is_clock_stopped = false;
+    sp_loop_cancel(m->loop, &m->clock_timer);
+    sp_each_call(c, &m->calls) {
+        const uint64_t from = c->from_ms > m->stopped_ms ? c->from_ms : m->stopped_ms;
+
+        if (c->is_collecting && now_ms > from)
+            c->deadline_ms = sp_later_ms(c->deadline_ms, now_ms - from);
+        sp_call_changed(c);
+    }
+}
+
+static void on_clock(struct sp_timer *t)
+{
+    start_clock(SP_CONTAINER(t, struct sp_manager, clock_timer));
+}
+
+/* Overlapping questions stop the clock once. The stop ends after SP_QUESTION_MS even without an
+ * answer: an abandoned question must not block the other calls for ever. */
+static void on_asking(void *user, bool is_open)
+{
+    struct sp_manager *m = user;
+
+    if (!is_open) {
+        if (--m->questions == 0)
+            start_clock(m);
+        return;
+    }
+    if (m->questions++ != 0)
+        return;
+    m->stopped_ms = sp_manager_clock_ms();
+    m->is_clock_stopped =
+        sp_loop_timer(m->loop, &m->clock_timer, m->stopped_ms + SP_QUESTION_MS, on_clock);
+}
 
 static void forward_question(struct sp_approver *a, const struct sp_approval_question *q,
                              sp_approver_fn *done, void *user)
@@ -465,7 +520,7 @@ static int open_approvals(struct sp_manager *m, const struct sp_manager_options 
     m->callback.ops = &callback_ops;
     a.loop = m->loop;
     a.warn = warn;
-    a.asking = sp_manager_on_asking;
+    a.asking = on_asking;
     a.user = m;
     if (m->ops.ask != NULL)
         a.approver = &m->callback;
@@ -558,13 +613,8 @@ void sp_manager_free(struct sp_manager *m)
     for (struct sp_list *i; (i = sp_list_first(&m->processes)) != NULL;) {
         struct sp_process *p = SP_CONTAINER(i, struct sp_process, link);
 
-        /* Every begin event gets its end event, even if the exit code is unknown. */
-        p->interaction = p->initial = NULL;
+        p->interaction = p->initial = NULL; /* their calls are answered */
         sp_list_init(&p->waiting);
-        p->is_verdict_open = false;
-        sp_process_count_as_exited(p);
-        sp_process_at_end(p);
-        sp_process_publish_end(p);
         sp_process_free(p);
     }
     for (struct sp_list *i; (i = sp_list_first(&m->dead)) != NULL;)

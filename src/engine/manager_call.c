@@ -94,13 +94,6 @@ void sp_call_let_go(struct sp_call *c)
     sp_loop_defer(c->m->loop, &c->m->sweeping, sweep);
 }
 
-void sp_call_let_all_go(struct sp_process *p)
-{
-    sp_each_call(c, &p->m->dead)
-        if (c->process == p)
-            sp_call_let_go(c);
-}
-
 /*
  * ---- conditions that end a wait before its deadline ----
  *
@@ -542,7 +535,7 @@ bool sp_call_is_done(struct sp_call *c)
     return !sp_process_has_exited(c->process) || sp_process_is_judged(c->process);
 }
 
-/* ---- the clock of calls, while the caller or an open question stops it ---- */
+/* ---- the clock of calls, while the caller stops it ---- */
 
 static void shift_call(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
 {
@@ -572,53 +565,6 @@ void sp_manager_unpause(struct sp_manager *m)
         shift_call(c, m->paused_from_ms, now_ms);
         sp_call_changed(c);
     }
-}
-
-/* Moves the deadline by the time an open question stopped the clock; output silences still count.
- */
-static void prolong_call(struct sp_call *c, uint64_t stopped_ms, uint64_t now_ms)
-{
-    const uint64_t from = c->from_ms > stopped_ms ? c->from_ms : stopped_ms;
-
-    if (c->is_collecting && now_ms > from)
-        c->deadline_ms = sp_later_ms(c->deadline_ms, now_ms - from);
-}
-
-static void start_clock(struct sp_manager *m)
-{
-    const uint64_t now_ms = sp_manager_clock_ms();
-
-    if (!m->is_clock_stopped)
-        return;
-    m->is_clock_stopped = false;
-    sp_loop_cancel(m->loop, &m->clock_timer);
-    sp_each_call(c, &m->calls) {
-        prolong_call(c, m->stopped_ms, now_ms);
-        sp_call_changed(c);
-    }
-}
-
-static void on_clock(struct sp_timer *t)
-{
-    start_clock(SP_CONTAINER(t, struct sp_manager, clock_timer));
-}
-
-/* Overlapping questions stop the clock once. The stop ends after SP_QUESTION_MS even without an
- * answer: an abandoned question must not block the other calls for ever. */
-void sp_manager_on_asking(void *user, bool is_open)
-{
-    struct sp_manager *m = user;
-
-    if (!is_open) {
-        if (--m->questions == 0)
-            start_clock(m);
-        return;
-    }
-    if (m->questions++ != 0)
-        return;
-    m->stopped_ms = sp_manager_clock_ms();
-    m->is_clock_stopped =
-        sp_loop_timer(m->loop, &m->clock_timer, m->stopped_ms + SP_QUESTION_MS, on_clock);
 }
 
 /* ---- replies ---- */
@@ -711,6 +657,14 @@ bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why)
         (void)snprintf(cause, sizeof cause, "%s%s%s (os error %d)", why->msg,
                        why->msg[0] == 0 ? "" : ": ", sys, why->sys);
     return sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s", cause);
+}
+
+bool sp_call_fail_memory(struct sp_call *c)
+{
+    struct sp_err e;
+
+    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
+    return sp_call_fail_create(c, &e);
 }
 
 void sp_call_abort(struct sp_call *c)

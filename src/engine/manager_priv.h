@@ -170,7 +170,8 @@ struct sp_process {
 
 /* A process that is not started yet. NULL: out of memory. */
 struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *initial);
-void sp_process_free(struct sp_process *p); /* at once; a running one is terminated */
+/* At once; a running one is terminated. If the manager is closing, its end event is sent before. */
+void sp_process_free(struct sp_process *p);
 void sp_process_changed(struct sp_process *p);
 extern const struct sp_job_ops sp_process_job_ops;
 
@@ -208,12 +209,8 @@ void sp_process_blame(struct sp_process *p, enum sp_end_reason reason);
 enum sp_end_reason sp_process_end_reason(const struct sp_process *p);
 void sp_process_use(struct sp_process *p); /* restarts the idle time */
 
-void sp_process_at_end(struct sp_process *p); /* no more output counts */
-
 void sp_process_begin(struct sp_process *p);
 void sp_process_tell_warning(struct sp_process *p, const char *message);
-/* Sends the end event, if it is due. */
-void sp_process_publish_end(struct sp_process *p);
 
 /* ---- calls (manager_call.c) ---- */
 
@@ -258,10 +255,8 @@ void sp_call_changed(struct sp_call *c);
 void sp_call_free(struct sp_call *c);
 /* Answers the call. It is freed at the end of the turn, or when its job call is answered. */
 void sp_call_finish(struct sp_call *c, const struct sp_reply *reply);
-/* Drops the job call still in flight for a call that is already answered: of one call, or of all
- * calls of a process. */
+/* Drops the job call still in flight for a call that is already answered. */
 void sp_call_let_go(struct sp_call *c);
-void sp_call_let_all_go(struct sp_process *p);
 
 /* Starts the wait of yield_ms (SP_YIELD_FOREVER: no deadline) from from_ns on. */
 void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms);
@@ -269,10 +264,11 @@ void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms);
 bool sp_call_is_done(struct sp_call *c);
 void sp_call_wake_at(struct sp_call *c, uint64_t due_ms);
 
-/* Each of these answers the call. The first two return false. */
+/* Each of these answers the call. Those with a result return false. */
 SP_PRINTF(3, 4) bool sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...);
 void sp_call_abort(struct sp_call *c);
 bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why);
+bool sp_call_fail_memory(struct sp_call *c); /* a command could not begin for want of memory */
 /* Answers with the pending output of c->process. false: out of memory; the call is not answered and
  * no output is lost. */
 bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);
@@ -377,8 +373,6 @@ static inline uint64_t sp_later_ms(uint64_t ms, uint64_t by_ms)
 {
     return ms > UINT64_MAX - by_ms ? UINT64_MAX : ms + by_ms;
 }
-/* An approver was asked, or has answered: an open question stops the clock of the calls. */
-void sp_manager_on_asking(void *manager, bool is_open);
 /* Fails while the manager is being freed. */
 int sp_manager_admit(const struct sp_manager *m, struct sp_err *e);
 void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e);
@@ -418,8 +412,6 @@ void sp_manager_store(struct sp_manager *m, struct sp_process *p); /* prunes an 
 /* Removes its entry, if it has one, and releases the id unless the process will be remembered. */
 void sp_manager_remove(struct sp_process *p);
 struct sp_process *sp_manager_find(struct sp_manager *m, int id);
-/* Also finds a process that its creating call has not stored yet. */
-struct sp_process *sp_manager_find_any(struct sp_manager *m, int id);
 void sp_manager_wait_ttl(struct sp_process *p);
 void sp_manager_serve_orders(
     struct sp_process *p); /* runs close-stdin orders that wait for pending input */
@@ -427,7 +419,6 @@ void sp_manager_serve_orders(
 /* Keeps the record of a process that is being freed and holds its id. Without memory for the record
  * the id is released. */
 void sp_manager_remember(struct sp_process *p);
-bool sp_manager_is_remembered(const struct sp_manager *m, int id);
 void sp_manager_forget_all(struct sp_manager *m);
 
 #endif

@@ -25,18 +25,6 @@ struct sp_process *sp_manager_find(struct sp_manager *m, int id)
     return NULL;
 }
 
-struct sp_process *sp_manager_find_any(struct sp_manager *m, int id)
-{
-    struct sp_process *stored = sp_manager_find(m, id);
-
-    if (stored != NULL)
-        return stored;
-    sp_each_process(p, m)
-        if (p->id == id && p->initial != NULL && !p->is_discarded)
-            stored = p; /* the newest */
-    return stored;
-}
-
 void sp_manager_remove(struct sp_process *p)
 {
     if (!p->is_stored)
@@ -315,13 +303,6 @@ void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct s
 
     for (int id = 0; view_from(m, id, &v); id = v.process_id + 1)
         fn(user, &v);
-}
-
-bool sp_manager_is_remembered(const struct sp_manager *m, int id)
-{
-    struct sp_manager_view v;
-
-    return view_from(m, id, &v) && v.process_id == id && v.is_answered;
 }
 
 static bool copy_view(struct sp_remembered *r, const struct sp_manager_view *v)

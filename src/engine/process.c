@@ -17,6 +17,8 @@
 
 /* ---- events ---- */
 
+static void end_output(struct sp_process *p);
+
 static void flush_held(struct sp_process *p)
 {
     const struct sp_str held = {p->held.data, p->held.len};
@@ -52,7 +54,7 @@ void sp_process_begin(struct sp_process *p)
     flush_held(p);
     sp_buf_done(&p->held);
     if (p->is_at_end)
-        sp_process_at_end(p);
+        end_output(p);
 }
 
 static void tell_delta(void *process, struct sp_str frame)
@@ -110,7 +112,7 @@ static void tell_end(struct sp_process *p)
 
 /* Not before the last delta, not while a verdict may still come, and not before the interaction in
  * progress is answered, which may have caused the exit. */
-void sp_process_publish_end(struct sp_process *p)
+static void publish_end(struct sp_process *p)
 {
     if (!p->has_begun || p->has_ended || !p->is_drained || p->interaction != NULL ||
         !sp_process_is_judged(p))
@@ -163,7 +165,7 @@ static void push_delta(struct sp_process *p, struct sp_str bytes)
                         on_coalesced); /* no timer: nothing is held back */
 }
 
-void sp_process_at_end(struct sp_process *p)
+static void end_output(struct sp_process *p)
 {
     p->is_at_end = true;
     if (p->is_drained || (!p->has_begun && !p->is_hidden))
@@ -309,9 +311,11 @@ struct sp_write {
 static void say_unknown(struct sp_call *c)
 {
     const int id = SP_CONTAINER(c, struct sp_write, call)->session_id;
+    struct sp_manager_view v;
+    const bool is_remembered = sp_manager_view(c->m, id, &v) && v.is_answered;
 
     sp_call_fault(c, SP_FAULT_UNKNOWN, "Unknown process id %d%s", id,
-                  sp_manager_is_remembered(c->m, id) ? "; read_output still has its output" : "");
+                  is_remembered ? "; read_output still has its output" : "");
 }
 
 static void say_failed(struct sp_call *c)
@@ -495,7 +499,7 @@ static void serve_writes(struct sp_process *p)
                 return;
             continue;
         }
-        sp_process_publish_end(p);
+        publish_end(p);
         struct sp_list *first = sp_list_take_first(&p->waiting);
         if (first == NULL)
             return;
@@ -574,12 +578,12 @@ static void settle(struct sp_deferred *d)
 {
     struct sp_process *p = SP_CONTAINER(d, struct sp_process, settling);
 
-    sp_process_publish_end(p);
+    publish_end(p);
     if (p->initial != NULL)
         sp_exec_step(p->initial);
     serve_writes(p);
     sp_manager_serve_orders(p);
-    sp_process_publish_end(p);
+    publish_end(p);
     set_end_timers(p);
     if (p->is_job_over && p->asked == 0)
         sp_job_release(&p->job);
@@ -604,7 +608,7 @@ static void on_grace_over(struct sp_timer *t)
 {
     struct sp_process *p = SP_CONTAINER(t, struct sp_process, grace_timer);
 
-    sp_process_at_end(p);
+    end_output(p);
     sp_process_changed(p);
 }
 
@@ -785,7 +789,7 @@ static void end_job(struct sp_process *p)
 {
     p->is_job_over = true;
     p->life = SP_PROCESS_CLOSED;
-    sp_process_at_end(p);
+    end_output(p);
     sp_process_changed(p);
 }
 
@@ -852,10 +856,19 @@ void sp_process_free(struct sp_process *p)
                                  &p->timeout_timer, &p->idle_timer,    &p->quiet_timer,
                                  &p->memory_timer};
 
+    if (m->is_closing) {
+        /* Every begin event gets its end event, even if the exit code is unknown. */
+        p->is_verdict_open = false;
+        sp_process_count_as_exited(p);
+        end_output(p);
+        publish_end(p);
+    }
     sp_job_release(&p->job);
     if (p->holds_id)
         sp_manager_remember(p);
-    sp_call_let_all_go(p);
+    sp_each_call(c, &m->dead)
+        if (c->process == p)
+            sp_call_let_go(c);
     for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
         sp_loop_cancel(m->loop, timers[i]);
     sp_loop_undefer(m->loop, &p->settling);
