@@ -407,53 +407,6 @@ static void on_file_late(struct sp_timer *t)
     finish_file(rf);
 }
 
-static bool add_data(struct sp_buf *b, struct sp_str data)
-{
-    char *room;
-
-    if (!sp_buf_printf(b, ",\"dataBase64\":\""))
-        return false;
-    room = sp_buf_room(b, SP_BASE64_LEN(data.n) + 1);
-    if (room == NULL)
-        return false;
-    b->len += (size_t)(sp_base64_encode(room, data.p, data.n) - room);
-    return sp_buf_add(b, "\"", 1);
-}
-
-static int no_memory(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file");
-}
-
-static int write_params(struct sp_buf *b, const struct sp_backend_file *f, struct sp_err *e)
-{
-    const bool is_copy = f->op == SP_BACKEND_COPY;
-    bool ok = sp_buf_printf(b, is_copy ? "{\"sourcePath\":" : "{\"path\":");
-    int r = ok ? sp_remote_add_uri(b, sp_str_of(f->path), e) : no_memory(e);
-
-    if (r == 0 && is_copy) {
-        r = sp_buf_printf(b, ",\"destinationPath\":")
-                ? sp_remote_add_uri(b, sp_str_of(f->target), e)
-                : no_memory(e);
-    }
-    if (r < 0)
-        return r;
-    if (f->op == SP_BACKEND_MAKE_DIR)
-        ok = sp_buf_printf(b, ",\"recursive\":true");
-    else if (is_copy)
-        ok = sp_buf_printf(b, ",\"recursive\":false");
-    else if (f->op == SP_BACKEND_REMOVE)
-        ok = sp_buf_printf(b, ",\"recursive\":false,\"force\":false");
-    else if (f->op == SP_BACKEND_WRITE)
-        ok = add_data(b, f->data);
-    if (ok && f->refuses_links && !is_copy)
-        ok = sp_buf_printf(b, ",\"followSymlinks\":false");
-    if (!ok || !sp_buf_printf(b, ",\"sandbox\":"))
-        return no_memory(e);
-    r = sp_remote_add_sandbox(b, f->policy, e);
-    return r < 0 ? r : sp_buf_add(b, "}", 1) ? 0 : no_memory(e);
-}
-
 static int ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_err *e)
 {
     static const char *const names[] = {
@@ -463,7 +416,7 @@ static int ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_e
     };
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
     auto_buf struct sp_buf params = {0};
-    int err = write_params(&params, f, e);
+    int err = sp_remote_write_file(&params, f, e);
 
     if (err == 0)
         err = sp_remote_need_client(r, e);
@@ -471,7 +424,7 @@ static int ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_e
         return err;
     struct file_request *rf = calloc(1, sizeof *rf);
     if (rf == NULL)
-        return no_memory(e);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file");
     *rf = (struct file_request){.remote = r, .file = f};
     sp_list_prepend(&r->files, &rf->link);
     f->impl = rf;
@@ -479,7 +432,7 @@ static int ask_file(struct sp_backend *b, struct sp_backend_file *f, struct sp_e
     rf->request.is_repeatable = f->op == SP_BACKEND_STAT || f->op == SP_BACKEND_READ;
     if (!sp_loop_timer(b->loop, &rf->timer, sp_loop_now(b->loop) + ANSWER_MS, on_file_late)) {
         free_file(rf);
-        return no_memory(e);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file");
     }
     sp_client_ask(r->client, &rf->request, names[f->op], sp_buf_str(&params));
     return 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_launch: the params of process/start. Policies are sent unresolved, since only the server
- * can resolve them: the policy of the variables with its overlay, the sandbox policy, paths as
- * URIs.
+ * remote_launch: the params of process/start and of the file methods. Policies are sent unresolved,
+ * since only the server can resolve them: the policy of the variables with its overlay, the sandbox
+ * policy, paths as URIs.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/base64.h"
 #include "base/uri.h"
 #include "base/utf8.h"
 #include "engine/remote/remote_priv.h"
@@ -24,7 +25,7 @@ struct writer {
 static void put(struct writer *w, const char *text)
 {
     if (w->r == 0 && !sp_buf_add_str(w->out, sp_str_of(text)))
-        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a request");
 }
 
 /* JSON cannot carry invalid UTF-8, and replacing it would change the command. */
@@ -36,7 +37,7 @@ static void put_text(struct writer *w, struct sp_str s, const char *what)
         w->r = sp_fail(w->e, SP_E_INVALID, 0,
                        "%s is not UTF-8, and cannot be told to an exec-server", what);
     else if (!sp_json_add_str(w->out, s))
-        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a request");
 }
 
 /* ---- paths, perhaps of a Windows host ---- */
@@ -107,7 +108,7 @@ static void put_uri(struct writer *w, struct sp_str path)
         w->r = sp_fail(w->e, SP_E_INVALID, 0, "`" SP_STR_FMT "` is not an absolute path",
                        SP_STR_ARG(path));
     if (!ok)
-        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a request");
     put(w, "\"");
 }
 
@@ -141,12 +142,23 @@ static void put_set(struct writer *w, struct sp_env_vars set)
     put(w, "}");
 }
 
-/* Patterns of credentials. One that would also match a name to be kept is not sent. */
-static uint32_t add_secrets(const struct sp_env_request *ask, struct sp_str *patterns,
-                            uint32_t count)
+static void put_policy(struct writer *w, const struct sp_env_request *ask)
 {
     const struct sp_env_policy *p = &ask->policy;
+    const char *inherit = p->inherit == SP_ENV_ALL    ? "all"
+                          : p->inherit == SP_ENV_CORE ? "core"
+                                                      : "none";
+    uint32_t count = p->exclude_count;
+    auto_free struct sp_str *excludes = calloc(count + (size_t)SP_ENV_SECRETS, sizeof *excludes);
 
+    if (excludes == NULL) {
+        w->r = w->r != 0 ? w->r : sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a request");
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        excludes[i] = p->exclude[i];
+    /* A confined command gets no credentials. A pattern of them that would also match a name to be
+     * kept is not sent. */
     for (const struct sp_str *i = sp_env_secrets; ask->is_confined && i->p != NULL; i++) {
         bool is_sent = true;
 
@@ -155,61 +167,18 @@ static uint32_t add_secrets(const struct sp_env_request *ask, struct sp_str *pat
         for (uint32_t k = 0; is_sent && k < p->include_only_count; k++)
             is_sent = !sp_env_matches(*i, p->include_only[k]);
         if (is_sent)
-            patterns[count++] = *i;
+            excludes[count++] = *i;
     }
-    return count;
-}
-
-static void put_excludes(struct writer *w, const struct sp_env_request *ask)
-{
-    const struct sp_env_policy *p = &ask->policy;
-    uint32_t count = p->exclude_count;
-    auto_free struct sp_str *patterns = calloc(count + (size_t)SP_ENV_SECRETS, sizeof *patterns);
-
-    if (patterns == NULL && w->r == 0)
-        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
-    if (patterns == NULL)
-        return;
-    for (uint32_t i = 0; i < count; i++)
-        patterns[i] = p->exclude[i];
-    put_texts(w, patterns, add_secrets(ask, patterns, count), "a pattern of variables");
-}
-
-static void put_policy(struct writer *w, const struct sp_env_request *ask)
-{
-    const struct sp_env_policy *p = &ask->policy;
-    const char *inherit = p->inherit == SP_ENV_ALL    ? "all"
-                          : p->inherit == SP_ENV_CORE ? "core"
-                                                      : "none";
-
     put(w, ",\"envPolicy\":{\"inherit\":\"");
     put(w, inherit);
     put(w, "\",\"ignoreDefaultExcludes\":");
     put(w, p->ignores_default_excludes ? "true" : "false");
     put(w, ",\"exclude\":");
-    put_excludes(w, ask);
+    put_texts(w, excludes, count, "a pattern of variables");
     put(w, ",\"set\":");
     put_set(w, ask->set);
     put(w, ",\"includeOnly\":");
     put_texts(w, p->include_only, p->include_only_count, "a pattern of variables");
-    put(w, "}");
-}
-
-/* NAME=VALUE strings, NUL-terminated. */
-static void put_pairs(struct writer *w, struct sp_str pairs, uint32_t count)
-{
-    const char *p = pairs.p;
-
-    put(w, ",\"env\":{");
-    for (uint32_t i = 0; p != NULL && i < count && w->r == 0; i++) {
-        const size_t name = strcspn(p, "=");
-
-        put(w, i == 0 ? "" : ",");
-        put_text(w, (struct sp_str){p, name}, "a variable's name");
-        put(w, ":");
-        put_text(w, sp_str_of(p + name + 1), "a variable's value");
-        p += strlen(p) + 1;
-    }
     put(w, "}");
 }
 
@@ -231,9 +200,20 @@ static void put_env(struct writer *w, const struct sp_env_request *ask)
         w->r = sp_env_make(ask, &made, &count, w->e);
     if (w->r == 0 && !sp_env_overlay((struct sp_str){of_policy.data, of_policy.len},
                                      (struct sp_str){made.data, made.len}, false, &overlay, &count))
-        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a start");
+        w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a request");
     put_policy(w, ask);
-    put_pairs(w, (struct sp_str){overlay.data, overlay.len}, count);
+    put(w, ",\"env\":{");
+    const char *p = overlay.data; /* NAME=VALUE strings, NUL-terminated */
+    for (uint32_t i = 0; p != NULL && i < count && w->r == 0; i++) {
+        const size_t name = strcspn(p, "=");
+
+        put(w, i == 0 ? "" : ",");
+        put_text(w, (struct sp_str){p, name}, "a variable's name");
+        put(w, ":");
+        put_text(w, sp_str_of(p + name + 1), "a variable's value");
+        p += strlen(p) + 1;
+    }
+    put(w, "}");
 }
 
 static bool is_uuid(struct sp_str s)
@@ -271,18 +251,6 @@ static void put_metadata(struct writer *w, const struct sp_env_request *ask)
 
 /* ---- the sandbox ---- */
 
-static void put_roots(struct writer *w, const struct sp_policy *p)
-{
-    put(w, ",\"workspaceRoots\":[");
-    for (size_t i = 0; i < p->root_count; i++) {
-        put(w, i == 0 ? "" : ",");
-        put_uri(w, sp_str_of(p->roots[i]));
-    }
-    if (p->root_count == 0 && p->cwd_is_root && p->cwd != NULL)
-        put_uri(w, sp_str_of(p->cwd));
-    put(w, "]");
-}
-
 static void put_sandbox(struct writer *w, const struct sp_policy *p)
 {
     if (p == NULL) {
@@ -296,7 +264,14 @@ static void put_sandbox(struct writer *w, const struct sp_policy *p)
         put(w, ",\"cwd\":");
         put_uri(w, sp_str_of(p->cwd));
     }
-    put_roots(w, p);
+    put(w, ",\"workspaceRoots\":[");
+    for (size_t i = 0; i < p->root_count; i++) {
+        put(w, i == 0 ? "" : ",");
+        put_uri(w, sp_str_of(p->roots[i]));
+    }
+    if (p->root_count == 0 && p->cwd_is_root && p->cwd != NULL)
+        put_uri(w, sp_str_of(p->cwd));
+    put(w, "]");
     if (p->home != NULL) {
         put(w, ",\"userHomeDir\":");
         put_uri(w, sp_str_of(p->home));
@@ -304,38 +279,11 @@ static void put_sandbox(struct writer *w, const struct sp_policy *p)
     put(w, ",\"windowsSandboxLevel\":\"disabled\",\"useLegacyLandlock\":false}");
 }
 
-int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_err *e)
-{
-    struct writer w = {.out = out, .e = e};
-
-    put_uri(&w, path);
-    return w.r;
-}
-
-int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e)
-{
-    struct writer w = {.out = out, .e = e};
-
-    put_sandbox(&w, p);
-    return w.r;
-}
-
-/* Unknown members are ignored by servers without terminal sizes. */
-static void put_size(struct writer *w, const struct sp_start *l)
-{
-    char text[48];
-
-    if (!l->is_tty || (l->rows == 0 && l->cols == 0))
-        return;
-    (void)snprintf(text, sizeof text, ",\"rows\":%u,\"cols\":%u", l->rows == 0 ? 24U : l->rows,
-                   l->cols == 0 ? 80U : l->cols);
-    put(w, text);
-}
-
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_start *l,
                            const char *cwd, struct sp_err *e)
 {
     struct writer w = {.out = out, .e = e};
+    char size[48];
 
     put(&w, "{\"processId\":");
     put_text(&w, sp_str_of(id), "the process's name");
@@ -352,9 +300,45 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
         put(&w, "null");
     else
         put_text(&w, l->arg0, "arg0");
-    put_size(&w, l);
+    if (l->is_tty && (l->rows != 0 || l->cols != 0)) { /* ignored by servers without sizes */
+        (void)snprintf(size, sizeof size, ",\"rows\":%u,\"cols\":%u", l->rows == 0 ? 24U : l->rows,
+                       l->cols == 0 ? 80U : l->cols);
+        put(&w, size);
+    }
     put(&w, ",\"sandbox\":");
     put_sandbox(&w, l->policy);
+    put(&w, "}");
+    return w.r;
+}
+
+int sp_remote_write_file(struct sp_buf *out, const struct sp_backend_file *f, struct sp_err *e)
+{
+    struct writer w = {.out = out, .e = e};
+    const bool is_copy = f->op == SP_BACKEND_COPY;
+
+    put(&w, is_copy ? "{\"sourcePath\":" : "{\"path\":");
+    put_uri(&w, sp_str_of(f->path));
+    if (is_copy) {
+        put(&w, ",\"destinationPath\":");
+        put_uri(&w, sp_str_of(f->target));
+        put(&w, ",\"recursive\":false");
+    } else if (f->op == SP_BACKEND_MAKE_DIR) {
+        put(&w, ",\"recursive\":true");
+    } else if (f->op == SP_BACKEND_REMOVE) {
+        put(&w, ",\"recursive\":false,\"force\":false");
+    } else if (f->op == SP_BACKEND_WRITE) {
+        put(&w, ",\"dataBase64\":\"");
+        char *room = w.r == 0 ? sp_buf_room(out, SP_BASE64_LEN(f->data.n) + 1) : NULL;
+        if (room != NULL)
+            out->len += (size_t)(sp_base64_encode(room, f->data.p, f->data.n) - room);
+        else if (w.r == 0)
+            w.r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "write a request");
+        put(&w, "\"");
+    }
+    if (f->refuses_links && !is_copy)
+        put(&w, ",\"followSymlinks\":false");
+    put(&w, ",\"sandbox\":");
+    put_sandbox(&w, f->policy);
     put(&w, "}");
     return w.r;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * remote_priv: shared by the files of the remote backend. remote.c has its connection, its facts
- * and its files, remote_launch.c writes process/start, remote_job.c follows one process.
+ * and its files, remote_launch.c writes the params of process/start and of the file methods,
+ * remote_job.c follows one process.
  */
 #ifndef SP_ENGINE_REMOTE_REMOTE_PRIV_H
 #define SP_ENGINE_REMOTE_REMOTE_PRIV_H
@@ -79,12 +80,10 @@ void sp_remote_enter(struct sp_remote *r);
 void sp_remote_leave(struct sp_remote *r);
 int sp_remote_need_client(struct sp_remote *r, struct sp_err *e);
 
-/* remote_launch.c */
+/* remote_launch.c: each fails if a path or a text cannot be expressed in JSON. */
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_start *l,
                            const char *cwd, struct sp_err *e);
-/* Each appends one JSON value. Fails if the value cannot be expressed. */
-int sp_remote_add_uri(struct sp_buf *out, struct sp_str path, struct sp_err *e);
-int sp_remote_add_sandbox(struct sp_buf *out, const struct sp_policy *p, struct sp_err *e);
+int sp_remote_write_file(struct sp_buf *out, const struct sp_backend_file *f, struct sp_err *e);
 
 /* remote_job.c */
 extern const struct sp_backend_job_ops sp_remote_job_ops;
