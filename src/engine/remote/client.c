@@ -14,31 +14,48 @@
 #include "engine/remote/client.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/redact.h"
 #include "engine/remote/dial.h"
-#include "engine/remote/remote_program.h"
+#include "os/fd.h"
+#include "os/tree.h"
 #include "server/net/frames.h"
 #include "server/net/link_open.h"
 
-#define CONNECT_MS      10000U
-#define RESUME_MS       25000U
-#define PING_MS         30000U
-#define SILENCE_MS      60000U
-#define FIRST_REST      100U /* ms between tries, doubled up to LONGEST_REST */
-#define LONGEST_REST    1000U
-#define FIRST_TRIES     4U       /* tries for a first session when connections are cut */
-#define STEADY_MS       5000U    /* a connection that lived so long restarts the time to resume */
-#define ATTACHED        (-32010) /* wire code: the session still has its old connection */
-#define MAX_SESSION     1024     /* longest session id, in bytes */
-#define SERVERS_MISTAKE (-1)     /* id of the server's answer to an unparsable message */
+#define CONNECT_MS       10000U
+#define RESUME_MS        25000U
+#define PING_MS          30000U
+#define SILENCE_MS       60000U
+#define FIRST_REST       100U /* ms between tries, doubled up to LONGEST_REST */
+#define LONGEST_REST     1000U
+#define FIRST_TRIES      4U       /* tries for a first session when connections are cut */
+#define STEADY_MS        5000U    /* a connection that lived so long restarts the time to resume */
+#define ATTACHED         (-32010) /* wire code: the session still has its old connection */
+#define MAX_SESSION      1024     /* longest session id, in bytes */
+#define PROGRAM_GRACE_MS 2000U    /* for our child to end after its stdin is closed */
+#define PROGRAM_TERM_MS  500U     /* ... and after SIGTERM */
+#define SERVERS_MISTAKE  (-1)     /* id of the server's answer to an unparsable message */
 
 enum client_state { IDLE, DIALING, OPENING, GREETING, READY, LEAVING, RESTING, DEAD };
+
+struct program {
+    struct sp_loop *loop; /* NULL: never started */
+    int in, out;          /* our ends of its stdout and stdin; non-blocking; -1: closed */
+    struct sp_child child;
+    int last_signal;
+    struct sp_watch watch;
+    struct sp_timer timer;
+};
 
 struct sp_client {
     struct sp_loop *loop;
@@ -53,7 +70,7 @@ struct sp_client {
     struct sp_link_host host;
     struct sp_link *link; /* the open one; NULL: none */
     struct sp_dial dial;
-    struct sp_remote_program child;
+    struct program child;
     struct sp_timer timer; /* GREETING: limit or next try; RESTING: next try */
     struct sp_deferred begin;
     struct sp_deferred refusals; /* answers c->refused */
@@ -78,6 +95,162 @@ struct sp_client {
     bool is_paused, is_freed;
     char scratch[SP_INTAKE_SCRATCH + 1];
 };
+
+/*
+ * ---- a server that is our child and speaks on its stdin and stdout; its stderr is ours ----
+ *
+ * It leads a process group of its own, so that terminal signals do not reach it. It is ended by
+ * closing its stdin; after 2 s SIGTERM and then SIGKILL go to the group. Only this child is waited
+ * for.
+ */
+
+static size_t length_of(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list != NULL && list[n] != NULL)
+        n++;
+    return n;
+}
+
+/* Our own variables with env laid over them; the strings are borrowed. NULL: out of memory. */
+static char **make_env(const char *const *env)
+{
+    const size_t own = length_of((const char *const *)environ);
+    const size_t more = length_of(env);
+    char **all = calloc(own + more + 1, sizeof *all);
+    size_t n = 0;
+
+    if (all == NULL)
+        return NULL;
+    for (size_t i = 0; i < own; i++) {
+        bool is_replaced = false;
+
+        for (size_t k = 0; k < more && !is_replaced; k++) {
+            const size_t name = strcspn(env[k], "=");
+
+            is_replaced = strncmp(env[k], environ[i], name) == 0 && environ[i][name] == '=';
+        }
+        if (!is_replaced)
+            all[n++] = environ[i];
+    }
+    for (size_t i = 0; i < more; i++)
+        all[n++] = (char *)(uintptr_t)env[i];
+    return all;
+}
+
+/* env: NAME=VALUE added to our own variables; may be NULL. *p is zeroed or ended. */
+static int start_program(struct program *p, struct sp_loop *loop, const char *const *argv,
+                         const char *const *env, struct sp_err *e)
+{
+    int ends[4] = {-1, -1, -1, -1}; /* its stdin, our end of that, our end of its stdout, that */
+    struct sp_child child;
+    int err = 0;
+
+    if (pipe2(ends, O_CLOEXEC) < 0 || pipe2(ends + 2, O_CLOEXEC) < 0)
+        err = errno;
+    auto_close int its_in = ends[0];
+    auto_close int out = sp_fd_lift(ends[1]);
+    auto_close int in = sp_fd_lift(ends[2]);
+    auto_close int its_out = ends[3];
+    auto_free char **envp = make_env(env);
+    if (err == 0 && envp == NULL)
+        err = ENOMEM;
+    if (err == 0)
+        err = sp_child_start(&child, argv[0], argv, envp, (int[]){its_in, its_out, SP_CHILD_OURS});
+    if (err != 0)
+        return sp_fail(e, SP_E_SYSTEM, err, "run %s", argv[0]);
+    *p = (struct program){.loop = loop, .in = TAKE_FD(in), .out = TAKE_FD(out), .child = child};
+    if (child.pidfd >= 0)
+        sp_own_add(child.pid);
+    return 0;
+}
+
+static void close_program_ends(struct program *p)
+{
+    if (p->in >= 0)
+        (void)close(TAKE_FD(p->in));
+    if (p->out >= 0)
+        (void)close(TAKE_FD(p->out));
+}
+
+static void signal_program(struct program *p, int number)
+{
+    p->last_signal = number;
+    sp_child_signal(&p->child, number);
+}
+
+/* true: reaped. */
+static bool reap_program(struct program *p, bool is_waiting)
+{
+    int status;
+
+    if (!sp_child_reap(&p->child, is_waiting, &status))
+        return false;
+    sp_own_remove(p->child.pid);
+    sp_loop_unwatch(p->loop, &p->watch);
+    sp_loop_cancel(p->loop, &p->timer);
+    return true;
+}
+
+static void on_program_late(struct sp_timer *t)
+{
+    struct program *p = SP_CONTAINER(t, struct program, timer);
+
+    signal_program(p, p->last_signal == 0 ? SIGTERM : SIGKILL);
+    if (p->last_signal == SIGTERM)
+        (void)sp_loop_timer(p->loop, t, sp_loop_now(p->loop) + PROGRAM_TERM_MS, on_program_late);
+}
+
+static void on_program_exit(struct sp_watch *w, uint32_t events)
+{
+    (void)events;
+    (void)reap_program(SP_CONTAINER(w, struct program, watch), false);
+}
+
+static bool ends_within(const struct program *p, unsigned ms)
+{
+    struct pollfd at = {.fd = p->child.pidfd, .events = POLLIN};
+    const int64_t until = (int64_t)sp_clock_ms() + ms;
+
+    for (int left = (int)ms; left >= 0; left = (int)(until - (int64_t)sp_clock_ms()) - 1)
+        if (poll(&at, 1, left) > 0)
+            return true;
+    return false;
+}
+
+/* Closes our ends and blocks until the program has ended: up to 2 s, and 0.5 s more after SIGTERM.
+ */
+static void end_program_now(struct program *p)
+{
+    if (p->loop == NULL)
+        return;
+    close_program_ends(p);
+    if (p->child.pidfd < 0)
+        return;
+    if (!ends_within(p, PROGRAM_GRACE_MS)) {
+        signal_program(p, SIGTERM);
+        if (!ends_within(p, PROGRAM_TERM_MS))
+            signal_program(p, SIGKILL);
+    }
+    (void)reap_program(p, true); /* after SIGKILL this returns soon */
+}
+
+/* The same from the loop, without blocking. */
+static void end_program(struct program *p)
+{
+    struct sp_err e;
+
+    if (p->loop == NULL)
+        return;
+    close_program_ends(p);
+    if (p->child.pidfd < 0 || p->watch.fn != NULL || reap_program(p, false))
+        return;
+    if (sp_loop_watch(p->loop, &p->watch, p->child.pidfd, EPOLLIN, on_program_exit, &e) < 0 ||
+        !sp_loop_timer(p->loop, &p->timer, sp_loop_now(p->loop) + PROGRAM_GRACE_MS,
+                       on_program_late))
+        end_program_now(p);
+}
 
 /* ---- callbacks, which may free the client: it goes when the outermost returns ---- */
 
@@ -159,24 +332,6 @@ static void on_refusals(struct sp_deferred *d)
     leave_client(c);
 }
 
-static const char *write_text(struct sp_client *c, struct sp_client_request *r, const char *method,
-                              struct sp_str params)
-{
-    if (c->state == DEAD)
-        return "";
-    if (c->count >= SP_CLIENT_MAX_REQUESTS)
-        return "too many requests wait for this server's answers";
-    if (params.n > SP_CLIENT_MAX_BYTES || c->bytes + params.n > SP_CLIENT_MAX_BYTES)
-        return "requests that wait for this server hold too much memory";
-    if (!sp_buf_printf(&r->text, "{\"id\":%llu,\"method\":\"%s\",\"params\":",
-                       (unsigned long long)r->id, method) ||
-        !sp_buf_add_str(&r->text, params) || !sp_buf_add(&r->text, "}", 1)) {
-        sp_buf_done(&r->text);
-        return "no memory for a request";
-    }
-    return NULL;
-}
-
 static void flush_requests(struct sp_client *c)
 {
     struct sp_client_request *r;
@@ -199,7 +354,19 @@ void sp_client_ask(struct sp_client *c, struct sp_client_request *r, const char 
     r->id = ++c->last_id;
     r->client = c;
     r->text = (struct sp_buf){0};
-    r->refusal = write_text(c, r, method, params);
+    r->refusal = NULL;
+    if (c->state == DEAD) {
+        r->refusal = ""; /* on_refusals has the error */
+    } else if (c->count >= SP_CLIENT_MAX_REQUESTS) {
+        r->refusal = "too many requests wait for this server's answers";
+    } else if (params.n > SP_CLIENT_MAX_BYTES || c->bytes + params.n > SP_CLIENT_MAX_BYTES) {
+        r->refusal = "requests that wait for this server hold too much memory";
+    } else if (!sp_buf_printf(&r->text, "{\"id\":%llu,\"method\":\"%s\",\"params\":",
+                              (unsigned long long)r->id, method) ||
+               !sp_buf_add_str(&r->text, params) || !sp_buf_add(&r->text, "}", 1)) {
+        sp_buf_done(&r->text);
+        r->refusal = "no memory for a request";
+    }
     c->bytes += r->text.len;
     c->count++;
     if (r->refusal != NULL) {
@@ -270,7 +437,7 @@ static void end_client(struct sp_client *c)
     if (c->link != NULL)
         sp_link_close(c->link, "the session is over");
     else if (c->host.total == 0)
-        sp_remote_program_end(&c->child);
+        end_program(&c->child);
     enter_client(c);
     lose_list(c, &c->sent, true);
     lose_list(c, &c->queued, true);
@@ -474,24 +641,6 @@ static void hear_welcome(struct sp_client *c, const struct sp_client_reply *repl
 
 /* ---- messages ---- */
 
-/* This client implements no methods. */
-static void refuse_request(struct sp_client *c, uint32_t id, struct sp_str method)
-{
-    auto_buf struct sp_buf b = {0};
-    const struct sp_str raw = sp_json_raw(&c->json, id);
-
-    if (c->state < GREETING || sp_link_is_full(c->link)) {
-        abandon_link(c, "the server asks more than it reads answers");
-        return;
-    }
-    (void)(sp_buf_printf(&b,
-                         "{\"error\":{\"code\":-32601,\"message\":\"exec-server client does not "
-                         "implement ") &&
-           sp_buf_printf(&b, "`%.*s` yet\"},\"id\":", (int)(method.n > 64 ? 64 : method.n),
-                         method.p) &&
-           sp_buf_add_str(&b, raw) && sp_buf_add(&b, "}", 1) && send_text(c, sp_buf_str(&b)));
-}
-
 static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32_t error)
 {
     struct sp_client_reply reply = {.fate = SP_CLIENT_RESULT, .j = &c->json, .value = result};
@@ -532,23 +681,36 @@ static bool is_plain(struct sp_str s)
     return true;
 }
 
+/* A notification goes to the owner; a request is refused, since this client implements no methods.
+ */
 static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
 {
     const uint32_t params = sp_json_get(&c->json, 0, "params");
+    auto_buf struct sp_buf b = {0};
 
     if (sp_json_type(&c->json, method) != SP_JSON_STRING) {
         abandon_link(c, "the server sent a message whose method is no text");
         return;
     }
-    if (id != SP_JSON_NONE) {
-        const struct sp_str raw = sp_json_raw(&c->json, method);
-        const struct sp_str name = {raw.p + 1, raw.n - 2};
-
-        refuse_request(c, id, is_plain(name) ? name : SP_STR("?"));
+    if (id == SP_JSON_NONE) {
+        c->has_heard = true;
+        c->ops->notified(c->user, sp_json_str(&c->json, method), &c->json, params);
         return;
     }
-    c->has_heard = true;
-    c->ops->notified(c->user, sp_json_str(&c->json, method), &c->json, params);
+    if (c->state < GREETING || sp_link_is_full(c->link)) {
+        abandon_link(c, "the server asks more than it reads answers");
+        return;
+    }
+    const struct sp_str raw = sp_json_raw(&c->json, method);
+    struct sp_str name = {raw.p + 1, raw.n - 2};
+    if (!is_plain(name))
+        name = SP_STR("?");
+    (void)(sp_buf_printf(&b,
+                         "{\"error\":{\"code\":-32601,\"message\":\"exec-server client does not "
+                         "implement `%.*s` yet\"},\"id\":",
+                         (int)(name.n > 64 ? 64 : name.n), name.p) &&
+           sp_buf_add_str(&b, sp_json_raw(&c->json, id)) && sp_buf_add(&b, "}", 1) &&
+           send_text(c, sp_buf_str(&b))); /* without memory the server gets no answer */
 }
 
 static void hear_message(struct sp_client *c, char *text, size_t len)
@@ -620,23 +782,19 @@ static void on_closed(void *user, const char *why)
         try_again(c, was_cut);
 }
 
-static void start_greeting(struct sp_client *c)
+/* Deferred: the link cannot send from inside its opened callback. */
+static void on_greet(struct sp_deferred *d)
 {
+    struct sp_client *c = SP_CONTAINER(d, struct sp_client, begin);
+
+    if (c->state != OPENING || c->link == NULL)
+        return;
     c->state = GREETING;
     c->greet_until_ms = sp_loop_now(c->loop) + patience(c);
     if (!sp_loop_timer(c->loop, &c->timer, c->greet_until_ms, on_greeting_late))
         abandon_link(c, "no memory");
     else
         greet_server(c);
-}
-
-/* Deferred: the link cannot send from inside its opened callback. */
-static void on_greet(struct sp_deferred *d)
-{
-    struct sp_client *c = SP_CONTAINER(d, struct sp_client, begin);
-
-    if (c->state == OPENING && c->link != NULL)
-        start_greeting(c);
 }
 
 static bool on_opened(void *user, struct sp_link *l)
@@ -669,30 +827,17 @@ static void on_gone(void *user)
     struct sp_client *c = user;
 
     if (c->state == DEAD && !c->is_freed)
-        sp_remote_program_end(&c->child);
+        end_program(&c->child);
 }
 
 /* ---- connecting ---- */
 
-static void fill_upgrade(const struct sp_client *c, struct sp_upgrade *u)
-{
-    const struct sp_target *t = &c->target;
-
-    *u = (struct sp_upgrade){.token = c->options.token};
-    if (t->is_unix)
-        (void)snprintf(u->host, sizeof u->host, "localhost");
-    else
-        (void)snprintf(u->host, sizeof u->host, "%s%s%s:%u", t->is_bracketed ? "[" : "", t->host,
-                       t->is_bracketed ? "]" : "", t->port);
-    (void)snprintf(u->path, sizeof u->path, "%s", t->path);
-}
-
 static void on_dialed(struct sp_dial *d, int fd, const struct sp_err *e)
 {
     struct sp_client *c = SP_CONTAINER(d, struct sp_client, dial);
-    const bool is_lines =
-        c->target.is_unix && c->options.token == NULL; /* a token needs an HTTP header */
-    struct sp_upgrade u;
+    const struct sp_target *t = &c->target;
+    const bool is_lines = t->is_unix && c->options.token == NULL; /* a token needs an HTTP header */
+    struct sp_upgrade u = {.token = c->options.token};
 
     if (fd < 0) {
         c->error = *e;
@@ -700,7 +845,12 @@ static void on_dialed(struct sp_dial *d, int fd, const struct sp_err *e)
         return;
     }
     c->state = OPENING;
-    fill_upgrade(c, &u);
+    if (t->is_unix)
+        (void)snprintf(u.host, sizeof u.host, "localhost");
+    else
+        (void)snprintf(u.host, sizeof u.host, "%s%s%s:%u", t->is_bracketed ? "[" : "", t->host,
+                       t->is_bracketed ? "]" : "", t->port);
+    (void)snprintf(u.path, sizeof u.path, "%s", t->path);
     c->host.handshake_ms = patience(c);
     if (sp_link_new_client(&c->host, fd, is_lines ? NULL : &u, c->where, &c->error) < 0)
         try_again(c, false);
@@ -711,8 +861,7 @@ static void connect_now(struct sp_client *c)
     enter_client(c);
     if (c->options.program != NULL) {
         c->state = OPENING;
-        if (sp_remote_program_start(&c->child, c->loop, c->options.program, c->options.env,
-                                    &c->error) < 0 ||
+        if (start_program(&c->child, c->loop, c->options.program, c->options.env, &c->error) < 0 ||
             sp_link_new_pair(&c->host, c->child.in, c->child.out, c->where, &c->error) < 0)
             end_client(c);
     } else {
@@ -779,7 +928,7 @@ static void destroy_client(struct sp_client *c)
     sp_loop_undefer(c->loop, &c->refusals);
     while (c->host.first != NULL)
         sp_link_end_now(c->host.first, "the client ends");
-    sp_remote_program_end_now(&c->child);
+    end_program_now(&c->child);
     sp_json_done(&c->json);
     free(c->where);
     free(c->session);

@@ -135,13 +135,6 @@ struct question {
 
 _Static_assert(sizeof(struct lookup_answer) <= 4096, "one write into a pipe is whole");
 
-static void take_addresses(const struct addrinfo *list, struct lookup_answer *a)
-{
-    for (const struct addrinfo *i = list; i != NULL && a->count < SP_DIAL_ADDRESSES; i = i->ai_next)
-        if (i->ai_addrlen <= sizeof a->addresses[0])
-            memcpy(&a->addresses[a->count++], i->ai_addr, i->ai_addrlen);
-}
-
 static void *look_up_thread(void *p)
 {
     struct question *q = p;
@@ -154,7 +147,10 @@ static void *look_up_thread(void *p)
     a.error = getaddrinfo(q->host, q->port, &hints, &list);
     a.sys_error = a.error == EAI_SYSTEM ? errno : 0;
     if (a.error == 0) {
-        take_addresses(list, &a);
+        for (const struct addrinfo *i = list; i != NULL && a.count < SP_DIAL_ADDRESSES;
+             i = i->ai_next)
+            if (i->ai_addrlen <= sizeof a.addresses[0])
+                memcpy(&a.addresses[a.count++], i->ai_addr, i->ai_addrlen);
         freeaddrinfo(list);
     }
     (void)!write(q->fd, &a, sizeof a); /* the reader may have closed its end */
@@ -163,32 +159,16 @@ static void *look_up_thread(void *p)
     return NULL;
 }
 
-/* Blocks all signals in the thread: they belong to the program that embeds us. */
-static int start_thread(struct question *q)
-{
-    pthread_attr_t attr;
-    pthread_t thread;
-    sigset_t all;
-    sigset_t old;
-    int err = pthread_attr_init(&attr);
-
-    if (err != 0)
-        return err;
-    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    err = pthread_create(&thread, &attr, look_up_thread, q);
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    (void)pthread_attr_destroy(&attr);
-    return err;
-}
-
 /* *ret_fd becomes readable with one struct lookup_answer, or ends without one. Nothing else is
  * shared with the thread: a caller that gives up closes its end. */
 static int start_lookup(const char *host, uint16_t port, int *ret_fd, struct sp_err *e)
 {
     int ends[2];
     auto_free struct question *q = calloc(1, sizeof *q);
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t all;
+    sigset_t old;
 
     if (q == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "look up %s", host);
@@ -197,7 +177,16 @@ static int start_lookup(const char *host, uint16_t port, int *ret_fd, struct sp_
     (void)snprintf(q->host, sizeof q->host, "%s", host);
     (void)snprintf(q->port, sizeof q->port, "%u", port);
     q->fd = ends[1];
-    const int err = start_thread(q);
+    int err = pthread_attr_init(&attr);
+    if (err == 0) {
+        (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        /* The thread blocks all signals: they belong to the program that embeds us. */
+        (void)sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+        err = pthread_create(&thread, &attr, look_up_thread, q);
+        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+        (void)pthread_attr_destroy(&attr);
+    }
     if (err != 0) {
         (void)close(ends[0]);
         (void)close(ends[1]);
@@ -326,13 +315,6 @@ static void on_connected(struct sp_watch *w, uint32_t events)
     try_next(d);
 }
 
-static socklen_t size_of(const union sp_dial_address *a)
-{
-    return a->any.sa_family == AF_UNIX    ? sizeof a->un
-           : a->any.sa_family == AF_INET6 ? sizeof a->in6
-                                          : sizeof a->in;
-}
-
 /* Each address gets an equal share of the remaining time. */
 static bool arm(struct sp_dial *d, void (*fn)(struct sp_timer *))
 {
@@ -365,26 +347,23 @@ static void on_retry(struct sp_timer *t)
     sp_loop_defer(d->loop, &d->step, on_step);
 }
 
-static int open_socket(const union sp_dial_address *a)
-{
-    const int on = 1;
-    const int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-    if (fd >= 0 && a->any.sa_family != AF_UNIX)
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* latency */
-    return fd;
-}
-
 static void try_address(struct sp_dial *d)
 {
     const union sp_dial_address *a = &d->addresses[d->next++];
+    const int family = a->any.sa_family;
+    const socklen_t size = family == AF_UNIX    ? sizeof a->un
+                           : family == AF_INET6 ? sizeof a->in6
+                                                : sizeof a->in;
+    const int on = 1;
 
-    d->fd = open_socket(a);
-    if (d->fd >= 0 && connect(d->fd, &a->any, size_of(a)) == 0) {
+    d->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (d->fd >= 0 && family != AF_UNIX)
+        (void)setsockopt(d->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* latency */
+    if (d->fd >= 0 && connect(d->fd, &a->any, size) == 0) {
         accept_socket(d);
         return;
     }
-    if (d->fd >= 0 && errno == EAGAIN && a->any.sa_family == AF_UNIX) {
+    if (d->fd >= 0 && errno == EAGAIN && family == AF_UNIX) {
         (void)close(TAKE_FD(d->fd));
         if (sp_loop_timer(d->loop, &d->timer, sp_loop_now(d->loop) + BUSY_MS, on_retry))
             return;
@@ -421,8 +400,14 @@ static void on_looked_up(struct sp_watch *w, uint32_t events)
     try_next(d); /* closes the pipe and goes on with the addresses */
 }
 
-static void look_up(struct sp_dial *d)
+static void on_step(struct sp_deferred *step)
 {
+    struct sp_dial *d = SP_CONTAINER(step, struct sp_dial, step);
+
+    if (d->next < d->count) {
+        try_address(d);
+        return;
+    }
     if (start_lookup(d->target->host, d->target->port, &d->fd, &d->error) < 0 ||
         sp_loop_watch(d->loop, &d->watch, d->fd, EPOLLIN, on_looked_up, &d->error) < 0) {
         try_next(d);
@@ -433,16 +418,6 @@ static void look_up(struct sp_dial *d)
         (void)sp_fail(&d->error, SP_E_SYSTEM, ENOMEM, "look up %s", d->target->host);
         try_next(d);
     }
-}
-
-static void on_step(struct sp_deferred *step)
-{
-    struct sp_dial *d = SP_CONTAINER(step, struct sp_dial, step);
-
-    if (d->next < d->count)
-        try_address(d);
-    else
-        look_up(d);
 }
 
 void sp_dial_begin(struct sp_dial *d, uint64_t timeout_ms)
