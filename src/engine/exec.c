@@ -641,7 +641,8 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
         .environ = &env,
     };
     sp_job_apply_plan(&start, &x->plan);
-    if (x->snapshot != NULL && add_snapshot_script(x, &env, &script)) {
+    /* Asked again: a retry without the sandbox must not source the first attempt's snapshot. */
+    if (x->snapshot != NULL && wants_snapshot(x) && add_snapshot_script(x, &env, &script)) {
         rewritten[0] = x->argv[0];
         rewritten[1] = SP_STR("-c");
         rewritten[2] = sp_buf_str(&script);

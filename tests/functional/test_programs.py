@@ -334,6 +334,20 @@ class Mcp(mcp.Case, Ground):
                       responses={key: {'action': 'accept', 'content': {'decision': 'once'}}})
         self.assertEqual((r.get('exit_code'), self.escaped()), (0, False), r)
 
+    def test_a_retry_without_the_sandbox_does_not_source_the_snapshot(self):
+        """The first attempt runs with a snapshot of a profile that any command could have written."""
+        with open(os.path.join(self.ws, '.bash_profile'), 'w') as f:
+            f.write('mkdir() { : > %s; command mkdir "$@"; }\n' % self.mark_file)
+        self.configure('[features]\nshell_snapshot = true\n')
+        host = self.host('--approve', 'on-failure', env={'HOME': self.ws})
+        arguments = {'cmd': 'mkdir %s/made' % self.out, 'shell': '/bin/bash'}
+        r = host.call('exec_command', arguments, capabilities=FORM)
+        (key, _), = r.result['inputRequests'].items()
+        r = host.call('exec_command', arguments, capabilities=FORM, state=r.result['requestState'],
+                      responses={key: {'action': 'accept', 'content': {'decision': 'once'}}})
+        self.assertEqual((r.get('exit_code'), self.escaped()), (0, False), r)
+        self.assertTrue(os.path.isdir(self.out + '/made'))
+
     def configure(self, text):
         with open(os.path.join(self.home, 'sallyport.conf'), 'w') as f:
             f.write(text)
