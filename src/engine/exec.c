@@ -311,6 +311,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
     sp_call_changed(&x->call);
 }
 
+/* The stage SP_EXEC_CHECKING. */
 static bool check(struct sp_exec *x)
 {
     const char *misuse;
@@ -395,6 +396,8 @@ static int reserve_id(struct sp_exec *x, struct sp_err *e)
     return sp_ids_allocate(&m->ids, sp_loop_now(m->loop), &x->call.reserved_id, e);
 }
 
+/* The stage SP_EXEC_PREPARING. The id is reserved before approval, so that no approver is
+ * asked about a call that cannot get one. */
 static bool prepare(struct sp_exec *x)
 {
     struct sp_err e = {0};
@@ -481,6 +484,7 @@ static void reject(struct sp_exec *x)
         sp_manager_interrupt(m);
 }
 
+/* The stage SP_EXEC_ASKING, before the first attempt and before a retry. */
 static bool await_decision(struct sp_exec *x)
 {
     struct sp_err e = {0};
@@ -791,6 +795,8 @@ static bool await_stragglers(struct sp_exec *x)
 
 /* ---- answering ---- */
 
+/* The stage SP_EXEC_COLLECTING: the process has its entry, and the call waits for its yield time.
+ */
 static bool collect(struct sp_exec *x)
 {
     struct sp_call *c = &x->call;

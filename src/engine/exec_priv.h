@@ -42,36 +42,44 @@ struct sp_exec_patch {
     struct sp_patch_changes changes;
     struct sp_run *run;          /* our own program reads or writes the files; NULL: not running */
     struct sp_exec_files *files; /* file operations behind a server; NULL: not running */
-    struct sp_buf output;
-    struct sp_buf refusal; /* why the patch does not apply; empty: it does */
-    bool is_over, is_applied, was_denied, is_guess, is_out_of_memory;
+    struct sp_buf output;        /* what the application printed, or the error of a server */
+    struct sp_buf refusal;       /* why the patch does not apply; empty: it does */
+    bool is_over;                /* the comparison, or the latest application, has ended */
+    bool is_applied;
+    bool was_denied; /* by the sandbox; is_guess: concluded from errno or the output alone */
+    bool is_guess;
+    bool is_out_of_memory;
 };
 
+/* One exec_command call. Members are filled by the stages in their order: what a stage needs was
+ * set by an earlier one, and release_exec frees all of it, however far the call came. */
 struct sp_exec {
     struct sp_call call;
     struct sp_exec_ask ask; /* its strings live in call.keep */
     struct sp_grant grant;  /* ask.additional points here */
-    uint64_t yield_ms, early_ms;
+    uint64_t yield_ms;      /* SP_YIELD_FOREVER: until the command ends */
+    uint64_t early_ms;      /* end of the stage SP_EXEC_EARLY */
 
     struct sp_environment *environment; /* a reference; NULL: not resolved yet */
     struct sp_backend_wait facts_wait;
     struct sp_backend_facts facts;
     struct sp_err unreachable; /* why the backend could not be reached; code NONE: it could */
 
-    struct sp_shell shell; /* path NULL: the caller gave an argv */
-    const struct sp_str *argv;
-    struct sp_str cwd;
+    struct sp_shell shell;       /* path NULL: the caller gave an argv */
+    const struct sp_str *argv;   /* with the shell in front, if the caller gave a script */
+    struct sp_str cwd;           /* absolute */
     const char *environment_cwd; /* NULL: unknown */
     const char *snapshot;        /* path of the snapshot file; NULL: none */
     struct sp_snapshot_wait snapshot_wait;
-    struct sp_run_plan plan;
-    struct sp_buf environ; /* variables the plan judges with */
+    struct sp_run_plan plan; /* decides about the first attempt, and then about a retry */
+    struct sp_buf environ;   /* variables the plan judges with */
     struct sp_exec_patch patch;
 
     uint32_t argc;
     enum sp_exec_stage stage;
-    bool has_facts;
+    bool has_facts; /* facts or unreachable is set */
     bool is_login;
+    /* A retry does not ask again; wants_snapshot decides for each attempt whether it is used. */
     bool is_snapshot_asked, is_snapshot_told;
 };
 

@@ -53,6 +53,7 @@ void sp_call_free(struct sp_call *c)
     free(c);
 }
 
+/* Frees answered calls, except those that a job still holds a pointer into. */
 static void sweep(struct sp_deferred *d)
 {
     struct sp_manager *m = SP_CONTAINER(d, struct sp_manager, sweeping);
@@ -62,6 +63,7 @@ static void sweep(struct sp_deferred *d)
             sp_call_free(SP_CONTAINER(i, struct sp_call, link));
 }
 
+/* The callback comes last: it may begin or cancel calls, and c is not used after it. */
 void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
 {
     struct sp_manager *m = c->m;
@@ -290,6 +292,8 @@ void sp_until_hear(struct sp_process *p, struct sp_str bytes)
     hear_in(p->interaction, bytes);
 }
 
+/* Another call took the pending output: a pattern that matched in it has not matched for this call,
+ * and matching begins anew with the output that is left. */
 static void hear_again(struct sp_call *c, const struct sp_call *taker)
 {
     struct sp_until_set *u = c == NULL || c == taker ? NULL : c->until;
@@ -320,6 +324,7 @@ void sp_until_begin(struct sp_call *c)
     hear_pending(u, &c->process->pending);
 }
 
+/* A silence does not count while the caller has stopped the clock. */
 static void shift_quiet(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
 {
     struct sp_until_set *u = c->until;
@@ -409,6 +414,7 @@ static bool is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
     return false;
 }
 
+/* Index of the condition that woke the call; -1: none. */
 static int find_wakener(struct sp_call *c)
 {
     struct sp_until_set *u = c->until;
@@ -492,6 +498,8 @@ void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms)
     c->post_exit_ms = UINT64_MAX;
 }
 
+/* The end of the process, the deadline, an impatient call behind this one, or a condition. If none
+ * holds, sets the timer to the earliest moment at which one could. */
 static bool has_waited_enough(struct sp_call *c)
 {
     const struct sp_process *p = c->process;

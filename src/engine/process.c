@@ -19,6 +19,7 @@
 
 static void end_output(struct sp_process *p);
 
+/* Sends the bytes held back for deltas. */
 static void flush_held(struct sp_process *p)
 {
     const struct sp_str held = {p->held.data, p->held.len};
@@ -138,6 +139,8 @@ static void on_next_turn(struct sp_deferred *d)
     sp_job_go_on(&SP_CONTAINER(d, struct sp_process, memory_again)->job);
 }
 
+/* Has the job offer its output again later: after SP_NO_MEMORY_MS, or in the next turn if there is
+ * no memory for a timer either. Returns false, as on_output does. */
 static bool hold_up(struct sp_process *p)
 {
     if (!sp_loop_timer(p->m->loop, &p->memory_timer, sp_loop_now(p->m->loop) + SP_NO_MEMORY_MS,
@@ -349,6 +352,8 @@ static bool has_stdin(const struct sp_process *p)
     return p->is_tty || p->has_stdin;
 }
 
+/* It is the call's turn: types its characters, or begins to wait. ^C to a process without stdin is
+ * sent as SIGINT. */
 static void start_write(struct sp_call *c)
 {
     struct sp_process *p = c->process;
@@ -388,6 +393,7 @@ static void start_write(struct sp_call *c)
         sp_job_signal(&p->job, &w->job_call, SIGINT);
 }
 
+/* The job has answered the write or the signal. */
 static void go_on_after_typing(struct sp_call *c)
 {
     struct sp_process *p = c->process;
@@ -417,6 +423,7 @@ static void go_on_after_typing(struct sp_call *c)
         sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin");
 }
 
+/* The wait is over: answers with the output since the last answer. */
 static void finish_write(struct sp_call *c)
 {
     struct sp_process *p = c->process;
@@ -480,7 +487,8 @@ static struct sp_call *take_early(struct sp_process *p)
     return hurried;
 }
 
-/* Serves the write_stdin calls of a process, one at a time. */
+/* Serves the write_stdin calls of a process, one at a time. Runs after every change of the process:
+ * the interaction advances as far as it can, then the next call takes its place. */
 static void serve_writes(struct sp_process *p)
 {
     struct sp_call *c;
@@ -574,6 +582,8 @@ static bool is_over(const struct sp_process *p)
            (p->is_discarded || p->has_ended || (p->is_hidden && sp_process_has_exited(p)));
 }
 
+/* Looks at the whole state and does what is due. The end event is tried before and after the calls,
+ * since answering one can make it due. */
 static void settle(struct sp_deferred *d)
 {
     struct sp_process *p = SP_CONTAINER(d, struct sp_process, settling);
