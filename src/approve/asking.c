@@ -28,10 +28,10 @@
 const char *sp_decider_name(enum sp_decider by)
 {
     static const char *const names[] = {
-        [SP_DECIDER_USER] = "user",         [SP_DECIDER_PROGRAM] = "program",
-        [SP_DECIDER_REVIEWER] = "reviewer", [SP_DECIDER_HOOK] = "hook",
-        [SP_DECIDER_CACHE] = "cache",       [SP_DECIDER_RULE] = "rule",
-        [SP_DECIDER_CONFIG] = "config",     [SP_DECIDER_NONE] = "none",
+        [SP_DECIDER_NONE] = "none",       [SP_DECIDER_USER] = "user",
+        [SP_DECIDER_PROGRAM] = "program", [SP_DECIDER_REVIEWER] = "reviewer",
+        [SP_DECIDER_HOOK] = "hook",       [SP_DECIDER_CACHE] = "cache",
+        [SP_DECIDER_RULE] = "rule",       [SP_DECIDER_CONFIG] = "config",
     };
 
     return names[by];

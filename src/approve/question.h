@@ -64,8 +64,10 @@ enum sp_decision_kind {
 };
 const char *sp_decision_name(enum sp_decision_kind k); /* as in the audit log */
 
-/* Who decided, as in the audit log. */
+/* Who decided, as in the audit log. Zero is NONE, so that no decision is logged as a person's
+ * unless it says so. */
 enum sp_decider {
+    SP_DECIDER_NONE, /* the question was withdrawn before an answer */
     SP_DECIDER_USER, /* a person, also through a client or a host */
     SP_DECIDER_PROGRAM,
     SP_DECIDER_REVIEWER,
@@ -73,7 +75,6 @@ enum sp_decider {
     SP_DECIDER_CACHE,
     SP_DECIDER_RULE,
     SP_DECIDER_CONFIG,
-    SP_DECIDER_NONE, /* the question was withdrawn before an answer */
 };
 const char *sp_decider_name(enum sp_decider by);
 

@@ -253,6 +253,7 @@ static void answer_question(struct approver_tty *t, enum sp_decision_kind kind)
     const struct sp_approval_question *q = first_entry(t)->question;
     const struct sp_decision d = {
         .kind = kind,
+        .by = SP_DECIDER_USER,
         .amendment = kind == SP_DECISION_AMENDMENT ? q->amendment : (struct sp_words){0},
         .host = q->host,
         .allows_host = kind == SP_DECISION_NETWORK_AMENDMENT,
@@ -389,7 +390,7 @@ static void on_readable(struct sp_watch *w, uint32_t events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) { /* the terminal is gone */
-        finish_question(t, &(struct sp_decision){.kind = SP_DECISION_ABORT, .by = SP_DECIDER_NONE});
+        finish_question(t, &(struct sp_decision){.kind = SP_DECISION_ABORT});
         return;
     }
     /* A shell that stopped us and continued us has restored its own mode. */

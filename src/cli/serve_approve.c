@@ -90,6 +90,8 @@ static void on_query_answered(struct sp_ask *a, struct sp_str result)
                                           .rejection = SP_STR(SP_NOBODY_ANSWERS)};
     else if (result.n <= SP_APPROVER_CLIENT_ANSWER_MAX)
         sp_decision_read(result, false, &d);
+    if (result.p != NULL)
+        d.decision.by = SP_DECIDER_USER;
     q->done(q->user, q->question, &d.decision);
     sp_decision_text_done(&d);
     free_query(q);

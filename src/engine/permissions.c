@@ -241,9 +241,10 @@ static void begin_request(struct request *r)
     if (p->kind == SP_APPROVAL_NEVER ||
         (p->kind == SP_APPROVAL_GRANULAR && !p->request_permissions))
         refuse_by_policy(r);
-    else if (!sp_approvals_can_ask(m->approvals))
+    else if (!sp_approvals_can_ask(m->approvals)) {
+        r->asking.decided_by = SP_DECIDER_CONFIG;
         deny(r, &(struct sp_decision){.rejection = SP_STR(SP_NOBODY_ANSWERS)});
-    else
+    } else
         sp_asking_begin(&r->asking, m->approvals);
 }
 

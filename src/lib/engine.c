@@ -557,7 +557,7 @@ int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent
         r = sp_fail(&why, SP_E_INVALID, 0, "%d is not an enum sp_consent", (int)consent);
         return sp_lib_give(r, &why, e);
     }
-    struct sp_decision d = {.kind = decisions[consent]};
+    struct sp_decision d = {.kind = decisions[consent], .by = SP_DECIDER_USER};
     if (d.kind == SP_DECISION_AMENDMENT) {
         const struct sp_approval_question *q =
             sp_approvals_question(sp_manager_approvals(engine->manager), question);

@@ -429,7 +429,7 @@ bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_appr
     struct message m = {.out = &message};
     enum choice c = ONCE;
 
-    *ret = (struct sp_decision){.kind = SP_DECISION_DENIED};
+    *ret = (struct sp_decision){.kind = SP_DECISION_DENIED, .by = SP_DECIDER_USER};
     if (is_decline && !is_too_quick)
         return true;
     if (is_decline || sp_str_eq(action, SP_STR("cancel"))) {
@@ -452,10 +452,13 @@ bool sp_mcp_elicit_read(struct sp_json *j, uint32_t answer, const struct sp_appr
         ret->kind = SP_DECISION_APPROVED;
     else if (c == SESSION)
         ret->kind = SP_DECISION_APPROVED_FOR_SESSION;
-    else if (c == RULE && sp_question_offers_host(q))
-        *ret = (struct sp_decision){
-            .kind = SP_DECISION_NETWORK_AMENDMENT, .host = q->host, .allows_host = true};
-    else if (c == RULE)
-        *ret = (struct sp_decision){.kind = SP_DECISION_AMENDMENT, .amendment = q->amendment};
+    else if (c == RULE && sp_question_offers_host(q)) {
+        ret->kind = SP_DECISION_NETWORK_AMENDMENT;
+        ret->host = q->host;
+        ret->allows_host = true;
+    } else if (c == RULE) {
+        ret->kind = SP_DECISION_AMENDMENT;
+        ret->amendment = q->amendment;
+    }
     return true;
 }

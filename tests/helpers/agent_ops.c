@@ -215,6 +215,7 @@ static void op_decide(struct agent *a)
     struct sp_decision_text d;
 
     sp_decision_read(sp_json_raw(&a->json, 0), false, &d);
+    d.decision.by = SP_DECIDER_USER;
     sp_approvals_decide(sp_manager_approvals(a->manager), (uint64_t)num(a, "question", 0),
                         &d.decision);
     sp_decision_text_done(&d);

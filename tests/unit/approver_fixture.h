@@ -69,12 +69,14 @@ static inline void answer_fully(struct someone *s, const struct sp_decision *d)
 
 static inline void answer_kind(struct someone *s, enum sp_decision_kind kind)
 {
-    answer_fully(s, &(struct sp_decision){.kind = kind});
+    answer_fully(s, &(struct sp_decision){.kind = kind, .by = SP_DECIDER_USER});
 }
 
 static inline void answer_no(struct someone *s, const char *why)
 {
-    answer_fully(s, &(struct sp_decision){.kind = SP_DECISION_DENIED, .rejection = sp_str_of(why)});
+    answer_fully(s, &(struct sp_decision){.kind = SP_DECISION_DENIED,
+                                          .by = SP_DECIDER_USER,
+                                          .rejection = sp_str_of(why)});
 }
 
 /* ---- the manager ---- */

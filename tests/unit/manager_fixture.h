@@ -111,7 +111,7 @@ static inline void on_ask(void *user, const struct sp_approval_question *q)
 
 static inline void decide(uint64_t question, enum sp_decision_kind kind)
 {
-    const struct sp_decision d = {.kind = kind};
+    const struct sp_decision d = {.kind = kind, .by = SP_DECIDER_USER};
 
     sp_approvals_decide(sp_manager_approvals(manager), question, &d);
 }

@@ -230,7 +230,7 @@ static inline void attach(struct waiter *w, struct sp_mcp_run *r)
 
 static inline void decide(struct sp_mcp_run *r, enum sp_decision_kind kind)
 {
-    const struct sp_decision d = {.kind = kind};
+    const struct sp_decision d = {.kind = kind, .by = SP_DECIDER_USER};
 
     is_calling = true;
     sp_mcp_run_decide(r, &d);

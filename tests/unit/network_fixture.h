@@ -77,15 +77,17 @@ static inline void answer_with(size_t i, const struct sp_decision *d)
 
 static inline void answer(size_t i, enum sp_decision_kind kind)
 {
-    const struct sp_decision d = {.kind = kind};
+    const struct sp_decision d = {.kind = kind, .by = SP_DECIDER_USER};
 
     answer_with(i, &d);
 }
 
 static inline struct sp_decision about_host(const char *host, bool allows)
 {
-    return (struct sp_decision){
-        .kind = SP_DECISION_NETWORK_AMENDMENT, .host = sp_str_of(host), .allows_host = allows};
+    return (struct sp_decision){.kind = SP_DECISION_NETWORK_AMENDMENT,
+                                .by = SP_DECIDER_USER,
+                                .host = sp_str_of(host),
+                                .allows_host = allows};
 }
 
 /* ---- the conversation ---- */

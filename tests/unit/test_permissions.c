@@ -59,6 +59,7 @@ static void answer_json(const char *json)
 
     assert_true(sp_buf_printf(&text, "{\"decision\":%s}", json));
     sp_decision_read(sp_buf_str(&text), false, &d);
+    d.decision.by = SP_DECIDER_USER;
     sp_approvals_decide(sp_manager_approvals(manager), last_question.id, &d.decision);
     sp_decision_text_done(&d);
 }
@@ -251,6 +252,7 @@ static void test_policies_that_do_not_ask(void **state)
     expect_refused(&t, "request_permissions failed: approval required, but the client cannot "
                        "answer questions; allow it by a rule, configure an approver, or change "
                        "the approval policy");
+    expect_log("\"requirement\":\"ask\",\"decision\":\"denied\",\"decided_by\":\"config\"");
 }
 
 static void test_what_cannot_be_asked(void **state)
