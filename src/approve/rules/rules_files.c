@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules_files: rules from files, and amendments into one: directories from the system's to the
- * project's, then the managed rules.
+ * rules_files: rules from files: directories from the system's to the project's, then the managed
+ * rules.
  *
  * At the start a file that cannot be read is an error, and one that does not parse is a warning.
  * When rules are loaded again, both are warnings, and the last good version of the file stays: a
  * running program goes on, but the set is incomplete, so nothing runs unconfined.
- *
- * An accepted amendment becomes one more line of USER_DIR/rules/default.rules. The file is locked
- * while it is read and appended to, so two processes write one after the other, and the line goes
- * out in one write. No symbolic link is followed: one that a command planted must not lead our
- * write elsewhere.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,16 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "approve/locked.h"
 #include "approve/rules/rules_priv.h"
 #include "base/auto.h"
-#include "base/hostname.h"
 #include "base/io.h"
-#include "base/json.h"
-#include "base/utf8.h"
-#include "os/fd.h"
 
-#define FILE_NAME   "default.rules"
 #define MAX_FOLDERS 256 /* directories remembered by their inode */
 
 /* ---- one file ---- */
@@ -349,155 +338,4 @@ int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
     }
     sp_rules_maker_free(l.maker);
     return r;
-}
-
-/* ---- amendments ---- */
-
-static int fail_system(struct sp_err *e, int sys, const char *doing, const char *user_dir)
-{
-    return sp_fail(e, SP_E_SYSTEM, sys, "failed to %s %s/rules/" FILE_NAME, doing, user_dir);
-}
-
-/* Opens USER_DIR/rules and creates both, but not the parents of USER_DIR. */
-static int open_folder(const char *user_dir, struct sp_err *e)
-{
-    (void)mkdir(user_dir, 0700); /* open reports what is wrong */
-    auto_close int home = open(user_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-    if (home < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "failed to open policy directory %s", user_dir);
-    if (mkdirat(home, "rules", 0700) < 0 && errno != EEXIST)
-        return sp_fail(e, SP_E_SYSTEM, errno, "failed to create policy directory %s/rules",
-                       user_dir);
-    const int fd = openat(home, "rules", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "failed to open policy directory %s/rules", user_dir);
-    return sp_fd_lift(fd);
-}
-
-static bool has_line(struct sp_str text, struct sp_str line)
-{
-    while (text.n != 0) {
-        const char *end = memchr(text.p, '\n', text.n);
-        const size_t n = end == NULL ? text.n : (size_t)(end - text.p);
-        const size_t shown = n > 0 && text.p[n - 1] == '\r' ? n - 1 : n;
-
-        if (sp_str_eq((struct sp_str){text.p, shown}, line))
-            return true;
-        text = (struct sp_str){text.p + n + (end != NULL), text.n - n - (end != NULL)};
-    }
-    return false;
-}
-
-/* In one write: a reader sees the whole line or nothing of it. */
-static int append(int fd, struct sp_str before, struct sp_str line, const char *user_dir,
-                  struct sp_err *e)
-{
-    auto_buf struct sp_buf out = {0};
-    const bool lacks_newline = before.n != 0 && before.p[before.n - 1] != '\n';
-
-    if ((lacks_newline && !sp_buf_add(&out, "\n", 1)) || !sp_buf_add_str(&out, line) ||
-        !sp_buf_add(&out, "\n", 1))
-        return fail_system(e, ENOMEM, "write to policy file", user_dir);
-    if (before.n + out.len > SP_RULES_MAX_BYTES)
-        return fail_system(e, EFBIG, "write to policy file", user_dir);
-    const ssize_t n = write(fd, out.data, out.len);
-    if (n == (ssize_t)out.len)
-        return 0;
-    const int sys = n < 0 ? errno : ENOSPC;
-    if (n > 0 &&
-        ftruncate(fd, (off_t)before.n) < 0) /* half a line would make the whole file unparsable */
-        return fail_system(e, errno, "take half a line back from", user_dir);
-    return fail_system(e, sys, "write to policy file", user_dir);
-}
-
-static int append_line(const char *user_dir, struct sp_str line, struct sp_err *e)
-{
-    auto_close int folder = open_folder(user_dir, e);
-    auto_buf struct sp_buf text = {0};
-
-    if (folder < 0)
-        return folder;
-    auto_close int fd = sp_locked_open(folder, FILE_NAME);
-    if (fd < 0)
-        return fail_system(e, -fd, "open policy file", user_dir);
-    const int sys = read_bytes(fd, &text);
-    if (sys != 0)
-        return fail_system(e, sys, "read policy file", user_dir);
-    const struct sp_str before = sp_buf_str(&text);
-    return has_line(before, line) ? 0 : append(fd, before, line, user_dir, e);
-}
-
-int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
-{
-    auto_buf struct sp_buf line = {0};
-    bool is_good = sp_buf_add_str(&line, SP_STR("prefix_rule(pattern=["));
-
-    if (prefix.count == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "prefix rule requires at least one token");
-    for (uint32_t i = 0; i < prefix.count; i++)
-        if (!sp_utf8_is_valid(prefix.items[i]))
-            return sp_fail(e, SP_E_INVALID, 0,
-                           "word %u of the prefix is not valid UTF-8: no rule can name it", i + 1);
-    for (uint32_t i = 0; is_good && i < prefix.count; i++)
-        is_good = (i == 0 || sp_buf_add(&line, ", ", 2)) && sp_json_add_str(&line, prefix.items[i]);
-    if (!is_good || !sp_buf_add_str(&line, SP_STR("], decision=\"allow\")")))
-        return fail_system(e, ENOMEM, "write to policy file", user_dir);
-    return append_line(user_dir, sp_buf_str(&line), e);
-}
-
-/* How the justification names the protocol; NULL: unknown. */
-static const char *label_of(struct sp_str protocol)
-{
-    static const char *const labels[][2] = {
-        {"http", "http"},
-        {"https", "https_connect"},
-        {"socks5_tcp", "socks5_tcp"},
-        {"socks5_udp", "socks5_udp"},
-    };
-
-    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
-        if (sp_str_eq(protocol, sp_str_of(labels[i][0])))
-            return labels[i][1];
-    return NULL;
-}
-
-int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
-                              bool allows, struct sp_err *e)
-{
-    auto_buf struct sp_buf room = {0};
-    auto_buf struct sp_buf why = {0};
-    const char *label = label_of(protocol);
-    char *normal_room = sp_buf_room(&room, host.n + 1);
-    struct sp_str normal;
-
-    if (label == NULL)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "network_rule protocol must be one of http, https, socks5_tcp, socks5_udp "
-                       "(got " SP_STR_FMT ")",
-                       SP_STR_ARG(protocol));
-    if (normal_room == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
-    const char *wrong = sp_utf8_is_valid(host) ? sp_hostname_normal(host, normal_room, &normal)
-                                               : "is not valid UTF-8";
-    if (wrong != NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "network_rule host %s", wrong);
-    const bool is_good =
-        sp_buf_printf(&why, "%s %s access to ", allows ? "Allow" : "Deny", label) &&
-        sp_buf_add_str(&why, normal) && sp_buf_add_str(line, SP_STR("network_rule(host=")) &&
-        sp_json_add_str(line, normal) && sp_buf_add_str(line, SP_STR(", protocol=")) &&
-        sp_json_add_str(line, protocol) && sp_buf_add_str(line, SP_STR(", decision=")) &&
-        sp_json_add_str(line, allows ? SP_STR("allow") : SP_STR("deny")) &&
-        sp_buf_add_str(line, SP_STR(", justification=")) &&
-        sp_json_add_str(line, sp_buf_str(&why)) && sp_buf_add(line, ")", 1);
-    return is_good ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
-}
-
-int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
-                           bool allows, struct sp_err *e)
-{
-    auto_buf struct sp_buf line = {0};
-    const int r = sp_rules_add_network_line(&line, host, protocol, allows, e);
-
-    return r < 0 ? r : append_line(user_dir, sp_buf_str(&line), e);
 }

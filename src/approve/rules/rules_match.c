@@ -175,14 +175,6 @@ bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_networ
 
 /* ---- without a list of matches ---- */
 
-bool sp_rules_element_has(const struct sp_words *x, struct sp_str word)
-{
-    for (uint32_t i = 0; i < x->count; i++)
-        if (sp_str_eq(x->items[i], word))
-            return true;
-    return false;
-}
-
 /* Whether the path may stand for the name. Paths of PATH_MAX or more name no program. */
 static bool may_stand_for(const struct sp_rules *r, struct sp_str path, struct sp_str name)
 {

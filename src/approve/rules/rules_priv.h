@@ -11,7 +11,7 @@
 
 #define SP_RULES_MAX_BYTES (1 << 20) /* of one file */
 
-/* ---- a table from texts to numbers (rules.c) ---- */
+/* ---- a table from texts to numbers ---- */
 
 struct sp_rules_slot {
     struct sp_str key; /* borrowed; p NULL: the slot is free */
@@ -141,8 +141,5 @@ int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, st
                        struct sp_rules_part **ret, struct sp_err *e);
 /* *.rules */
 bool sp_rules_is_file_name(const char *name);
-/* Appends a network rule as one line, without LF. */
-int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
-                              bool allows, struct sp_err *e);
 
 #endif
