@@ -27,12 +27,7 @@ bool sp_patch_next_line(struct sp_str *rest, struct sp_str *ret)
 {
     if (rest->n == 0)
         return false;
-    const char *end = memchr(rest->p, '\n', rest->n);
-    const size_t n = end == NULL ? rest->n : (size_t)(end - rest->p);
-
-    *ret = (struct sp_str){rest->p, n};
-    rest->p += end == NULL ? n : n + 1;
-    rest->n -= end == NULL ? n : n + 1;
+    *ret = sp_str_cut(rest, '\n');
     return true;
 }
 
