@@ -135,20 +135,6 @@ bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id)
             (a->strict_turn != NULL && sp_str_eq(sp_str_of(a->strict_turn), turn_id)));
 }
 
-int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_err *e)
-{
-    char *turn = turn_id.n == 0 ? NULL : strndup(turn_id.p, turn_id.n);
-    if (turn_id.n != 0 && turn == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "review everything");
-    if (turn == NULL) {
-        a->options.strict_review = true;
-        return 0;
-    }
-    free(a->strict_turn);
-    a->strict_turn = turn;
-    return 0;
-}
-
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
 {
     struct sp_err e = {0};
@@ -191,21 +177,36 @@ int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment
 }
 
 int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,
-                       const struct sp_grant *grant, struct sp_err *e)
+                       const struct sp_grant *grant, bool is_strict, struct sp_err *e)
 {
-    struct sp_stored_grant g = {.environment = strndup(environment.p, environment.n)};
+    struct sp_stored_grant g = {.environment = sp_str_dup(environment)};
+    char *strict_turn = NULL;
     int r = 0;
 
-    if (turn_id.n != 0)
-        g.turn_id = strndup(turn_id.p, turn_id.n);
+    if (turn_id.n != 0) {
+        g.turn_id = sp_str_dup(turn_id);
+        strict_turn = is_strict ? sp_str_dup(turn_id) : NULL;
+    }
     if (g.environment == NULL || (turn_id.n != 0 && g.turn_id == NULL) ||
+        (turn_id.n != 0 && is_strict && strict_turn == NULL) ||
         !sp_profile_copy(&grant->extra, &g.grant.extra))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a grant");
     if (r == 0)
         r = sp_grant_normalise(&g.grant, e);
     if (r < 0) {
         stored_grant_done(&g);
+        free(strict_turn);
         return r;
+    }
+    if (strict_turn != NULL) {
+        free(a->strict_turn);
+        a->strict_turn = strict_turn;
+    } else if (is_strict) {
+        a->options.strict_review = true;
+    }
+    if (grant->extra.count == 0 && !grant->extra.has_network) { /* nothing to keep */
+        stored_grant_done(&g);
+        return 0;
     }
     if (a->grant_count == SP_GRANTS_MAX) {
         stored_grant_done(&a->grants[0]);

@@ -70,8 +70,9 @@ void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct
 void sp_approvals_note_abort(struct sp_approvals *a, uint64_t question, enum sp_decider by);
 
 /* What commands in the environment may do from now on beyond their profile: in this turn, or with
- * an empty turn_id as long as the conversation lasts. */
+ * an empty turn_id as long as the conversation lasts. is_strict: for that time the reviewer sees
+ * every command. */
 int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,
-                       const struct sp_grant *grant, struct sp_err *e);
+                       const struct sp_grant *grant, bool is_strict, struct sp_err *e);
 
 #endif

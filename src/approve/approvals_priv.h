@@ -46,8 +46,6 @@ void sp_network_free(struct sp_network *n);
 
 /* Whether the reviewer must see every command of this turn, even allowed and approved ones. */
 bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id);
-/* Makes this turn strict or, with an empty turn_id, all turns. */
-int sp_approvals_be_strict(struct sp_approvals *a, struct sp_str turn_id, struct sp_err *e);
 
 /* Merges all grants for this environment and turn (NULL: every turn) into *ret, which is zero
  * before. */

@@ -130,15 +130,11 @@ static int store_grant(struct request *r, const struct sp_decision *d,
     struct sp_approvals *a = r->call.m->approvals;
     const bool is_for_session = d->kind == SP_DECISION_APPROVED_FOR_SESSION;
     const struct sp_str turn_id = {r->ask.turn_id.p, is_for_session ? 0 : r->ask.turn_id.n};
-    int result = 0;
 
     if (!write_answer(r, granted, is_for_session, d->wants_strict_review))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "answer a permission request");
-    if (d->wants_strict_review)
-        result = sp_approvals_be_strict(a, turn_id, e);
-    if (result == 0 && (granted->extra.count != 0 || granted->extra.has_network))
-        result = sp_approvals_grant(a, sp_str_of(r->environment->id), turn_id, granted, e);
-    return result;
+    return sp_approvals_grant(a, sp_str_of(r->environment->id), turn_id, granted,
+                              d->wants_strict_review, e);
 }
 
 static void grant(struct request *r, const struct sp_decision *d)

@@ -651,7 +651,7 @@ static void test_what_was_granted_is_not_asked_again(void **state)
                                     SP_STR("/srv/granted"), (struct sp_str){0}, NULL),
                      0);
     assert_int_equal(sp_approvals_grant(sp_manager_approvals(manager), sp_str_of("local"),
-                                        SP_STR("turn"), &grant, NULL),
+                                        SP_STR("turn"), &grant, false, NULL),
                      0);
     sp_grant_done(&grant);
     ask_for(&a, "/srv/granted", NULL);
