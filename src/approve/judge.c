@@ -476,17 +476,17 @@ bool sp_judge_may_run_free(const struct sp_policy *profile)
 void sp_judge_tell_doubtful(const struct sp_rules *rules, const struct sp_policy *profile,
                             void (*warn)(void *user, const char *text), void *user)
 {
-    const char *file;
+    struct sp_rules_file file;
 
-    for (uint32_t i = 0; rules != NULL && sp_rules_allowing_file(rules, i, &file); i++) {
+    for (uint32_t i = 0; rules != NULL && sp_rules_file(rules, i, &file); i++) {
         auto_buf struct sp_buf text = {0};
 
-        if (is_doubtful(profile, file) &&
+        if (is_doubtful(profile, file.allowing_file) &&
             sp_buf_printf(
                 &text,
                 "%s: commands in this sandbox may write it, so what it allows runs in the "
                 "sandbox; keep rules where commands cannot write",
-                file) &&
+                file.allowing_file) &&
             sp_buf_add(&text, "", 1))
             warn(user, text.data);
     }

@@ -107,10 +107,10 @@ static void print_fault(void *user, const char *text)
     (void)putchar('\n');
 }
 
-static void print_file(const char *name, uint32_t count)
+static void print_file(const struct sp_rules_file *f)
 {
-    sp_plain_print(stdout, sp_str_of(name));
-    (void)printf(": %u rule%s\n", count, count == 1 ? "" : "s");
+    sp_plain_print(stdout, sp_str_of(f->name));
+    (void)printf(": %u rule%s\n", f->count, f->count == 1 ? "" : "s");
 }
 
 /* Reads each file and tries its examples; prints all its errors, or its number of rules. */
@@ -120,9 +120,8 @@ static int test_files(const struct rules_options *o)
     int status = m == NULL ? report_no_memory() : SP_EXIT_OK;
 
     for (size_t i = 0; m != NULL && i < o->files.count; i++) {
-        const char *name = "";
+        struct sp_rules_file file = {.name = ""};
         struct sp_err e = {0};
-        uint32_t count = 0;
         char text[640];
 
         if (sp_rules_add_file(m, o->files.items[i], print_fault, NULL, &e) < 0) {
@@ -134,10 +133,10 @@ static int test_files(const struct rules_options *o)
         struct sp_rules *rules = sp_rules_make(m);
         if (rules == NULL)
             status = report_no_memory();
-        for (uint32_t k = 0; rules != NULL && sp_rules_file(rules, k, &name, &count); k++)
+        for (uint32_t k = 0; rules != NULL && sp_rules_file(rules, k, &file); k++)
             continue; /* m collects all files: the last one is this */
         if (rules != NULL)
-            print_file(name, count);
+            print_file(&file);
         sp_rules_unref(rules);
     }
     sp_rules_maker_free(m);
@@ -177,15 +176,14 @@ static int test_configured(const struct rules_options *o)
 {
     auto_configured struct configured c = {0};
     struct sp_err e = {0};
-    const char *name;
-    uint32_t count;
+    struct sp_rules_file file;
 
     if (read_configuration(o, &c, print_fault, &e) < 0)
         return sp_cli_complain(&e);
     const struct sp_rules *rules = c.approvals.options.rules;
     uint32_t files = 0;
-    while (sp_rules_file(rules, files, &name, &count)) {
-        print_file(name, count);
+    while (sp_rules_file(rules, files, &file)) {
+        print_file(&file);
         files++;
     }
     if (files == 0 && sp_rules_are_complete(rules))

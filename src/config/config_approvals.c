@@ -87,8 +87,8 @@ static int load_rules(const struct sp_config *c, const struct sp_config_approval
     if (r < 0)
         return r;
     if (ask->loop != NULL) {
-        ret->options.rules = sp_rules_ref(sp_rules_watch_rules(ret->watch));
-        ret->options.fingerprint = sp_rules_watch_fingerprint(ret->watch);
+        ret->options.rules =
+            sp_rules_ref(sp_rules_watch_rules(ret->watch, &ret->options.fingerprint));
         return 0;
     }
     if (!sp_rules_add_fingerprint(&ret->fingerprint, ret->options.rules))

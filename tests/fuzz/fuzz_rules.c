@@ -64,8 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     auto_free char *text = fuzz_copy(data, size);
     struct sp_rules_maker *m = sp_rules_maker_new();
     struct sp_err e = {0};
-    const char *name;
-    uint32_t count;
+    struct sp_rules_file file;
 
     CHECK(m != NULL);
     const int result = sp_rules_add_text(m, "x", (struct sp_str){text, size}, NULL, NULL, &e);
@@ -73,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(r != NULL);
     if (result < 0) {
         check_refusal(&e, result);
-        CHECK(!sp_rules_file(r, 0, &name, &count));
+        CHECK(!sp_rules_file(r, 0, &file));
     } else {
         ask(r, (struct sp_str){text, size});
     }

@@ -93,8 +93,7 @@ static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struc
 
     if (r < 0)
         return r;
-    ret->rules = sp_rules_watch_rules(a->rules);
-    ret->fingerprint = sp_rules_watch_fingerprint(a->rules);
+    ret->rules = sp_rules_watch_rules(a->rules, &ret->fingerprint);
     ret->user_dir = a->rules_user_dir;
     return 0;
 }

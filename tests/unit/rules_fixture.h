@@ -23,12 +23,11 @@ static inline int add_rules(struct sp_rules_maker *m, struct sp_str text, struct
 /* All rules of a set, for commands and hosts. */
 static inline uint32_t count_rules(const struct sp_rules *r)
 {
-    const char *name;
-    uint32_t count;
+    struct sp_rules_file file;
     uint32_t all = 0;
 
-    for (uint32_t i = 0; sp_rules_file(r, i, &name, &count); i++)
-        all += count;
+    for (uint32_t i = 0; sp_rules_file(r, i, &file); i++)
+        all += file.count;
     return all;
 }
 

@@ -131,14 +131,13 @@ static void write_all(void)
 
 static void assert_files(const struct sp_rules *r, const char *const *expected)
 {
-    const char *name;
-    uint32_t count;
+    struct sp_rules_file file;
     uint32_t i = 0;
 
-    for (; sp_rules_file(r, i, &name, &count); i++) {
+    for (; sp_rules_file(r, i, &file); i++) {
         assert_non_null(expected[i]);
-        assert_string_equal(name, at(expected[i]));
-        assert_int_equal(count, 1);
+        assert_string_equal(file.name, at(expected[i]));
+        assert_int_equal(file.count, 1);
     }
     assert_null(expected[i]);
 }
@@ -211,15 +210,14 @@ static void test_only_the_root_of_a_project_has_rules(void **state)
     write_file("o/p/q/.git/HEAD", "");
     write_file("o/p/q/.sallyport/rules/x.rules", "prefix_rule(['x'])");
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
-        const char *name;
-        uint32_t count;
+        struct sp_rules_file file;
 
         (void)snprintf(trusted, sizeof trusted, "%s", at(roots[i]));
         struct sp_rules *r = load(&places, NULL);
         if (i == 0)
             assert_files(r, expected);
-        assert_true(sp_rules_file(r, 0, &name, &count));
-        assert_false(sp_rules_file(r, 1, &name, &count));
+        assert_true(sp_rules_file(r, 0, &file));
+        assert_false(sp_rules_file(r, 1, &file));
         sp_rules_unref(r);
     }
 }

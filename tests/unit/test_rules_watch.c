@@ -173,11 +173,13 @@ static void start_at(struct sp_rules_places p)
 {
     const struct sp_rules_watch_options o = {
         .loop = loop, .places = &p, .changed = on_change, .warn = on_warning};
+    struct sp_str of_managed;
     struct sp_err e = {0};
 
     if (sp_rules_watch_new(&o, &watch, &e) < 0)
         fail_msg("%s", e.msg);
-    take(sp_rules_watch_rules(watch), sp_rules_watch_fingerprint(watch));
+    struct sp_rules *first = sp_rules_watch_rules(watch, &of_managed);
+    take(first, of_managed);
     assert_int_equal(told, 0);
 }
 

@@ -117,24 +117,15 @@ bool sp_rules_are_complete(const struct sp_rules *r)
     return r->is_complete;
 }
 
-bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_name,
-                   uint32_t *ret_count)
+bool sp_rules_file(const struct sp_rules *r, uint32_t index, struct sp_rules_file *ret)
 {
     if (index >= r->parts.count)
         return false;
-    *ret_name = r->parts.items[index]->name;
-    *ret_count = r->parts.items[index]->rule_count + r->parts.items[index]->network_count;
-    return true;
-}
-
-bool sp_rules_allowing_file(const struct sp_rules *r, uint32_t index, const char **ret)
-{
-    *ret = NULL;
-    if (index >= r->parts.count)
-        return false;
-    for (uint32_t i = 0; i < r->parts.items[index]->rule_count; i++)
-        if (r->parts.items[index]->rules[i].verdict == SP_VERDICT_ALLOW)
-            *ret = r->parts.items[index]->file;
+    const struct sp_rules_part *p = r->parts.items[index];
+    *ret = (struct sp_rules_file){.name = p->name, .count = p->rule_count + p->network_count};
+    for (uint32_t i = 0; i < p->rule_count; i++)
+        if (p->rules[i].verdict == SP_VERDICT_ALLOW)
+            ret->allowing_file = p->file;
     return true;
 }
 

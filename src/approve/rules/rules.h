@@ -23,7 +23,8 @@ struct sp_rules_maker;
 struct sp_rules_maker *sp_rules_maker_new(void); /* NULL: no memory */
 void sp_rules_maker_free(struct sp_rules_maker *m);
 /* Adds the rules of one text; `name` is for messages. All or nothing: after SP_E_INVALID
- * ("NAME:LINE:COLUMN: MESSAGE") the maker is unchanged. tell: hears of every error that can be told
+ * ("NAME:LINE:COLUMN: MESSAGE") the maker is unchanged. Examples see the host executables of the
+ * texts that were added before. tell: hears of every error that can be told
  * apart, not just the first; NULL: the first is enough. */
 int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e);
@@ -77,12 +78,13 @@ bool sp_rules_match(const struct sp_rules *r, struct sp_words segment, bool reso
 bool sp_rules_would_match(const struct sp_rules *r, struct sp_words prefix,
                           struct sp_words segment);
 bool sp_rules_are_complete(const struct sp_rules *r);
-/* The texts of the set in their order, each with its number of rules. false: no such index. */
-bool sp_rules_file(const struct sp_rules *r, uint32_t index, const char **ret_name,
-                   uint32_t *ret_count);
-
-/* The same: the file of the text if it allows a command, else NULL. */
-bool sp_rules_allowing_file(const struct sp_rules *r, uint32_t index, const char **ret);
+struct sp_rules_file {
+    const char *name;
+    uint32_t count;            /* of its rules */
+    const char *allowing_file; /* its path if a rule allows a command; else NULL */
+};
+/* The texts of the set in their order. false: no such index. */
+bool sp_rules_file(const struct sp_rules *r, uint32_t index, struct sp_rules_file *ret);
 
 /* Appends a digest of the managed rules that does not depend on their order; nothing if there are
  * none. false: no memory. */

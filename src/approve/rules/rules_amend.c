@@ -97,13 +97,11 @@ static int open_folder(const char *user_dir, struct sp_err *e)
 static bool has_line(struct sp_str text, struct sp_str line)
 {
     while (text.n != 0) {
-        const char *end = memchr(text.p, '\n', text.n);
-        const size_t n = end == NULL ? text.n : (size_t)(end - text.p);
-        const size_t shown = n > 0 && text.p[n - 1] == '\r' ? n - 1 : n;
+        struct sp_str old = sp_str_cut(&text, '\n');
 
-        if (sp_str_eq((struct sp_str){text.p, shown}, line))
+        old.n -= old.n > 0 && old.p[old.n - 1] == '\r';
+        if (sp_str_eq(old, line))
             return true;
-        text = (struct sp_str){text.p + n + (end != NULL), text.n - n - (end != NULL)};
     }
     return false;
 }

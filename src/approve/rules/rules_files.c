@@ -57,18 +57,6 @@ static int read_file(const char *path, struct sp_buf *out, struct sp_err *e)
     return sys == 0 || sys == EFBIG ? 0 : fail_read(path, sys, e); /* EFBIG: the parser says so */
 }
 
-int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
-                      void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
-{
-    struct sp_rules_part *p = NULL;
-    int r = sp_rules_read_part(&m->parts, name, text, tell, user, &p, e);
-
-    if (r == 0 && !sp_rules_parts_add(&m->parts, p))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "add rules");
-    sp_rules_part_unref(p);
-    return r;
-}
-
 int sp_rules_add_file(struct sp_rules_maker *m, const char *path,
                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
 {
@@ -159,24 +147,21 @@ static int refuse_folder(struct loading *l, const char *path, int sys)
 
 static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed)
 {
-    struct sp_rules_part *p = NULL;
+    const struct sp_rules_parts *parts = &l->maker->parts;
     struct sp_err fault = {0};
-    int r = sp_rules_read_part(&l->maker->parts, path, text, NULL, NULL, &p, &fault);
+    const int r = sp_rules_add_text(l->maker, path, text, NULL, NULL, &fault);
 
-    if (r < 0 && fault.code != SP_E_INVALID) {
+    if (r < 0 && fault.code == SP_E_INVALID) {
+        warn(l, fault.msg);
+        return keep_previous(l, path, false, is_managed);
+    }
+    if (r < 0) {
         if (l->e != NULL)
             *l->e = fault;
         return r;
     }
-    if (r < 0) {
-        warn(l, fault.msg);
-        return keep_previous(l, path, false, is_managed);
-    }
-    p->is_managed = is_managed;
-    if (!set_file(p, path) || !sp_rules_parts_add(&l->maker->parts, p))
-        r = fail_read(path, ENOMEM, l->e);
-    sp_rules_part_unref(p);
-    return r;
+    parts->items[parts->count - 1]->is_managed = is_managed;
+    return set_file(parts->items[parts->count - 1], path) ? 0 : fail_read(path, ENOMEM, l->e);
 }
 
 bool sp_rules_is_file_name(const char *name)

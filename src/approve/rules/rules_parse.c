@@ -1215,15 +1215,14 @@ static bool read_statements(struct reader *r)
     }
 }
 
-int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
-                       void (*tell)(void *user, const char *text), void *user,
-                       struct sp_rules_part **ret, struct sp_err *e)
+int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str text,
+                      void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
 {
     struct sp_err unheard = {0};
     struct reader r = {.name = name,
                        .text = text,
                        .p = text.p,
-                       .before = before,
+                       .before = &m->parts,
                        .part = sp_rules_part_new(name),
                        .tell = tell,
                        .user = user,
@@ -1235,14 +1234,12 @@ int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, st
         (void)no_memory(&r);
     else if (read_statements(&r))
         check_examples(&r);
+    if (r.faults == 0 && !sp_rules_parts_add(&m->parts, r.part))
+        (void)no_memory(&r);
     sp_arena_done(&r.scratch);
     sp_rules_table_done(&r.names);
     free(r.named);
     free(r.examples);
-    if (r.faults > 0) {
-        sp_rules_part_unref(r.part);
-        return -(int)r.e->code;
-    }
-    *ret = r.part;
-    return 0;
+    sp_rules_part_unref(r.part);
+    return r.faults == 0 ? 0 : -(int)r.e->code;
 }

@@ -135,10 +135,6 @@ struct sp_rules {
  * room); *ret_climbs: it had a `..`, so links may lead elsewhere. */
 struct sp_str sp_rules_normal_path(struct sp_str s, char *out, bool *ret_climbs);
 
-/* Parses a text into a part. Its examples see the host executables of the parts in `before`. */
-int sp_rules_read_part(const struct sp_rules_parts *before, const char *name, struct sp_str text,
-                       void (*tell)(void *user, const char *text), void *user,
-                       struct sp_rules_part **ret, struct sp_err *e);
 /* *.rules */
 bool sp_rules_is_file_name(const char *name);
 

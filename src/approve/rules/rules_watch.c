@@ -535,7 +535,7 @@ static void read_again(struct sp_timer *t)
     const uint64_t ended = sp_clock_ms();
     const uint64_t rest = (ended - began) * REST_FACTOR;
     w->rested_at = ended + (rest < RETRY_MAX_MS ? rest : RETRY_MAX_MS);
-    const bool is_taken = w->changed(w->user, w->rules, sp_rules_watch_fingerprint(w));
+    const bool is_taken = w->changed(w->user, w->rules, sp_buf_str(&w->fingerprint));
     report_warnings(&w->warnings);
     if (is_read && is_taken) {
         w->retry_ms = 0;
@@ -669,12 +669,9 @@ void sp_rules_watch_free(struct sp_rules_watch *w)
     free(w);
 }
 
-struct sp_rules *sp_rules_watch_rules(const struct sp_rules_watch *w)
+struct sp_rules *sp_rules_watch_rules(const struct sp_rules_watch *w,
+                                      struct sp_str *ret_fingerprint)
 {
+    *ret_fingerprint = sp_buf_str(&w->fingerprint);
     return w->rules;
-}
-
-struct sp_str sp_rules_watch_fingerprint(const struct sp_rules_watch *w)
-{
-    return (struct sp_str){w->fingerprint.data, w->fingerprint.len};
 }

@@ -32,7 +32,8 @@ int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_w
                        struct sp_err *e);
 void sp_rules_watch_free(struct sp_rules_watch *w); /* before its loop; NULL is fine */
 
-struct sp_rules *sp_rules_watch_rules(const struct sp_rules_watch *w); /* borrowed */
-struct sp_str sp_rules_watch_fingerprint(const struct sp_rules_watch *w);
+/* The present set, and the fingerprint of its managed rules; both are borrowed. */
+struct sp_rules *sp_rules_watch_rules(const struct sp_rules_watch *w,
+                                      struct sp_str *ret_fingerprint);
 
 #endif
