@@ -157,7 +157,9 @@ void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
 
 /* ---- grants ---- */
 
-int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
+/* Merges all grants for this environment and turn (NULL: every turn) into *ret, which is zero
+ * before. */
+static int merge_granted(const struct sp_approvals *a, struct sp_str environment,
                          const struct sp_str *turn_id, struct sp_grant *ret, struct sp_err *e)
 {
     for (size_t i = 0; i < a->grant_count; i++) {
@@ -174,6 +176,49 @@ int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment
         *ret = both;
     }
     return 0;
+}
+
+int sp_approvals_widen(const struct sp_approvals *a, struct sp_str environment,
+                       const struct sp_str *turn_id, const struct sp_grant *more,
+                       struct sp_profile *profile, struct sp_err *e)
+{
+    static const struct sp_grant nothing;
+    struct sp_grant granted = {0};
+    struct sp_grant all = {0};
+    struct sp_profile wider;
+    int r = merge_granted(a, environment, turn_id, &granted, e);
+
+    if (r == 0)
+        r = sp_grant_merge(&granted, more != NULL ? more : &nothing, &all, e);
+    if (r == 0)
+        r = sp_profile_widen(profile, &all, &wider, e);
+    if (r == 0) {
+        sp_profile_done(profile);
+        *profile = wider;
+    }
+    sp_grant_done(&granted);
+    sp_grant_done(&all);
+    return r;
+}
+
+bool sp_approvals_cover(const struct sp_approvals *a, struct sp_str environment,
+                        struct sp_str turn_id, const struct sp_grant *additional,
+                        const struct sp_policy *policy)
+{
+    const struct sp_policy nothing = {0};
+    struct sp_grant granted = {0};
+    struct sp_grant both = {0};
+    bool is_covered = false;
+
+    if (a->grant_count == 0 || additional == NULL)
+        return false;
+    if (merge_granted(a, environment, &turn_id, &granted, NULL) == 0 &&
+        sp_grant_intersect(&granted, additional, policy != NULL ? policy : &nothing, &both, NULL) ==
+            0)
+        is_covered = sp_profile_equal(&both.extra, &additional->extra);
+    sp_grant_done(&both);
+    sp_grant_done(&granted);
+    return is_covered;
 }
 
 int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,

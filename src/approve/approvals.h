@@ -74,5 +74,9 @@ void sp_approvals_note_abort(struct sp_approvals *a, uint64_t question, enum sp_
  * every command. */
 int sp_approvals_grant(struct sp_approvals *a, struct sp_str environment, struct sp_str turn_id,
                        const struct sp_grant *grant, bool is_strict, struct sp_err *e);
+/* Whether such grants cover the additional permissions, so that no question is needed. */
+bool sp_approvals_cover(const struct sp_approvals *a, struct sp_str environment,
+                        struct sp_str turn_id, const struct sp_grant *additional,
+                        const struct sp_policy *policy);
 
 #endif

@@ -47,10 +47,11 @@ void sp_network_free(struct sp_network *n);
 /* Whether the reviewer must see every command of this turn, even allowed and approved ones. */
 bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id);
 
-/* Merges all grants for this environment and turn (NULL: every turn) into *ret, which is zero
- * before. */
-int sp_approvals_granted(const struct sp_approvals *a, struct sp_str environment,
-                         const struct sp_str *turn_id, struct sp_grant *ret, struct sp_err *e);
+/* Adds to the profile what was granted in this environment and turn (turn_id NULL: in every turn),
+ * and `more` (NULL: nothing). After a failure the profile is as before. */
+int sp_approvals_widen(const struct sp_approvals *a, struct sp_str environment,
+                       const struct sp_str *turn_id, const struct sp_grant *more,
+                       struct sp_profile *profile, struct sp_err *e);
 
 /* Adds an accepted amendment to the file and to the set. Failures are warnings. */
 void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix);

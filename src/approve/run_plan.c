@@ -65,18 +65,6 @@ static bool audit_plan(struct sp_run_plan *p, const char *requirement, const cha
     return false;
 }
 
-static int widen_profile(struct sp_profile *p, const struct sp_grant *more, struct sp_err *e)
-{
-    struct sp_profile wider;
-    const int r = sp_profile_widen(p, more, &wider, e);
-
-    if (r < 0)
-        return r;
-    sp_profile_done(p);
-    *p = wider;
-    return 0;
-}
-
 /* ---- patches ---- */
 
 /* Sets the kind of the requirement by the assessment. */
@@ -246,18 +234,21 @@ static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider 
 {
     if (is_patch(p) && !p->is_retry && p->has_policy) {
         struct sp_grant parents = {0};
+        struct sp_profile wider;
         int r = 0;
 
         for (uint32_t i = 0; r == 0 && i < p->assessment.parent_count; i++)
             r = sp_profile_add(&parents.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,
                                sp_str_of(p->assessment.parents[i]), (struct sp_str){0}, &p->error);
         if (r == 0)
-            r = widen_profile(&p->policy.profile, &parents, &p->error);
+            r = sp_profile_widen(&p->policy.profile, &parents, &wider, &p->error);
         sp_grant_done(&parents);
         if (r < 0) {
             p->state = SP_RUN_PLAN_FAILED;
             return;
         }
+        sp_profile_done(&p->policy.profile);
+        p->policy.profile = wider;
     }
     p->is_free = would_be_unconfined(p);
     if (p->is_free && !make_unconfined(p)) {
@@ -394,31 +385,13 @@ static void begin_question(struct sp_run_plan *p, bool is_review)
 
 /* ---- judging ---- */
 
-/* Adds the stored grants (of this turn, or of every turn) and the permissions that are asked for
- * now to the profile. */
-static int widen(const struct sp_run_plan *p, const struct sp_str *turn_id,
-                 struct sp_policy *policy, struct sp_err *e)
-{
-    static const struct sp_grant nothing;
-    const bool has_more =
-        p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->ask.additional != NULL;
-    struct sp_grant granted = {0};
-    struct sp_grant all = {0};
-    int r = sp_approvals_granted(p->approvals, p->ask.environment, turn_id, &granted, e);
-
-    if (r == 0)
-        r = sp_grant_merge(&granted, has_more ? p->ask.additional : &nothing, &all, e);
-    if (r == 0)
-        r = widen_profile(&policy->profile, &all, e);
-    sp_grant_done(&granted);
-    sp_grant_done(&all);
-    return r;
-}
-
 /* Copies what the plan must not see change. */
 static int take_snapshot(struct sp_run_plan *p, struct sp_err *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
+    const struct sp_grant *more =
+        p->ask.permissions == SP_PERMISSIONS_ADDITIONAL ? p->ask.additional : NULL;
+    int r = 0;
 
     p->approval = o->policy;
     p->rules = o->rules == NULL ? NULL : sp_rules_ref(o->rules);
@@ -431,10 +404,12 @@ static int take_snapshot(struct sp_run_plan *p, struct sp_err *e)
         !sp_policy_copy(&p->policy, &p->reach))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
     /* An escalated command has no use for grants. But commands before it may have used them. */
-    const int r = p->ask.permissions == SP_PERMISSIONS_ESCALATED
-                      ? 0
-                      : widen(p, &p->ask.turn_id, &p->policy, e);
-    return r < 0 ? r : widen(p, NULL, &p->reach, e);
+    if (p->ask.permissions != SP_PERMISSIONS_ESCALATED)
+        r = sp_approvals_widen(p->approvals, p->ask.environment, &p->ask.turn_id, more,
+                               &p->policy.profile, e);
+    return r < 0 ? r
+                 : sp_approvals_widen(p->approvals, p->ask.environment, NULL, more,
+                                      &p->reach.profile, e);
 }
 
 /* Whether a question about this request could be answered. */
@@ -532,9 +507,9 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
 
     *p = (struct sp_run_plan){.told = told, .approvals = a, .ask = *asked};
     int r = take_snapshot(p, &p->error);
-    p->is_preapproved = asked->permissions == SP_PERMISSIONS_ADDITIONAL &&
-                        sp_run_plan_is_granted(a, asked->environment, asked->turn_id,
-                                               asked->additional, asked->policy);
+    p->is_preapproved =
+        asked->permissions == SP_PERMISSIONS_ADDITIONAL &&
+        sp_approvals_cover(a, asked->environment, asked->turn_id, asked->additional, asked->policy);
     if (r == 0)
         r = is_patch(p) ? assess_patch(p, &p->error) : judge(p, &p->error);
     if (r < 0) {
@@ -561,26 +536,6 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
         }
     }
     decide(p);
-}
-
-bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
-                            struct sp_str turn_id, const struct sp_grant *additional,
-                            const struct sp_policy *policy)
-{
-    const struct sp_policy nothing = {0};
-    struct sp_grant granted = {0};
-    struct sp_grant both = {0};
-    bool is_covered = false;
-
-    if (a->grant_count == 0 || additional == NULL)
-        return false;
-    if (sp_approvals_granted(a, environment, &turn_id, &granted, NULL) == 0 &&
-        sp_grant_intersect(&granted, additional, policy != NULL ? policy : &nothing, &both, NULL) ==
-            0)
-        is_covered = sp_profile_equal(&both.extra, &additional->extra);
-    sp_grant_done(&both);
-    sp_grant_done(&granted);
-    return is_covered;
 }
 
 /* ---- the second attempt ---- */

@@ -114,11 +114,6 @@ bool sp_run_plan_can_retry(const struct sp_run_plan *p, bool is_guess);
 /* Withdraws an open question. Zero or done before is fine. */
 void sp_run_plan_done(struct sp_run_plan *p);
 
-/* Whether stored grants cover the additional permissions, so that no question is needed. */
-bool sp_run_plan_is_granted(struct sp_approvals *a, struct sp_str environment,
-                            struct sp_str turn_id, const struct sp_grant *additional,
-                            const struct sp_policy *policy);
-
 /* Takes all writes and the network away, to verify a patch. false: no memory. */
 bool sp_run_plan_make_read_only(struct sp_profile *p);
 

@@ -49,8 +49,8 @@ static bool is_granted(const struct sp_exec *x)
     const struct sp_manager *m = x->call.m;
 
     return x->ask.permissions == SP_PERMISSIONS_ADDITIONAL && x->ask.additional != NULL &&
-           sp_run_plan_is_granted(m->approvals, sp_str_of(x->environment->id), x->ask.turn_id,
-                                  x->ask.additional, sp_environment_policy(x->environment));
+           sp_approvals_cover(m->approvals, sp_str_of(x->environment->id), x->ask.turn_id,
+                              x->ask.additional, sp_environment_policy(x->environment));
 }
 
 /* Refuses with the name of the approval policy between `before` and `after`. */

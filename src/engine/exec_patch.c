@@ -498,26 +498,12 @@ static void write_patch_argv(const struct sp_exec *x, const char *what, bool ref
 /* The profile that a command would have, with what was granted to the session and the turn. */
 static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp_err *e)
 {
-    const struct sp_manager *m = x->call.m;
-    struct sp_grant granted = {0};
-    struct sp_profile wider;
-    int r;
-
-    if (!sp_policy_copy(&x->environment->policy, ret))
+    if (!sp_policy_copy(&x->environment->policy, ret) ||
+        (ret->cwd == NULL && x->environment_cwd != NULL &&
+         (ret->cwd = strdup(x->environment_cwd)) == NULL))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    if (ret->cwd == NULL && x->environment_cwd != NULL &&
-        (ret->cwd = strdup(x->environment_cwd)) == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    r = sp_approvals_granted(m->approvals, sp_str_of(x->environment->id), &x->ask.turn_id, &granted,
-                             e);
-    if (r == 0)
-        r = sp_profile_widen(&ret->profile, &granted, &wider, e);
-    sp_grant_done(&granted);
-    if (r < 0)
-        return r;
-    sp_profile_done(&ret->profile);
-    ret->profile = wider;
-    return 0;
+    return sp_approvals_widen(x->call.m->approvals, sp_str_of(x->environment->id), &x->ask.turn_id,
+                              NULL, &ret->profile, e);
 }
 
 /* Takes the changes that the program reports, or why there are none. false: out of memory. */

@@ -88,8 +88,8 @@ static bool has_write(const char *turn_id)
     assert_int_equal(sp_profile_add(&more.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,
                                     SP_STR("/site/w"), (struct sp_str){0}, NULL),
                      0);
-    const bool is_granted = sp_run_plan_is_granted(sp_manager_approvals(manager), SP_STR("local"),
-                                                   sp_str_of(turn_id), &more, &profile);
+    const bool is_granted = sp_approvals_cover(sp_manager_approvals(manager), SP_STR("local"),
+                                               sp_str_of(turn_id), &more, &profile);
     sp_grant_done(&more);
     return is_granted;
 }
