@@ -241,24 +241,18 @@ static struct sp_str key_of_host(const struct sp_hostname *host, struct host_key
     return sp_str_of(room->text);
 }
 
-static bool is_denied(const struct sp_network *n, const struct sp_hostname *host, struct sp_str key)
-{
-    struct host_key room = {0};
-
-    return n != NULL && n->denied != NULL &&
-           (sp_cache_has(n->denied, key, false) ||
-            sp_cache_has(n->denied, key_of_host(host, &room), false));
-}
-
 static struct standing find_standing(const struct sp_approvals *a, const struct sp_hostname *host,
                                      struct sp_str key)
 {
     const struct sp_network *n = a->network;
     const enum word word = word_of_rules(a->options.rules, host);
+    struct host_key room = {0};
 
     if (word == DENY)
         return (struct standing){.is_denied = true, .by = SP_DECIDER_RULE};
-    if (is_denied(n, host, key))
+    if (n != NULL && n->denied != NULL &&
+        (sp_cache_has(n->denied, key, false) ||
+         sp_cache_has(n->denied, key_of_host(host, &room), false)))
         return (struct standing){.is_denied = true, .by = SP_DECIDER_CACHE};
     if (word == ALLOW)
         return (struct standing){.is_allowed = true, .by = SP_DECIDER_RULE};
@@ -275,14 +269,6 @@ static void remember(struct sp_approvals *a, struct sp_str key, bool allows)
         *list = sp_cache_new();
     if (*list == NULL || !sp_cache_store(*list, key, false))
         sp_approvals_warn(a, "a decision about a host could not be remembered: no memory");
-}
-
-static void remember_denied(const struct sp_network_question *q)
-{
-    struct host_key room = {0};
-
-    remember(q->approvals, q->key, false);
-    remember(q->approvals, key_of_host(&q->host, &room), false);
 }
 
 static void warn_amendment(struct sp_approvals *a, const struct sp_err *why)
@@ -574,71 +560,56 @@ static void cancel_command(struct sp_network_question *q, struct sp_str text, bo
                                         .is_interrupted = is_interrupted});
 }
 
-static void deny_from_now_on(struct sp_network_question *q)
-{
-    struct sp_approvals *a = q->approvals;
-
-    (void)log_answer(q, "denied_with_network_policy_deny", q->asking.decided_by, NULL);
-    remember_denied(q);
-    amend_host(q, false);
-    cancel_command(q, SP_STR(BY_USER), false);
-    settle_known(a);
-}
-
-/* The answer names another host: it counts as a denial. */
-static void reject_mismatch(struct sp_network_question *q, struct sp_str named)
-{
-    auto_buf struct sp_buf text = {0};
-
-    (void)log_answer(q, sp_decision_name(SP_DECISION_DENIED), q->asking.decided_by, NULL);
-    if (!add_mismatch(&text, named, sp_str_of(q->host.text)) || !sp_buf_add(&text, "", 1)) {
-        cancel_command(q, SP_STR(BY_USER), false);
-        return;
-    }
-    sp_approvals_warn(q->approvals, text.data);
-    cancel_command(q, (struct sp_str){text.data, text.len - 1}, false);
-}
-
+/* A rule about the host. An answer that names another host counts as a denial. */
 static void take_amendment(struct sp_network_question *q, const struct sp_decision *d)
 {
+    struct sp_approvals *a = q->approvals;
+    auto_buf struct sp_buf text = {0};
+    struct host_key room = {0};
     struct sp_hostname named;
 
-    if (sp_hostname_read(d->host, &named) != NULL || strcmp(named.text, q->host.text) != 0)
-        reject_mismatch(q, d->host);
-    else if (d->allows_host)
+    if (sp_hostname_read(d->host, &named) != NULL || strcmp(named.text, q->host.text) != 0) {
+        struct sp_str why = SP_STR(BY_USER);
+
+        (void)log_answer(q, sp_decision_name(SP_DECISION_DENIED), q->asking.decided_by, NULL);
+        if (add_mismatch(&text, d->host, sp_str_of(q->host.text)) && sp_buf_add(&text, "", 1)) {
+            sp_approvals_warn(a, text.data);
+            why = (struct sp_str){text.data, text.len - 1};
+        }
+        cancel_command(q, why, false);
+    } else if (d->allows_host) {
         accept_host(q, SP_DECISION_NETWORK_AMENDMENT);
-    else
-        deny_from_now_on(q);
+    } else {
+        (void)log_answer(q, "denied_with_network_policy_deny", q->asking.decided_by, NULL);
+        remember(a, q->key, false);
+        remember(a, key_of_host(&q->host, &room), false);
+        amend_host(q, false);
+        cancel_command(q, SP_STR(BY_USER), false);
+        settle_known(a);
+    }
 }
 
-/* Whether the request was refused by a decision; without one (no approver, timeout) the command
- * goes on without the host. */
-static bool is_refusal(const struct sp_network_question *q, const struct sp_decision *d)
-{
-    return d->kind != SP_DECISION_TIMED_OUT && !q->asking.is_replaced &&
-           q->asking.decided_by != SP_DECIDER_CONFIG;
-}
-
-static bool add_rejection(struct sp_buf *out, const struct sp_network_question *q,
-                          const struct sp_decision *d)
-{
-    const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, REFUSAL_TOKENS};
-
-    if (d->kind == SP_DECISION_TIMED_OUT && d->rejection.n == 0)
-        return sp_buf_add_str(out, SP_STR(TOO_LATE));
-    if (d->kind != SP_DECISION_TIMED_OUT && !is_refusal(q, d))
-        return add_blocked(out, q->argv[1], " by policy");
-    return sp_truncate_add(out, d->rejection.n == 0 ? SP_STR(BY_USER) : d->rejection, max);
-}
-
+/* A person or a program refuses the host, which cancels the command; without such a decision (no
+ * approver, timeout) the command goes on without the host. */
 static void reject_host(struct sp_network_question *q, const struct sp_decision *d)
 {
+    const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, REFUSAL_TOKENS};
+    const bool is_late = d->kind == SP_DECISION_TIMED_OUT;
+    const bool is_refusal =
+        !is_late && !q->asking.is_replaced && q->asking.decided_by != SP_DECIDER_CONFIG;
     auto_buf struct sp_buf text = {0};
+    bool ok;
 
     (void)log_answer(q, sp_decision_name(d->kind), q->asking.decided_by, NULL);
-    if (!add_rejection(&text, q, d))
+    if (is_late && d->rejection.n == 0)
+        ok = sp_buf_add_str(&text, SP_STR(TOO_LATE));
+    else if (!is_late && !is_refusal)
+        ok = add_blocked(&text, q->argv[1], " by policy");
+    else
+        ok = sp_truncate_add(&text, d->rejection.n == 0 ? SP_STR(BY_USER) : d->rejection, max);
+    if (!ok)
         text.len = 0;
-    if (is_refusal(q, d))
+    if (is_refusal)
         cancel_command(q, text.len != 0 ? sp_buf_str(&text) : SP_STR(BY_USER),
                        d->kind == SP_DECISION_ABORT);
     else
@@ -678,16 +649,25 @@ static bool keep_text(struct sp_network_question *q, struct sp_str text, struct 
     return ret->p != NULL;
 }
 
-static bool fill_question(struct sp_network_question *q, struct sp_str url, struct sp_str key,
-                          struct sp_str turn_id)
+static struct sp_network_question *new_question(const struct sp_network_request *r,
+                                                struct sp_str url, struct sp_str key,
+                                                struct sp_str turn_id)
 {
-    const struct sp_network_command *c = q->command;
-    struct sp_approval_question *to = &q->asking.question;
+    const struct sp_network_command *c = r->command;
+    struct sp_network_question *q = calloc(1, sizeof *q);
     auto_buf struct sp_buf shown = {0};
     auto_buf struct sp_buf reason = {0};
     auto_buf struct sp_buf asking = {0};
 
+    if (q == NULL)
+        return NULL;
+    q->approvals = r->approvals;
+    q->command = r->command;
+    q->host = r->host;
+    q->protocol = r->protocol;
     q->argv[0] = SP_STR("network-access");
+    q->asking.told = on_told;
+    struct sp_approval_question *to = &q->asking.question;
     *to = (struct sp_approval_question){
         .kind = SP_QUESTION_NETWORK,
         .call_id = c->call_id,
@@ -699,36 +679,18 @@ static bool fill_question(struct sp_network_question *q, struct sp_str url, stru
         .host = sp_str_of(q->host.text),
         .protocol = wire_name(q->protocol),
     };
-    return keep_text(q, url, &q->argv[1]) && keep_text(q, key, &q->key) &&
-           keep_text(q, turn_id, &to->turn_id) && sp_words_add_quoted(&shown, to->argv) &&
-           keep_text(q, sp_buf_str(&shown), &to->command) &&
-           sp_buf_printf(&reason, "%s is not in the allowed_domains", q->host.text) &&
-           keep_text(q, sp_buf_str(&reason), &to->reason) &&
-           sp_words_add_quoted(&asking, c->argv) &&
-           keep_text(q, sp_buf_str(&asking), &to->asking_command) &&
-           keep_text(q, key, &to->approval_id);
-}
-
-static struct sp_network_question *new_question(const struct sp_network_request *r,
-                                                struct sp_str url, struct sp_str key,
-                                                struct sp_str turn_id)
-{
-    struct sp_network *n = r->approvals->network;
-    struct sp_network_question *q = calloc(1, sizeof *q);
-
-    if (q == NULL)
-        return NULL;
-    q->approvals = r->approvals;
-    q->command = r->command;
-    q->host = r->host;
-    q->protocol = r->protocol;
-    q->asking.told = on_told;
-    if (!fill_question(q, url, key, turn_id)) {
+    if (!keep_text(q, url, &q->argv[1]) || !keep_text(q, key, &q->key) ||
+        !keep_text(q, turn_id, &to->turn_id) || !sp_words_add_quoted(&shown, to->argv) ||
+        !keep_text(q, sp_buf_str(&shown), &to->command) ||
+        !sp_buf_printf(&reason, "%s is not in the allowed_domains", q->host.text) ||
+        !keep_text(q, sp_buf_str(&reason), &to->reason) || !sp_words_add_quoted(&asking, c->argv) ||
+        !keep_text(q, sp_buf_str(&asking), &to->asking_command) ||
+        !keep_text(q, key, &to->approval_id)) {
         free_question(q);
         return NULL;
     }
-    sp_list_prepend(&n->questions, &q->link);
-    n->count++;
+    sp_list_prepend(&r->approvals->network->questions, &q->link);
+    r->approvals->network->count++;
     return q;
 }
 
@@ -890,32 +852,13 @@ static void open_question(struct sp_network_request *r, struct sp_str url, struc
     sp_asking_begin(&q->asking, r->approvals); /* last: callbacks may free q and r */
 }
 
-static void ask_or_join(struct sp_network_request *r, struct sp_str url, struct sp_str key,
-                        struct sp_str turn_id)
-{
-    struct sp_network_question *q = find_question(r, key, &turn_id);
-
-    if (r->command->is_cancelled)
-        refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, SP_STR(BY_USER),
-                       r->command->cancelled_by);
-    else if (!may_ask(r->approvals, r->command)) {
-        auto_buf struct sp_buf text = {0};
-
-        if (!add_blocked(&text, url, " by policy"))
-            text.len = 0;
-        refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, sp_buf_str(&text), SP_DECIDER_CONFIG);
-    } else if (q != NULL)
-        wait_for(q, r);
-    else
-        open_question(r, url, key, turn_id);
-}
-
 /* ---- judging ---- */
 
 static void judge_request(struct sp_network_request *r, const struct sp_network_ask *ask,
                           struct sp_str url, struct sp_str key)
 {
     const struct standing known = find_standing(r->approvals, &r->host, key);
+    struct sp_network_question *q = find_question(r, key, &ask->turn_id);
     /* A rule may allow a literal local address; a name that resolves to one is never allowed by its
      * rule. */
     const bool is_local = r->host.is_local ? !(known.is_allowed && known.by == SP_DECIDER_RULE)
@@ -927,8 +870,19 @@ static void judge_request(struct sp_network_request *r, const struct sp_network_
         refuse_for(r, SP_NETWORK_REASON_NOT_ALLOWED_LOCAL, url, SP_DECIDER_CONFIG);
     else if (known.is_allowed)
         allow_known(r, url, known.by);
+    else if (r->command->is_cancelled)
+        refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, SP_STR(BY_USER),
+                       r->command->cancelled_by);
+    else if (!may_ask(r->approvals, r->command)) {
+        auto_buf struct sp_buf text = {0};
+
+        if (!add_blocked(&text, url, " by policy"))
+            text.len = 0;
+        refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, sp_buf_str(&text), SP_DECIDER_CONFIG);
+    } else if (q != NULL)
+        wait_for(q, r);
     else
-        ask_or_join(r, url, key, ask->turn_id);
+        open_question(r, url, key, ask->turn_id);
 }
 
 void sp_network_ask(struct sp_network_request *r, struct sp_approvals *a,
