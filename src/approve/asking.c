@@ -181,20 +181,6 @@ static void deny_by_broken_approver(struct sp_asking *q, struct sp_str why)
     deny_asking(q, q->text.len != 0 ? sp_buf_str(&q->text) : why, SP_DECIDER_CONFIG);
 }
 
-static void take_user_answer(struct sp_asking *q, const struct sp_decision *d)
-{
-    static const struct sp_decision no = {.kind = SP_DECISION_DENIED};
-
-    const enum sp_decider by = d->kind == SP_DECISION_TIMED_OUT ? SP_DECIDER_CONFIG : d->by;
-
-    if (d->kind == SP_DECISION_FAILED)
-        deny_by_broken_approver(q, d->rejection);
-    else if (d->kind == SP_DECISION_NO_OPINION)
-        deny_by_broken_approver(q, SP_STR("it said nothing"));
-    else
-        finish_asking(q, is_answer(q, d) ? d : &no, by);
-}
-
 /* Answers name a question by its call_id and approval_id, so of two questions with the same ids the
  * older one could not be answered any more. Abort it, without ending the turn, which the newer
  * question belongs to. false: the callback of the older one has ended q as well. */
@@ -227,25 +213,6 @@ static bool replace_older(struct sp_asking *q)
 }
 
 /* ---- the reviewer ---- */
-
-/* Appends the text for the caller about a refusal, or about a reviewer (named `who`) that failed.
- * false: no memory. */
-static bool add_review_refusal(struct sp_buf *out, const struct sp_decision *d, const char *who)
-{
-    const bool is_said = d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT;
-
-    if (d->kind == SP_DECISION_TIMED_OUT)
-        return sp_buf_add_str(out, SP_STR(REVIEW_TOO_LATE));
-    if (is_said && d->rejection.n == 0)
-        return sp_buf_add_str(out, SP_STR(REVIEW_DENIED));
-    if (!sp_buf_add_str(out, SP_STR(REVIEW_REFUSED "\nReason: ")) ||
-        (!is_said && !sp_buf_printf(out, "the automatic review failed (%s): ",
-                                    who != NULL ? who : "the reviewer")))
-        return false;
-    const bool has_reason = is_said || (d->kind == SP_DECISION_FAILED && d->rejection.n != 0);
-    return sp_buf_add_str(out, has_reason ? d->rejection : SP_STR("its answer is no decision")) &&
-           sp_buf_add_str(out, SP_STR("\n" REVIEW_ADVICE));
-}
 
 /* Counts one more answer in this turn. true: it is a refusal that ends the turn. */
 static bool count_review(struct sp_approvals *a, struct sp_str turn_id, bool is_refusal)
@@ -287,34 +254,42 @@ static void allow_once(struct sp_asking *q, const struct sp_decision *d, enum sp
     finish_asking(q, &once, by);
 }
 
-static void deny_by_review(struct sp_asking *q, const struct sp_decision *d)
-{
-    struct sp_approvals *a = q->approvals;
-    struct sp_decision no = {.kind = d->kind};
-
-    if (!add_review_refusal(&q->text, d, q->who->name))
-        q->text.len = 0; /* fall back to the short text */
-    no.rejection = q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(REVIEW_DENIED);
-    if (d->kind != SP_DECISION_TIMED_OUT &&
-        (count_review(a, q->question.turn_id, true) || d->kind == SP_DECISION_ABORT))
-        no.kind = SP_DECISION_ABORT;
-    else if (d->kind != SP_DECISION_TIMED_OUT)
-        no.kind = SP_DECISION_DENIED;
-    finish_asking(q, &no, SP_DECIDER_REVIEWER);
-}
-
+/* The reviewer approves once, refuses for good, or is asked again until its last attempt. */
 static void take_review(struct sp_asking *q, const struct sp_decision *d)
 {
+    const bool is_said = d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT;
+    const bool is_late = d->kind == SP_DECISION_TIMED_OUT;
+    struct sp_decision no = {.kind = d->kind, .rejection = SP_STR(REVIEW_DENIED)};
+
     if (is_answer(q, d) &&
         (d->kind == SP_DECISION_APPROVED || d->kind == SP_DECISION_APPROVED_FOR_SESSION)) {
         (void)count_review(q->approvals, q->question.turn_id, false);
         allow_once(q, d, SP_DECIDER_REVIEWER);
-    } else if (d->kind == SP_DECISION_DENIED || d->kind == SP_DECISION_ABORT ||
-               q->attempt == SP_REVIEW_ATTEMPTS) {
-        deny_by_review(q, d);
-    } else {
-        review(q);
+        return;
     }
+    if (!is_said && q->attempt != SP_REVIEW_ATTEMPTS) {
+        review(q);
+        return;
+    }
+    if (is_late) {
+        no.rejection = SP_STR(REVIEW_TOO_LATE);
+    } else if (!is_said || d->rejection.n != 0) {
+        const bool has_reason = is_said || (d->kind == SP_DECISION_FAILED && d->rejection.n != 0);
+
+        if (sp_buf_add_str(&q->text, SP_STR(REVIEW_REFUSED "\nReason: ")) &&
+            (is_said || sp_buf_printf(&q->text, "the automatic review failed (%s): ",
+                                      q->who->name != NULL ? q->who->name : "the reviewer")) &&
+            sp_buf_add_str(&q->text,
+                           has_reason ? d->rejection : SP_STR("its answer is no decision")) &&
+            sp_buf_add_str(&q->text, SP_STR("\n" REVIEW_ADVICE)))
+            no.rejection = sp_buf_str(&q->text); /* without memory the short text stays */
+    }
+    if (!is_late)
+        no.kind =
+            count_review(q->approvals, q->question.turn_id, true) || d->kind == SP_DECISION_ABORT
+                ? SP_DECISION_ABORT
+                : SP_DECISION_DENIED;
+    finish_asking(q, &no, SP_DECIDER_REVIEWER);
 }
 
 /* ---- hooks ---- */
@@ -347,64 +322,48 @@ static void ask_hook(struct sp_asking *q)
         after_hooks(q);
 }
 
-static void deny_by_broken_hook(struct sp_asking *q, const struct sp_decision *d)
+/* A hook allows once or refuses. One that has no opinion leaves it to the next; so does one that
+ * allows in a strict turn, where the reviewer decides. A broken hook allows nothing. */
+static void take_hook_answer(struct sp_asking *q, const struct sp_decision *d)
 {
+    const enum sp_decision_kind kind = is_answer(q, d) ? d->kind : SP_DECISION_MAX;
+    const bool allows = kind == SP_DECISION_APPROVED || kind == SP_DECISION_APPROVED_FOR_SESSION;
     const char *name = q->who->name;
     struct sp_str why = d->rejection;
 
-    if (d->kind == SP_DECISION_TIMED_OUT)
-        why = SP_STR("no answer before its deadline");
-    else if (d->kind != SP_DECISION_FAILED || why.n == 0)
-        why = SP_STR("its answer is no decision");
-    if (!sp_buf_printf(&q->text, "permission hook %zu (%s) failed: ", q->hook + 1,
-                       name != NULL ? name : "without a name") ||
-        !sp_buf_add_str(&q->text, why) ||
-        !sp_buf_add_str(&q->text,
-                        SP_STR("; nothing is allowed until it works or is not configured")))
-        q->text.len = 0;
-    deny_asking(q, q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(NO_MEMORY), SP_DECIDER_HOOK);
-}
-
-static void take_hook_answer(struct sp_asking *q, const struct sp_decision *d)
-{
-    const struct sp_decision no = {.kind = d->kind,
-                                   .rejection = d->rejection.n != 0 ? d->rejection
-                                                                    : SP_STR(BY_CONFIGURATION)};
-
-    if (d->kind == SP_DECISION_NO_OPINION) {
+    if (d->kind == SP_DECISION_NO_OPINION ||
+        (allows && sp_approvals_is_strict(q->approvals, q->question.turn_id))) {
         q->hook++;
         ask_hook(q);
-        return;
-    }
-    switch (is_answer(q, d) ? d->kind : SP_DECISION_MAX) {
-    case SP_DECISION_APPROVED:
-    case SP_DECISION_APPROVED_FOR_SESSION:
-        if (!sp_approvals_is_strict(q->approvals, q->question.turn_id)) {
-            allow_once(q, d, SP_DECIDER_HOOK);
-            return;
-        }
-        q->hook++; /* a strict turn: the reviewer decides */
-        ask_hook(q);
-        return;
-    case SP_DECISION_DENIED:
-    case SP_DECISION_ABORT:
+    } else if (allows) {
+        allow_once(q, d, SP_DECIDER_HOOK);
+    } else if (kind == SP_DECISION_DENIED || kind == SP_DECISION_ABORT) {
+        const struct sp_decision no = {.kind = kind,
+                                       .rejection = why.n != 0 ? why : SP_STR(BY_CONFIGURATION)};
+
         finish_asking(q, &no, SP_DECIDER_HOOK);
-        return;
-    case SP_DECISION_TIMED_OUT:
-    case SP_DECISION_AMENDMENT:
-    case SP_DECISION_NETWORK_AMENDMENT:
-    case SP_DECISION_NO_OPINION:
-    case SP_DECISION_FAILED:
-    case SP_DECISION_MAX:
-        break;
+    } else {
+        if (d->kind == SP_DECISION_TIMED_OUT)
+            why = SP_STR("no answer before its deadline");
+        else if (d->kind != SP_DECISION_FAILED || why.n == 0)
+            why = SP_STR("its answer is no decision");
+        if (!sp_buf_printf(&q->text, "permission hook %zu (%s) failed: ", q->hook + 1,
+                           name != NULL ? name : "without a name") ||
+            !sp_buf_add_str(&q->text, why) ||
+            !sp_buf_add_str(&q->text,
+                            SP_STR("; nothing is allowed until it works or is not configured")))
+            q->text.len = 0;
+        deny_asking(q, q->text.len != 0 ? sp_buf_str(&q->text) : SP_STR(NO_MEMORY),
+                    SP_DECIDER_HOOK);
     }
-    deny_by_broken_hook(q, d);
 }
 
 /* ---- any stage ---- */
 
 static void take_answer(struct sp_asking *q, const struct sp_decision *d)
 {
+    static const struct sp_decision no = {.kind = SP_DECISION_DENIED};
+
     switch (q->stage) {
     case SP_ASKING_HOOK:
         take_hook_answer(q, d);
@@ -413,7 +372,13 @@ static void take_answer(struct sp_asking *q, const struct sp_decision *d)
         take_review(q, d);
         return;
     case SP_ASKING_APPROVER:
-        take_user_answer(q, d);
+        if (d->kind == SP_DECISION_FAILED)
+            deny_by_broken_approver(q, d->rejection);
+        else if (d->kind == SP_DECISION_NO_OPINION)
+            deny_by_broken_approver(q, SP_STR("it said nothing"));
+        else
+            finish_asking(q, is_answer(q, d) ? d : &no,
+                          d->kind == SP_DECISION_TIMED_OUT ? SP_DECIDER_CONFIG : d->by);
         return;
     case SP_ASKING_CLOSED:
         break;
