@@ -149,19 +149,23 @@ struct pattern {
     uint32_t count;
 };
 
-/* Whether each line of the pattern occurs at or behind its earliest possible place. */
-static bool may_be_there(const struct sp_patch_level *v, const struct pattern *p, uint32_t from)
+/* Finds the lines at one level of likeness, with the algorithm of Knuth, Morris and Pratt. *ret
+ * stays as it is if they are not there. */
+static int find_at_level(struct sp_patch_lines *l, int level, const struct sp_str *lines,
+                         struct pattern *p, uint32_t from, uint32_t *ret, struct sp_err *e)
 {
+    const struct sp_patch_level *v = &l->levels[level];
+    uint32_t have = 0; /* lines of the pattern that match so far */
+    uint32_t at = from;
+
+    if (!make_level(l, level))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
     for (uint32_t i = 0; i < p->count; i++)
+        if (!make_key(l, level, lines[i], &p->keys[i]))
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
+    for (uint32_t i = 0; i < p->count; i++) /* a line that does not occur far enough behind */
         if (*slot_of(v, p->keys[i]) < from + i + 1)
-            return false;
-    return true;
-}
-
-static void make_borders(struct pattern *p)
-{
-    uint32_t have = 0;
-
+            return 0;
     p->borders[0] = 0;
     for (uint32_t i = 1; i < p->count; i++) {
         while (have > 0 && !is_same(p->keys[i], p->keys[have]))
@@ -169,46 +173,18 @@ static void make_borders(struct pattern *p)
         have += is_same(p->keys[i], p->keys[have]);
         p->borders[i] = have;
     }
-}
-
-/* KMP. false: the budget of steps is used up. */
-static bool search(struct sp_patch_lines *l, const struct sp_patch_level *v, struct pattern *p,
-                   uint32_t from, uint32_t *ret)
-{
-    uint32_t have = 0; /* lines of the pattern that match so far */
-    uint32_t i = from;
-
-    make_borders(p);
-    for (; i < l->count && have < p->count; i++) {
-        while (have > 0 && !is_same(v->keys[i], p->keys[have]))
+    for (have = 0; at < l->count && have < p->count; at++) {
+        while (have > 0 && !is_same(v->keys[at], p->keys[have]))
             have = p->borders[have - 1];
-        have += is_same(v->keys[i], p->keys[have]);
+        have += is_same(v->keys[at], p->keys[have]);
     }
     if (have == p->count)
-        *ret = i - p->count;
-
-    const uint64_t steps = (uint64_t)(i - from) + p->count;
+        *ret = at - p->count;
+    const uint64_t steps = (uint64_t)(at - from) + p->count;
     if (*l->steps < steps)
-        return false;
-    *l->steps -= steps;
-    return true;
-}
-
-static int find_at_level(struct sp_patch_lines *l, int level, const struct sp_str *lines,
-                         struct pattern *p, uint32_t from, uint32_t *ret, struct sp_err *e)
-{
-    const struct sp_patch_level *v = &l->levels[level];
-
-    if (!make_level(l, level))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
-    for (uint32_t i = 0; i < p->count; i++)
-        if (!make_key(l, level, lines[i], &p->keys[i]))
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare lines");
-    if (!may_be_there(v, p, from))
-        return 0;
-    if (!search(l, v, p, from, ret))
         return sp_fail(e, SP_E_LIMIT, 0,
                        "the patch is too repetitive: make its chunks larger and fewer");
+    *l->steps -= steps;
     return 0;
 }
 
@@ -242,7 +218,6 @@ struct edit {
 
 struct update {
     struct sp_str before;
-    const struct sp_patch_hunk *hunk;
     const char *path;
     bool keeps_endings;
     struct sp_str *items;
@@ -261,15 +236,6 @@ static size_t ending_at(const struct update *u, const char *p, const char *end)
     if (!u->keeps_endings || *p == '\n')
         return *p == '\n';
     return *p != '\r' ? 0 : p + 1 < end && p[1] == '\n' ? 2 : 1;
-}
-
-static const char *end_of_line(const struct update *u, const char *p, const char *end)
-{
-    const char *lf = memchr(p, '\n', (size_t)(end - p));
-    const char *stop = lf == NULL ? end : lf;
-    const char *cr = u->keeps_endings ? memchr(p, '\r', (size_t)(stop - p)) : NULL;
-
-    return cr == NULL ? stop : cr;
 }
 
 /* How often each line ending occurs, and the first: '\n', '\r' or '2' (CR LF). */
@@ -299,7 +265,11 @@ static uint64_t split(struct update *u, struct sp_str *items, struct endings *en
     uint64_t count = 0;
 
     while (p < end) {
-        const char *stop = end_of_line(u, p, end);
+        const char *lf = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = lf == NULL ? end : lf;
+        const char *cr = u->keeps_endings ? memchr(p, '\r', (size_t)(stop - p)) : NULL;
+
+        stop = cr == NULL ? stop : cr;
         const size_t len = ending_at(u, stop, end);
 
         if (items != NULL)
@@ -389,29 +359,6 @@ static bool add_between_context(struct update *u, const struct found *f)
     return ok;
 }
 
-/* A chunk without old lines goes to the end of the file, or before a final empty line that no chunk
- * has used. */
-static bool add_insertion(struct update *u, const struct sp_patch_chunk *c, uint32_t position)
-{
-    const uint32_t n = u->lines.count;
-    const bool is_before_last =
-        !u->keeps_endings && n > 0 && u->items[n - 1].n == 0 && position < n;
-
-    return add_edit(u, (struct edit){.start = is_before_last ? n - 1 : n,
-                                     .lines = c->new_lines,
-                                     .new_count = c->new_count});
-}
-
-static int context_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_err *e)
-{
-    if (u->why != NULL &&
-        (!sp_buf_printf(u->why, "Failed to find context '") ||
-         !sp_buf_add_str(u->why, c->context) || !sp_buf_printf(u->why, "' in %s", u->path)))
-        return no_memory(e);
-    return sp_fail(e, SP_E_FAILED, 0, "Failed to find context '" SP_STR_FMT "' in %s",
-                   SP_STR_ARG(sp_patch_cut(c->context, 200)), u->path);
-}
-
 static int lines_missing(const struct update *u, const struct sp_patch_chunk *c, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
@@ -449,20 +396,34 @@ static int find_lines(struct update *u, const struct sp_patch_chunk *c, uint32_t
 static int place_chunk(struct update *u, const struct sp_patch_chunk *c, uint32_t *position,
                        struct sp_err *e)
 {
+    const uint32_t n = u->lines.count;
     struct found f = {0};
     uint32_t at;
     int r = 0;
 
     if (c->context.p != NULL) {
         r = sp_patch_find(&u->lines, &c->context, 1, *position, false, &at, e);
-        if (r == 0 && at == SP_PATCH_NOT_FOUND)
-            r = context_missing(u, c, e);
         if (r < 0)
             return r;
+        if (at == SP_PATCH_NOT_FOUND) {
+            if (u->why != NULL &&
+                (!sp_buf_printf(u->why, "Failed to find context '") ||
+                 !sp_buf_add_str(u->why, c->context) || !sp_buf_printf(u->why, "' in %s", u->path)))
+                return no_memory(e);
+            return sp_fail(e, SP_E_FAILED, 0, "Failed to find context '" SP_STR_FMT "' in %s",
+                           SP_STR_ARG(sp_patch_cut(c->context, 200)), u->path);
+        }
         *position = at + 1;
     }
-    if (c->old_count == 0)
-        return add_insertion(u, c, *position) ? 0 : no_memory(e);
+    if (c->old_count == 0) {
+        /* Goes to the end of the file, or before a final empty line that no chunk has used. */
+        const bool is_before_last =
+            !u->keeps_endings && n > 0 && u->items[n - 1].n == 0 && *position < n;
+        const struct edit edit = {
+            .start = is_before_last ? n - 1 : n, .lines = c->new_lines, .new_count = c->new_count};
+
+        return add_edit(u, edit) ? 0 : no_memory(e);
+    }
     r = find_lines(u, c, *position, &f, e);
     if (r < 0)
         return r;
@@ -517,37 +478,26 @@ static bool write_text(const struct update *u, struct sp_buf *out)
     return ok && keep_lines(u, out, at, u->lines.count);
 }
 
-static int make_text(struct update *u, struct sp_buf *ret, struct sp_err *e)
-{
-    uint32_t position = 0;
-
-    for (uint32_t i = 0; i < u->hunk->chunk_count; i++) {
-        const int r = place_chunk(u, &u->hunk->chunks[i], &position, e);
-
-        if (r < 0)
-            return r;
-    }
-    if (u->edit_count > 1)
-        qsort(u->edits, u->edit_count, sizeof *u->edits, by_place);
-    return write_text(u, ret) ? 0 : no_memory(e);
-}
-
 int sp_patch_update(struct sp_str before, const struct sp_patch_hunk *h, const char *full_path,
                     bool keeps_line_endings, uint64_t *steps, struct sp_buf *ret_after,
                     struct sp_buf *ret_why, struct sp_err *e)
 {
     struct update u = {
         .before = before.n == 0 ? SP_STR("") : before,
-        .hunk = h,
         .path = full_path,
         .keeps_endings = keeps_line_endings,
         .lines = {.steps = steps},
         .why = ret_why,
     };
+    uint32_t position = 0;
     int r = read_lines(&u, e);
 
-    if (r == 0)
-        r = make_text(&u, ret_after, e);
+    for (uint32_t i = 0; r == 0 && i < h->chunk_count; i++)
+        r = place_chunk(&u, &h->chunks[i], &position, e);
+    if (r == 0 && u.edit_count > 1)
+        qsort(u.edits, u.edit_count, sizeof *u.edits, by_place);
+    if (r == 0 && !write_text(&u, ret_after))
+        r = no_memory(e);
     sp_patch_lines_done(&u.lines);
     free(u.edits);
     free(u.items);
@@ -653,28 +603,6 @@ static const char *resolve(const char *cwd, struct sp_str path, struct sp_err *e
     return NULL;
 }
 
-static int resolve_all(struct sp_patch_store *s, const char *cwd, struct sp_err *e)
-{
-    for (uint32_t i = 0; i < s->count; i++) {
-        struct sp_patch_change *c = &s->items[i];
-
-        c->full_path = resolve(cwd, c->path, e);
-        if (c->full_path == NULL)
-            return -(int)e->code;
-        if (c->move_to.p == NULL)
-            continue;
-        c->full_target = resolve(cwd, c->move_to, e);
-        if (c->full_target == NULL)
-            return -(int)e->code;
-        if (strcmp(c->full_target, c->full_path) ==
-            0) { /* the target is the file itself: not a move */
-            free((void *)(uintptr_t)c->full_target);
-            c->full_target = NULL;
-        }
-    }
-    return 0;
-}
-
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -706,12 +634,25 @@ int sp_patch_list(const struct sp_patch *p, const char *cwd, struct sp_patch_cha
 {
     struct sp_patch_store *s = store_new(p);
     struct sp_err own;
+    int r = 0;
 
     if (e == NULL)
         e = &own;
     if (s == NULL)
         return no_memory(e);
-    int r = resolve_all(s, cwd, e);
+    for (uint32_t i = 0; r == 0 && i < s->count; i++) {
+        struct sp_patch_change *c = &s->items[i];
+
+        c->full_path = resolve(cwd, c->path, e);
+        if (c->full_path != NULL && c->move_to.p != NULL)
+            c->full_target = resolve(cwd, c->move_to, e);
+        if (c->full_path == NULL || (c->move_to.p != NULL && c->full_target == NULL))
+            r = -(int)e->code;
+        if (c->full_target != NULL && strcmp(c->full_target, c->full_path) == 0) {
+            free((void *)(uintptr_t)c->full_target); /* the file itself: not a move */
+            c->full_target = NULL;
+        }
+    }
     if (r == 0)
         r = refuse_twice(s, e);
     if (r < 0)
@@ -741,28 +682,19 @@ static int check_kind(const struct stat *st, uint64_t max)
 
 /* stat comes first because opening a device can have side effects; O_NONBLOCK and fstat guard
  * against a file that is replaced in between. */
-static int open_file(const char *path, uint64_t max)
+static int read_disk(void *user, const char *path, uint64_t max, struct sp_buf *out)
 {
     struct stat st;
     int r = stat(path, &st) < 0 ? -errno : check_kind(&st, max);
 
+    (void)user;
     if (r < 0)
         return r;
     auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
     r = check_kind(&st, max);
-    return r < 0 ? r : TAKE_FD(fd);
-}
-
-static int read_disk(void *user, const char *path, uint64_t max, struct sp_buf *out)
-{
-    (void)user;
-    auto_close int fd = open_file(path, max);
-
-    if (fd < 0)
-        return fd;
-    return -sp_read_all(fd, max, out);
+    return r < 0 ? r : -sp_read_all(fd, max, out);
 }
 
 static int stat_disk(void *user, const char *path, enum sp_patch_there *ret)
@@ -789,37 +721,6 @@ static const struct sp_patch_source disk = {
     .max_steps = SP_PATCH_MAX_STEPS,
 };
 
-static int unreadable(const struct verifier *v, const char *path, int err, struct sp_err *e)
-{
-    if (err == EFBIG)
-        return sp_fail(
-            e, SP_E_LIMIT, 0,
-            "Failed to read file to update %s: it is larger than %u MiB, or all files of "
-            "the patch are larger than %u MiB",
-            path, (unsigned)(v->source->max_file >> 20), (unsigned)(v->source->max_all >> 20));
-    if (err == EINVAL)
-        return sp_fail(e, SP_E_FAILED, 0,
-                       "Failed to read file to update %s: it is not a regular file", path);
-    return sp_fail(e, SP_E_SYSTEM, err, "Failed to read file to update %s", path);
-}
-
-static int read_source(struct verifier *v, uint32_t i, struct sp_err *e)
-{
-    struct sp_patch_change *c = &v->store->items[i];
-    struct sp_buf *text = &v->store->before[i];
-    const uint64_t max = v->bytes < v->source->max_file ? v->bytes : v->source->max_file;
-    const int r = v->source->read(v->source->user, c->full_path, max, text);
-
-    if (r < 0)
-        return unreadable(v, c->full_path, -r, e);
-    c->before = sp_buf_str(text);
-    v->bytes -= text->len;
-    if (!sp_utf8_is_valid(c->before))
-        return sp_fail(e, SP_E_FAILED, 0, "Failed to read file to update %s: it is not valid UTF-8",
-                       c->full_path);
-    return 0;
-}
-
 /* ---- each kind ---- */
 
 static int check_target(const struct verifier *v, const char *path, struct sp_err *e)
@@ -835,12 +736,30 @@ static int check_target(const struct verifier *v, const char *path, struct sp_er
 
 static int verify_update(struct verifier *v, uint32_t i, struct sp_err *e)
 {
+    const struct sp_patch_source *source = v->source;
     struct sp_patch_change *c = &v->store->items[i];
-    int r = read_source(v, i, e);
+    struct sp_buf *text = &v->store->before[i];
+    const uint64_t max = v->bytes < source->max_file ? v->bytes : source->max_file;
+    int r = source->read(source->user, c->full_path, max, text);
 
-    if (r == 0)
-        r = sp_patch_update(c->before, &v->patch->hunks[i], c->full_path, v->keeps_endings,
-                            &v->steps, &v->store->after[i], v->why, e);
+    if (r == -EFBIG)
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "Failed to read file to update %s: it is larger than %u MiB, or all files of "
+            "the patch are larger than %u MiB",
+            c->full_path, (unsigned)(source->max_file >> 20), (unsigned)(source->max_all >> 20));
+    if (r == -EINVAL)
+        return sp_fail(e, SP_E_FAILED, 0,
+                       "Failed to read file to update %s: it is not a regular file", c->full_path);
+    if (r < 0)
+        return sp_fail(e, SP_E_SYSTEM, -r, "Failed to read file to update %s", c->full_path);
+    c->before = sp_buf_str(text);
+    v->bytes -= text->len;
+    if (!sp_utf8_is_valid(c->before))
+        return sp_fail(e, SP_E_FAILED, 0, "Failed to read file to update %s: it is not valid UTF-8",
+                       c->full_path);
+    r = sp_patch_update(c->before, &v->patch->hunks[i], c->full_path, v->keeps_endings, &v->steps,
+                        &v->store->after[i], v->why, e);
     if (r == 0 && c->full_target != NULL)
         r = check_target(v, c->full_target, e);
     if (r == 0)
