@@ -128,38 +128,6 @@ static bool is_safe_sed(struct sp_words w)
 
 /* ---- git ---- */
 
-/* Git accepts unique abbreviations, so any prefix of the option counts. */
-static bool may_mean(struct sp_str s, const char *option)
-{
-    const char *equals = s.n == 0 ? NULL : memchr(s.p, '=', s.n);
-    const size_t n = equals == NULL ? s.n : (size_t)(equals - s.p);
-
-    return n > 2 && n <= strlen(option) && memcmp(s.p, option, n) == 0;
-}
-
-static bool starts_nothing(struct sp_words w, uint32_t from)
-{
-    static const char *const unsafe[] = {"--output", "--ext-diff", "--textconv", "--exec"};
-
-    for (uint32_t i = from; i < w.count; i++)
-        for (size_t k = 0; k < sizeof unsafe / sizeof *unsafe; k++)
-            if (may_mean(w.items[i], unsafe[k]))
-                return false;
-    return true;
-}
-
-static bool only_lists_branches(struct sp_words w, uint32_t from)
-{
-    static const char *const safe[] = {
-        "--list", "-l",  "--show-current", "-a", "--all", "-r", "--remotes",
-        "-v",     "-vv", "--verbose",      NULL};
-
-    for (uint32_t i = from; i < w.count; i++)
-        if (!sp_str_is_any_of(w.items[i], safe) && !begins_with(w.items[i], "--format="))
-            return false;
-    return true;
-}
-
 /* Before the subcommand only options without value that name no other repository or
  * configuration. */
 static bool is_safe_git(struct sp_words w)
@@ -176,15 +144,33 @@ static bool is_safe_git(struct sp_words w)
                                          "--no-advice",
                                          NULL};
     static const char *const looking[] = {"status", "log", "diff", "show", NULL};
+    static const char *const unsafe[] = {"--output", "--ext-diff", "--textconv", "--exec"};
+    static const char *const listing[] = {
+        "--list", "-l",  "--show-current", "-a", "--all", "-r", "--remotes",
+        "-v",     "-vv", "--verbose",      NULL};
     uint32_t i = 1;
 
     while (i < w.count && sp_str_is_any_of(w.items[i], global))
         i++;
-    if (i == w.count || !starts_nothing(w, i + 1))
+    if (i == w.count)
         return false;
-    if (sp_str_eq(w.items[i], SP_STR("branch")))
-        return only_lists_branches(w, i + 1);
-    return sp_str_is_any_of(w.items[i], looking);
+    const bool is_branch = sp_str_eq(w.items[i], SP_STR("branch"));
+    if (!is_branch && !sp_str_is_any_of(w.items[i], looking))
+        return false;
+    for (i++; i < w.count; i++) {
+        struct sp_str rest = w.items[i];
+        const struct sp_str option = sp_str_cut(&rest, '=');
+
+        /* Git accepts unique abbreviations, so any prefix of an unsafe option counts. */
+        for (size_t k = 0; k < sizeof unsafe / sizeof *unsafe; k++)
+            if (option.n > 2 && option.n <= strlen(unsafe[k]) &&
+                memcmp(option.p, unsafe[k], option.n) == 0)
+                return false;
+        if (is_branch && !sp_str_is_any_of(w.items[i], listing) &&
+            !begins_with(w.items[i], "--format="))
+            return false;
+    }
+    return true;
 }
 
 /* ---- all programs ---- */

@@ -27,16 +27,6 @@ struct query {
     struct sp_arena *arena;
 };
 
-/* The number of the segment's word behind the first `index` ones; looked up once. */
-static uint32_t number_at(struct query *q, uint32_t index)
-{
-    while (q->known <= index) {
-        q->numbers[q->known] = sp_rules_find(&q->rules->words, q->segment.items[q->known + 1]);
-        q->known++;
-    }
-    return q->numbers[index];
-}
-
 static bool does_match(struct query *q, const struct sp_set_rule *rule)
 {
     if (q->segment.count <= rule->say->rest_count)
@@ -45,9 +35,11 @@ static bool does_match(struct query *q, const struct sp_set_rule *rule)
         return false;
     for (uint32_t i = 0; i < rule->say->rest_count; i++) {
         const struct sp_set_element *x = &rule->rest[i];
-        const uint32_t number = number_at(q, i);
         uint32_t n = 0;
 
+        for (; q->known <= i; q->known++) /* each word is looked up once */
+            q->numbers[q->known] = sp_rules_find(&q->rules->words, q->segment.items[q->known + 1]);
+        const uint32_t number = q->numbers[i];
         while (n < x->words->count && x->numbers[n] != number)
             n++;
         if (number == SP_RULES_NONE || n == x->words->count)
@@ -86,7 +78,7 @@ static bool add_match(struct query *q, const struct sp_set_rule *rule)
     return true;
 }
 
-/* All rules of a layer that begin_child with this name. */
+/* All rules of a layer that begin with this name. */
 static bool match_name(struct query *q, const struct sp_set_layer *l, struct sp_str name)
 {
     const uint32_t number = sp_rules_find(&l->programs, name);
@@ -175,26 +167,22 @@ bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_networ
 
 /* ---- without a list of matches ---- */
 
-/* Whether the path may stand for the name. Paths of PATH_MAX or more name no program. */
-static bool may_stand_for(const struct sp_rules *r, struct sp_str path, struct sp_str name)
-{
-    char room[PATH_MAX];
-    bool climbs;
-
-    if (path.n == 0 || path.p[0] != '/' || path.n >= sizeof room)
-        return false;
-    const struct sp_str normal = sp_rules_normal_path(path, room, &climbs);
-    return !climbs && sp_str_eq(sp_base_name(normal), name) &&
-           (r == NULL || sp_rules_hosts_allow(&r->layers[SP_SET_OPEN].hosts, normal));
-}
-
 bool sp_rules_would_match(const struct sp_rules *r, struct sp_words prefix, struct sp_words segment)
 {
+    char room[PATH_MAX]; /* longer paths name no program */
+    bool climbs;
+
     if (prefix.count == 0 || segment.count < prefix.count)
         return false;
-    if (!sp_str_eq(prefix.items[0], segment.items[0]) &&
-        !may_stand_for(r, segment.items[0], prefix.items[0]))
-        return false;
+    const struct sp_str first = segment.items[0];
+    if (!sp_str_eq(prefix.items[0], first)) {
+        if (first.n == 0 || first.p[0] != '/' || first.n >= sizeof room)
+            return false;
+        const struct sp_str path = sp_rules_normal_path(first, room, &climbs);
+        if (climbs || !sp_str_eq(sp_base_name(path), prefix.items[0]) ||
+            (r != NULL && !sp_rules_hosts_allow(&r->layers[SP_SET_OPEN].hosts, path)))
+            return false;
+    }
     for (uint32_t i = 1; i < prefix.count; i++)
         if (!sp_str_eq(prefix.items[i], segment.items[i]))
             return false;
@@ -309,31 +297,29 @@ static void add_text(struct writer *w, const char *key, struct sp_str text)
     w->is_good = w->is_good && sp_json_add_str(w->out, text);
 }
 
-static void write_match(struct writer *w, const struct sp_rule_match *m)
+static void write_matches(struct writer *w, const struct sp_rule_matches *all)
 {
-    begin_child(w, NULL);
-    open_container(w, SP_STR("{"));
-    begin_child(w, "prefixRuleMatch");
-    open_container(w, SP_STR("{"));
-    begin_child(w, "matchedPrefix");
     open_container(w, SP_STR("["));
-    for (uint32_t i = 0; i < m->prefix.count; i++)
-        add_text(w, NULL, m->prefix.items[i]);
-    close_container(w, SP_STR("]"));
-    add_text(w, "decision", sp_str_of(sp_verdict_name(m->verdict)));
-    if (m->resolved_program.p != NULL)
-        add_text(w, "resolvedProgram", m->resolved_program);
-    if (m->justification.p != NULL)
-        add_text(w, "justification", m->justification);
-    close_container(w, SP_STR("}"));
-    close_container(w, SP_STR("}"));
-}
+    for (uint32_t i = 0; i < all->count; i++) {
+        const struct sp_rule_match *m = &all->items[i];
 
-static void write_matches(struct writer *w, const struct sp_rule_matches *m)
-{
-    open_container(w, SP_STR("["));
-    for (uint32_t i = 0; i < m->count; i++)
-        write_match(w, &m->items[i]);
+        begin_child(w, NULL);
+        open_container(w, SP_STR("{"));
+        begin_child(w, "prefixRuleMatch");
+        open_container(w, SP_STR("{"));
+        begin_child(w, "matchedPrefix");
+        open_container(w, SP_STR("["));
+        for (uint32_t k = 0; k < m->prefix.count; k++)
+            add_text(w, NULL, m->prefix.items[k]);
+        close_container(w, SP_STR("]"));
+        add_text(w, "decision", sp_str_of(sp_verdict_name(m->verdict)));
+        if (m->resolved_program.p != NULL)
+            add_text(w, "resolvedProgram", m->resolved_program);
+        if (m->justification.p != NULL)
+            add_text(w, "justification", m->justification);
+        close_container(w, SP_STR("}"));
+        close_container(w, SP_STR("}"));
+    }
     close_container(w, SP_STR("]"));
 }
 

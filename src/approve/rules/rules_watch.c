@@ -98,37 +98,30 @@ static void points_done(struct points *p)
     *p = (struct points){0};
 }
 
-static bool is_empty(const char *path)
+/* Whether the entry exists, and is no empty directory with mode 0555: the placeholder that a
+ * sandbox mounts where a protected name is missing, and which comes and goes with commands. */
+static bool is_there(const char *folder, const char *name)
 {
-    DIR *d = opendir(path);
+    auto_free char *path = NULL;
     const struct dirent *entry = NULL;
+    struct stat st;
 
-    if (d == NULL)
+    if (asprintf(&path, "%s/%s", folder, name) < 0) {
+        path = NULL;
+        return true;
+    }
+    if (lstat(path, &st) < 0)
         return false;
+    if (!S_ISDIR(st.st_mode) || (st.st_mode & ALLPERMS) != 0555)
+        return true;
+    DIR *d = opendir(path);
+    if (d == NULL)
+        return true;
     do
         entry = readdir(d);
     while (entry != NULL && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
     (void)closedir(d);
-    return entry == NULL;
-}
-
-/* Whether the path is missing, or an empty directory with mode 0555: the placeholder that a sandbox
- * mounts where a protected name is missing. It comes and goes with commands. */
-static bool is_placeholder(const char *path)
-{
-    struct stat st;
-
-    return lstat(path, &st) < 0 ||
-           (S_ISDIR(st.st_mode) && (st.st_mode & ALLPERMS) == 0555 && is_empty(path));
-}
-
-static bool is_there(const char *folder, const char *name)
-{
-    auto_free char *path = NULL;
-
-    if (asprintf(&path, "%s/%s", folder, name) < 0)
-        path = NULL;
-    return path == NULL || !is_placeholder(path);
+    return entry != NULL;
 }
 
 /* Watches `path`, for the entry `name`. 0, or -errno: the path is missing or cannot be read, which
@@ -168,35 +161,27 @@ static int add_point(struct taking *t, const char *path, const char *name, unsig
 
 /* ---- the directories above a path ---- */
 
-/* Splits "/a/b" into "/a" and "b". false: the path has no parent. */
-static bool split(char *path, const char **ret_folder, const char **ret_name)
-{
-    char *slash = strrchr(path, '/');
-
-    while (slash != NULL && slash > path && slash[1] == 0) { /* "/a/" */
-        *slash = 0;
-        slash = strrchr(path, '/');
-    }
-    if (slash == NULL) {
-        *ret_folder = ".";
-        *ret_name = path;
-        return path[0] != 0 && strcmp(path, ".") != 0;
-    }
-    *slash = 0;
-    *ret_folder = slash == path ? "/" : path;
-    *ret_name = slash + 1;
-    return slash[1] != 0;
-}
-
+/* Watches the parent of the first n bytes of the path, "/a/b", for the name in it. -EINVAL: the
+ * path has no parent. */
 static int add_above(struct taking *t, const char *path, size_t n, bool is_for_file)
 {
     auto_free char *copy = strndup(path, n);
-    const char *folder = NULL;
-    const char *name = NULL;
+    const char *folder = ".";
+    const char *name = copy;
 
     if (copy == NULL)
         return t->error = -ENOMEM;
-    if (!split(copy, &folder, &name))
+    char *slash = strrchr(copy, '/');
+    while (slash != NULL && slash > copy && slash[1] == 0) { /* "/a/" */
+        *slash = 0;
+        slash = strrchr(copy, '/');
+    }
+    if (slash != NULL) {
+        *slash = 0;
+        folder = slash == copy ? "/" : copy;
+        name = slash + 1;
+    }
+    if (name[0] == 0 || (slash == NULL && strcmp(name, ".") == 0))
         return -EINVAL;
     return add_point(t, folder, name,
                      SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER | (is_for_file ? SP_NOTIFY_CONTENTS : 0U),
@@ -298,8 +283,12 @@ static int renew_watches(struct points *p, int fd, const struct sp_rules_places 
 
 /* ---- notices ---- */
 
+/* Whether the notice concerns this point. The placeholders of sandboxes, which come and go all the
+ * time, are ignored. */
 static bool concerns(const struct point *point, const struct sp_file_notice *n)
 {
+    if (point->id != n->id)
+        return false;
     if (n->name == NULL)
         return true;
     if (point->name == NULL)
@@ -308,16 +297,6 @@ static bool concerns(const struct point *point, const struct sp_file_notice *n)
         return false;
     /* If the directory was missing and still is, a sandbox placeholder came or went. */
     return point->is_for_file || point->was_there || is_there(point->path, point->name);
-}
-
-/* The index of the next point, from `from` on, that this notice concerns; UINT32_MAX: none. The
- * placeholders of sandboxes, which come and go all the time, are ignored. */
-static uint32_t find_point(const struct points *p, const struct sp_file_notice *n, uint32_t from)
-{
-    for (uint32_t i = from; i < p->count; i++)
-        if (p->items[i].id == n->id && concerns(&p->items[i], n))
-            return i;
-    return UINT32_MAX;
 }
 
 /* ---- warnings ---- */
@@ -356,33 +335,30 @@ static void add_warning(void *told, const char *text)
     texts_add(&t->now, strdup(text));
 }
 
-/* Whether the warning names a file that changed: "...PATH:...". */
-static bool is_touched(const struct warnings *t, const char *text)
-{
-    for (uint32_t i = 0; i < t->touched.count; i++) {
-        const char *path = t->touched.items[i];
-        const char *found = strstr(text, path);
-
-        if (found != NULL && found[strlen(path)] == ':')
-            return true;
-    }
-    return false;
-}
-
 static void warn_now(struct warnings *t, const char *text)
 {
     if (t->warn != NULL)
         t->warn(t->user, text);
 }
 
-/* The load is done: report what is new in it. */
+/* The load is done: report what is new in it, and again what names a file that changed:
+ * "...PATH:...". */
 static void report_warnings(struct warnings *t)
 {
     char more[80];
 
-    for (uint32_t i = 0; i < t->now.count; i++)
-        if (!texts_has(&t->before, t->now.items[i]) || is_touched(t, t->now.items[i]))
-            warn_now(t, t->now.items[i]);
+    for (uint32_t i = 0; i < t->now.count; i++) {
+        const char *text = t->now.items[i];
+        bool is_new = !texts_has(&t->before, text);
+
+        for (uint32_t k = 0; !is_new && k < t->touched.count; k++) {
+            const char *found = strstr(text, t->touched.items[k]);
+
+            is_new = found != NULL && found[strlen(t->touched.items[k])] == ':';
+        }
+        if (is_new)
+            warn_now(t, text);
+    }
     if (t->now.missing != t->before.missing && t->now.missing > 0) {
         (void)snprintf(more, sizeof more, "rules: %u warnings more", t->now.missing);
         warn_now(t, more);
@@ -572,11 +548,12 @@ static void on_notice(void *user, const struct sp_file_notice *n)
     struct sp_rules_watch *w = user;
     uint64_t in_ms = n->id < 0 ? SETTLE_MS : NEVER;
 
-    for (uint32_t i = find_point(&w->points, n, 0); i != UINT32_MAX;
-         i = find_point(&w->points, n, i + 1)) {
+    for (uint32_t i = 0; i < w->points.count; i++) {
         const struct point *point = &w->points.items[i];
-        const uint64_t when = when_to_read(point, n);
 
+        if (!concerns(point, n))
+            continue;
+        const uint64_t when = when_to_read(point, n);
         if (point->is_for_file) {
             char *file = NULL;
 
