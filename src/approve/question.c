@@ -47,16 +47,6 @@ static bool add_host(struct sp_buf *out, struct sp_str host, const char *action)
            sp_buf_printf(out, ",\"action\":\"%s\"}", action);
 }
 
-static bool add_network(struct sp_buf *out, const struct sp_approval_question *q)
-{
-    return add_name(out, "network_approval_context") && sp_buf_add_str(out, SP_STR("{\"host\":")) &&
-           sp_json_add_str(out, q->host) &&
-           sp_buf_printf(out, ",\"protocol\":\"%s\"}", q->protocol) &&
-           add_name(out, "proposed_network_policy_amendments") && sp_buf_add(out, "[", 1) &&
-           add_host(out, q->host, "allow") && sp_buf_add(out, ",", 1) &&
-           add_host(out, q->host, "deny") && sp_buf_add(out, "]", 1);
-}
-
 static bool add_decisions(struct sp_buf *out, const struct sp_approval_question *q)
 {
     bool ok = add_name(out, "available_decisions") && sp_buf_add_str(out, SP_STR("[\"approved\""));
@@ -109,7 +99,12 @@ static bool add_command(struct sp_buf *out, const struct sp_approval_question *q
     if (ok && q->reason.n != 0)
         ok = add_text(out, "reason", q->reason);
     if (ok && sp_question_offers_host(q))
-        ok = add_network(out, q);
+        ok = add_name(out, "network_approval_context") &&
+             sp_buf_add_str(out, SP_STR("{\"host\":")) && sp_json_add_str(out, q->host) &&
+             sp_buf_printf(out, ",\"protocol\":\"%s\"}", q->protocol) &&
+             add_name(out, "proposed_network_policy_amendments") && sp_buf_add(out, "[", 1) &&
+             add_host(out, q->host, "allow") && sp_buf_add(out, ",", 1) &&
+             add_host(out, q->host, "deny") && sp_buf_add(out, "]", 1);
     if (ok && q->amendment.count != 0)
         ok = add_name(out, "proposed_execpolicy_amendment") && sp_words_add_json(out, q->amendment);
     if (ok && q->additional != NULL)

@@ -88,35 +88,28 @@ static int walk_to(const char *path, const struct walk *how, int *ret_dir, const
     return 0;
 }
 
-/* The target of the link at path, made relative to the link's directory. */
-static char *read_link(const char *path)
-{
-    char target[PATH_MAX];
-    char *joined = NULL;
-    const ssize_t n = readlink(path, target, sizeof target);
-
-    if (n < 0)
-        return NULL;
-    if ((size_t)n == sizeof target) {
-        errno = ENAMETOOLONG;
-        return NULL;
-    }
-    const int dir_len = target[0] == '/' ? 0 : (int)(strrchr(path, '/') - path) + 1;
-    if (asprintf(&joined, "%.*s%.*s", dir_len, path, (int)n, target) < 0)
-        return NULL;
-    return joined;
-}
-
-/* Where a chain of links at the end of `path` leads, to be freed; NULL with errno. */
+/* Where a chain of links at the end of `path` leads, to be freed; NULL with errno. A relative
+ * target is relative to the directory of its link. */
 static char *follow_links(const char *path)
 {
     auto_free char *at = strdup(path);
+    char target[PATH_MAX];
 
     for (int i = 0; at != NULL && i < MAX_LINKS; i++) {
-        char *next = is_link(AT_FDCWD, at) ? read_link(at) : NULL;
+        char *next = NULL;
 
-        if (next == NULL)
+        if (!is_link(AT_FDCWD, at))
+            return TAKE_PTR(at);
+        const ssize_t n = readlink(at, target, sizeof target);
+        if (n < 0)
             return is_link(AT_FDCWD, at) ? NULL : TAKE_PTR(at);
+        if ((size_t)n == sizeof target) {
+            errno = ENAMETOOLONG;
+            return NULL;
+        }
+        const int dir_len = target[0] == '/' ? 0 : (int)(strrchr(at, '/') - at) + 1;
+        if (asprintf(&next, "%.*s%.*s", dir_len, at, (int)n, target) < 0)
+            return NULL;
         free(at);
         at = next;
     }
@@ -282,7 +275,7 @@ static int replace(const struct spot *s, struct sp_str text, const struct stat *
     if (is_filled && renameat(s->dir, beside, s->dir, s->name) < 0)
         r = -errno;
     if (r < 0)
-        (void)unlinkat(s->dir, beside, 0); /* the story is why it fail_file */
+        (void)unlinkat(s->dir, beside, 0); /* the first error is the one to report */
     return is_filled && replaces && is_about_directory(-r) ? write_in_place(s, text) : r;
 }
 
@@ -336,30 +329,25 @@ static int apply_update(const struct sp_patch_change *c, bool refuses_links, str
     return r < 0 ? fail_file(e, "Failed to write file", c->full_path, -r) : 0;
 }
 
-static int check_path(const char *path, const char *what, struct sp_err *e)
-{
-    const struct walk how = {.refuses_links = true};
-    auto_close int dir = -1;
-    const char *name;
-
-    return path != NULL && walk_to(path, &how, &dir, &name) == -ELOOP
-               ? fail_file(e, what, path, ELOOP)
-               : 0;
-}
-
 int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_err *e)
 {
-    int r = 0;
+    const struct walk how = {.refuses_links = true};
 
-    for (uint32_t i = 0; r == 0 && i < c->count; i++) {
-        const char *what =
-            c->items[i].kind == SP_PATCH_DELETE ? "Failed to delete file" : "Failed to write file";
+    for (uint32_t i = 0; i < c->count; i++) {
+        const char *const paths[] = {c->items[i].full_path, c->items[i].full_target};
 
-        r = check_path(c->items[i].full_path, what, e);
-        if (r == 0)
-            r = check_path(c->items[i].full_target, what, e);
+        for (size_t k = 0; k < sizeof paths / sizeof *paths; k++) {
+            auto_close int dir = -1;
+            const char *name;
+
+            if (paths[k] != NULL && walk_to(paths[k], &how, &dir, &name) == -ELOOP)
+                return fail_file(e,
+                                 c->items[i].kind == SP_PATCH_DELETE ? "Failed to delete file"
+                                                                     : "Failed to write file",
+                                 paths[k], ELOOP);
+        }
     }
-    return r;
+    return 0;
 }
 
 int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,

@@ -151,40 +151,20 @@ static int check_path(const struct reader *r, struct sp_str path, struct sp_err 
                : 0;
 }
 
-static int begin_hunk(struct reader *r, enum sp_patch_kind kind, struct sp_str path,
-                      struct sp_str line, struct sp_err *e)
-{
-    static const enum state states[] = {
-        [SP_PATCH_ADD] = IN_ADD,
-        [SP_PATCH_DELETE] = IN_DELETE,
-        [SP_PATCH_UPDATE] = IN_UPDATE,
-    };
-    int ret = end_hunk(r, line, e);
-
-    if (ret == 0)
-        ret = check_path(r, path, e);
-    if (ret < 0)
-        return ret;
-    r->hunk = &r->store->hunks[r->hunk_count++];
-    *r->hunk = (struct sp_patch_hunk){.kind = kind,
-                                      .path = path,
-                                      .content = {r->store->added + r->added, 0},
-                                      .chunks = &r->store->chunks[r->chunk_count]};
-    r->chunk = NULL;
-    r->hunk_line = r->line;
-    r->state = states[kind];
-    return 0;
-}
-
 /* *ret_taken: the line was a header or the end. */
 static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, struct sp_err *e)
 {
-    static const struct sp_str markers[] = {
-        [SP_PATCH_ADD] = SP_STR("*** Add File: "),
-        [SP_PATCH_DELETE] = SP_STR("*** Delete File: "),
-        [SP_PATCH_UPDATE] = SP_STR("*** Update File: "),
+    static const struct {
+        struct sp_str marker;
+        enum state state;
+    } kinds[] = {
+        [SP_PATCH_ADD] = {SP_STR("*** Add File: "), IN_ADD},
+        [SP_PATCH_DELETE] = {SP_STR("*** Delete File: "), IN_DELETE},
+        [SP_PATCH_UPDATE] = {SP_STR("*** Update File: "), IN_UPDATE},
     };
     struct sp_str rest = line;
+    int kind = SP_PATCH_ADD;
+    int ret;
 
     *ret_taken = true;
     if (r->state == STARTED && sp_str_skip_prefix(&rest, SP_STR("*** Environment ID:"))) {
@@ -197,15 +177,28 @@ static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, st
         return 0;
     }
     if (sp_str_eq(line, end_marker)) {
-        const int ret = end_hunk(r, line, e);
-
+        ret = end_hunk(r, line, e);
         r->state = ENDED;
         return ret;
     }
-    for (int kind = SP_PATCH_ADD; kind <= SP_PATCH_UPDATE; kind++)
-        if (sp_str_skip_prefix(&rest, markers[kind]))
-            return begin_hunk(r, (enum sp_patch_kind)kind, rest, line, e);
-    *ret_taken = false;
+    while (kind <= SP_PATCH_UPDATE && !sp_str_skip_prefix(&rest, kinds[kind].marker))
+        kind++;
+    *ret_taken = kind <= SP_PATCH_UPDATE;
+    if (!*ret_taken)
+        return 0;
+    ret = end_hunk(r, line, e);
+    if (ret == 0)
+        ret = check_path(r, rest, e);
+    if (ret < 0)
+        return ret;
+    r->hunk = &r->store->hunks[r->hunk_count++];
+    *r->hunk = (struct sp_patch_hunk){.kind = (enum sp_patch_kind)kind,
+                                      .path = rest,
+                                      .content = {r->store->added + r->added, 0},
+                                      .chunks = &r->store->chunks[r->chunk_count]};
+    r->chunk = NULL;
+    r->hunk_line = r->line;
+    r->state = kinds[kind].state;
     return 0;
 }
 
@@ -279,18 +272,6 @@ static int take_update(struct reader *r, struct sp_str line, struct sp_err *e)
 
 /* ---- lines ---- */
 
-/* A line of a new file: "+text". */
-static bool take_added(struct reader *r, struct sp_str line)
-{
-    if (line.n == 0 || line.p[0] != '+')
-        return false;
-    memcpy(r->store->added + r->added, line.p + 1, line.n - 1);
-    r->added += line.n - 1;
-    r->store->added[r->added++] = '\n';
-    r->hunk->content.n += line.n;
-    return true;
-}
-
 static int take_line(struct reader *r, struct sp_str line, bool is_last, struct sp_err *e)
 {
     const struct sp_str trimmed = sp_utf8_trim(line);
@@ -312,9 +293,15 @@ static int take_line(struct reader *r, struct sp_str line, bool is_last, struct 
     case IN_DELETE:
     case IN_ADD:
         ret = take_header(r, trimmed, &is_taken, e);
-        if (ret < 0 || is_taken || (r->state == IN_ADD && take_added(r, line)))
+        if (ret < 0 || is_taken)
             return ret;
-        return bad_header(r, trimmed, e);
+        if (r->state != IN_ADD || line.n == 0 || line.p[0] != '+')
+            return bad_header(r, trimmed, e);
+        memcpy(r->store->added + r->added, line.p + 1, line.n - 1);
+        r->added += line.n - 1;
+        r->store->added[r->added++] = '\n';
+        r->hunk->content.n += line.n;
+        return 0;
     }
     return bad_header(r, trimmed, e);
 }
@@ -410,27 +397,12 @@ static struct store *store_new(struct sp_str text, uint64_t lines)
     return s;
 }
 
-static int read_lines(struct reader *r, struct sp_str text, struct sp_err *e)
-{
-    struct sp_str line;
-    int ret = 0;
-
-    while (ret == 0 && sp_patch_next_line(&text, &line)) {
-        while (line.n > 0 && line.p[line.n - 1] == '\r')
-            line.n--;
-        r->line++;
-        /* In an update an indented line is context, but the end marker may be indented. */
-        if (text.n == 0 && r->state == IN_UPDATE)
-            line = sp_utf8_trim(line);
-        ret = take_line(r, line, text.n == 0, e);
-    }
-    return ret;
-}
-
 int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
 {
     struct reader r = {0};
     struct sp_str body;
+    struct sp_str line;
+    int code = 0;
 
     if (text.n > SP_PATCH_MAX_BYTES)
         return invalid(e, "it is larger than 16 MiB");
@@ -446,7 +418,16 @@ int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
     r.store = store_new(body, lines);
     if (r.store == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a patch");
-    const int code = read_lines(&r, (struct sp_str){r.store->text, body.n}, e);
+    struct sp_str rest = {r.store->text, body.n};
+    while (code == 0 && sp_patch_next_line(&rest, &line)) {
+        while (line.n > 0 && line.p[line.n - 1] == '\r')
+            line.n--;
+        r.line++;
+        /* In an update an indented line is context, but the end marker may be indented. */
+        if (rest.n == 0 && r.state == IN_UPDATE)
+            line = sp_utf8_trim(line);
+        code = take_line(&r, line, rest.n == 0, e);
+    }
     if (code < 0) {
         store_free(r.store);
         return code;
