@@ -203,22 +203,6 @@ static int find_line(const struct kept *k, uint64_t line, uint64_t *ret, struct 
     return 0;
 }
 
-static int find_from(const struct kept *k, const struct sp_mcp_output_ask *ask, uint64_t *ret,
-                     struct sp_err *e)
-{
-    if (ask->has_line && (ask->has_from_byte || ask->has_grep))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "line stands alone: give it, or from_byte, or grep (with from_byte or not)");
-    if (ask->has_line)
-        return find_line(k, ask->line, ret, e);
-    *ret = ask->has_from_byte ? ask->from_byte : k->part[0].at;
-    if (*ret > k->end)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "from_byte %" PRIu64 " is behind the end: there are %" PRIu64 " bytes", *ret,
-                       k->end);
-    return 0;
-}
-
 /* ---- reading on ---- */
 
 struct reading {
@@ -619,10 +603,17 @@ static int read_matches(const struct kept *k, const struct sp_mcp_output_ask *as
 static int read_kept(const struct kept *k, const struct sp_mcp_output_ask *ask,
                      struct sp_mcp_output *o, struct sp_err *e)
 {
-    const int r = find_from(k, ask, &o->from_byte, e);
-
+    if (ask->has_line && (ask->has_from_byte || ask->has_grep))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "line stands alone: give it, or from_byte, or grep (with from_byte or not)");
+    o->from_byte = ask->has_from_byte ? ask->from_byte : k->part[0].at;
+    const int r = ask->has_line ? find_line(k, ask->line, &o->from_byte, e) : 0;
     if (r < 0)
         return r;
+    if (o->from_byte > k->end)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "from_byte %" PRIu64 " is behind the end: there are %" PRIu64 " bytes",
+                       o->from_byte, k->end);
     o->first_byte = k->part[0].at;
     o->end_byte = k->end;
     if (o->from_byte >= k->gap && o->from_byte < gap_end(k)) {

@@ -120,21 +120,6 @@ static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
     return how->signal != SIGSYS || add_denial(f, killed, SP_STR(""));
 }
 
-/* The amendment names the path, or its nearest directory that exists: a missing path cannot be
- * granted, and creating it needs the directory. Never proposes the root. */
-static bool add_path_amendment(struct sp_buf *out, const char *access, const char *path)
-{
-    auto_free char *at = sp_str_dup(sp_str_of(path));
-    struct stat st;
-    char *slash = NULL;
-
-    while (at != NULL && at[0] != 0 && lstat(at, &st) < 0 && (slash = strrchr(at, '/')) != NULL)
-        *slash = 0;
-    const struct sp_str there = {path, at != NULL ? strlen(at) : 0};
-    return there.n <= 1 || (sp_buf_printf(out, "{\"file_system\":{\"%s\":[", access) &&
-                            sp_json_add_str(out, there) && sp_buf_add_str(out, SP_STR("]}}")));
-}
-
 static bool add_path(struct finder *f, const char *access, const struct sp_explained *x,
                      const char *evidence)
 {
@@ -144,8 +129,18 @@ static bool add_path(struct finder *f, const char *access, const struct sp_expla
                                          .layer = LAYER_FILES,
                                          .evidence = evidence};
     auto_buf struct sp_buf amendment = {0};
+    auto_free char *at = sp_str_dup(sp_str_of(x->real));
+    struct stat st;
+    char *slash = NULL;
 
-    return add_path_amendment(&amendment, access, x->real) &&
+    /* The amendment names the path, or its nearest directory that exists: a missing path cannot be
+     * granted, and creating it needs the directory. Never proposes the root. */
+    while (at != NULL && at[0] != 0 && lstat(at, &st) < 0 && (slash = strrchr(at, '/')) != NULL)
+        *slash = 0;
+    const struct sp_str there = {x->real, at != NULL ? strlen(at) : 0};
+    return (there.n <= 1 ||
+            (sp_buf_printf(&amendment, "{\"file_system\":{\"%s\":[", access) &&
+             sp_json_add_str(&amendment, there) && sp_buf_add_str(&amendment, SP_STR("]}}")))) &&
            add_denial(f, denial, sp_buf_str(&amendment));
 }
 

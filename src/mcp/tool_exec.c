@@ -734,7 +734,7 @@ static int take_env(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
     return 0;
 }
 
-static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
+static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
 {
     uint32_t env = SP_JSON_NONE;
     uint32_t until = SP_JSON_NONE;
@@ -755,32 +755,26 @@ static int read_exec(struct sp_mcp_run *r, struct sp_err *e)
 
     if (sp_arguments_exec(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more), &r->exec,
                           e) < 0)
-        return -(int)e->code;
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (!has_argv && r->exec.cmd.p == NULL)
-        return sp_fail(
-            e, SP_E_INVALID, 0,
-            "give `cmd` (a script for the shell) or `argv` (a program and its arguments, "
-            "without a shell)");
+        return sp_mcp_tool_refuse(
+            r, e,
+            SP_MCP_BAD_ARGUMENTS "give `cmd` (a script for the shell) or `argv` (a program and its "
+                                 "arguments, without a shell)");
     if (has_argv && r->exec.cmd.p != NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "give `cmd` or `argv`, not both");
+        return sp_mcp_tool_refuse(r, e, SP_MCP_BAD_ARGUMENTS "give `cmd` or `argv`, not both");
     if (has_argv && r->exec.argc == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "`argv` has at least one element, the program");
+        return sp_mcp_tool_refuse(
+            r, e, SP_MCP_BAD_ARGUMENTS "`argv` has at least one element, the program");
     if (has_argv) { /* for display: argv as a person would type it */
         if (!sp_words_add_quoted(&r->typed, (struct sp_words){r->exec.argv, r->exec.argc}))
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
         r->exec.cmd = sp_buf_str(&r->typed);
     }
     if (take_env(r, env, e) < 0 || read_until(&r->arguments.json, until, &r->until, e) < 0)
-        return -(int)e->code;
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     r->exec.until = r->until.items;
     r->exec.until_count = r->until.count;
-    return 0;
-}
-
-static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
-{
-    if (read_exec(r, e) < 0)
-        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     r->exec.call_id = r->exec.turn_id = sp_str_of(r->call_id);
     r->exec.waits_for_end = r->waits_for_end;
     r->exec.nobody_answers = r->nobody_answers;
@@ -878,21 +872,6 @@ static void on_write_reply(void *user, const struct sp_reply *reply)
     answer_reply(r, reply);
 }
 
-/* Characters, then keys, then end of file. */
-static int add_typed(struct sp_mcp_run *r, uint32_t keys, bool eof, struct sp_err *e)
-{
-    int result = 0;
-
-    if (!sp_buf_add_str(&r->typed, r->write.chars))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "type into a session");
-    if (keys != SP_JSON_NONE)
-        result = add_keys(&r->typed, &r->arguments.json, keys, e);
-    if (result == 0 && eof && !sp_buf_add_str(&r->typed, SP_STR(END_OF_FILE)))
-        result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "type into a session");
-    r->write.chars = sp_buf_str(&r->typed);
-    return result;
-}
-
 static int start_write_stdin(struct sp_mcp_run *r, struct sp_err *e)
 {
     uint32_t keys = SP_JSON_NONE;
@@ -910,8 +889,15 @@ static int start_write_stdin(struct sp_mcp_run *r, struct sp_err *e)
 
     if (sp_arguments_write(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more), &r->write,
                            e) < 0 ||
-        read_until(&r->arguments.json, until, &r->until, e) < 0 || add_typed(r, keys, eof, e) < 0)
+        read_until(&r->arguments.json, until, &r->until, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    bool ok = sp_buf_add_str(&r->typed, r->write.chars); /* then keys, then end of file */
+    if (ok && keys != SP_JSON_NONE && add_keys(&r->typed, &r->arguments.json, keys, e) < 0)
+        return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
+    ok = ok && (!eof || sp_buf_add_str(&r->typed, SP_STR(END_OF_FILE)));
+    if (!ok)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "type into a session");
+    r->write.chars = sp_buf_str(&r->typed);
     /* A session that is gone is reported by the manager. */
     if ((keys != SP_JSON_NONE || eof) &&
         sp_manager_view(r->caller->manager, r->write.session_id, &v) && !v.is_tty && !v.is_answered)

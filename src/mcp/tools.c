@@ -525,25 +525,6 @@ static bool add_delta(struct sp_buf *out, const struct sp_exec_event *e)
     return true;
 }
 
-static bool add_end(struct sp_buf *out, const struct sp_exec_event *e)
-{
-    static const char *const statuses[] = {
-        [SP_STATUS_COMPLETED] = "completed",
-        [SP_STATUS_FAILED] = "failed",
-        [SP_STATUS_DECLINED] = "declined",
-    };
-
-    return sp_json_add_member(out, "turn_id", e->turn_id) &&
-           sp_json_add_value(out, "completed_at_ms", "%" PRId64, e->at_ms) && add_command(out, e) &&
-           sp_json_add_member(out, "stdout", e->out) && sp_json_add_member(out, "stderr", e->err) &&
-           sp_json_add_member(out, "aggregated_output", e->aggregated) &&
-           sp_json_add_value(out, "exit_code", "%d", e->exit_code) &&
-           sp_json_add_value(out, "duration", "{\"secs\":%" PRIu64 ",\"nanos\":%" PRIu64 "}",
-                             e->duration_ns / 1000000000, e->duration_ns % 1000000000) &&
-           sp_json_add_member(out, "formatted_output", e->formatted) &&
-           sp_json_add_value(out, "status", "\"%s\"", statuses[e->status]);
-}
-
 static bool add_event(struct sp_buf *out, const struct sp_exec_event *e)
 {
     static const char *const types[] = {
@@ -553,6 +534,11 @@ static bool add_event(struct sp_buf *out, const struct sp_exec_event *e)
         [SP_EVENT_END] = "exec_command_end",
         [SP_EVENT_WARNING] = "warning",
         [SP_EVENT_NOTICE] = "background_event",
+    };
+    static const char *const statuses[] = {
+        [SP_STATUS_COMPLETED] = "completed",
+        [SP_STATUS_FAILED] = "failed",
+        [SP_STATUS_DECLINED] = "declined",
     };
     const bool has_process = e->process_id != 0 && e->type != SP_EVENT_DELTA &&
                              e->type != SP_EVENT_WARNING && e->type != SP_EVENT_NOTICE;
@@ -570,7 +556,16 @@ static bool add_event(struct sp_buf *out, const struct sp_exec_event *e)
     case SP_EVENT_INTERACTION:
         return sp_json_add_member(out, "stdin", e->input);
     case SP_EVENT_END:
-        return add_end(out, e);
+        return sp_json_add_member(out, "turn_id", e->turn_id) &&
+               sp_json_add_value(out, "completed_at_ms", "%" PRId64, e->at_ms) &&
+               add_command(out, e) && sp_json_add_member(out, "stdout", e->out) &&
+               sp_json_add_member(out, "stderr", e->err) &&
+               sp_json_add_member(out, "aggregated_output", e->aggregated) &&
+               sp_json_add_value(out, "exit_code", "%d", e->exit_code) &&
+               sp_json_add_value(out, "duration", "{\"secs\":%" PRIu64 ",\"nanos\":%" PRIu64 "}",
+                                 e->duration_ns / 1000000000, e->duration_ns % 1000000000) &&
+               sp_json_add_member(out, "formatted_output", e->formatted) &&
+               sp_json_add_value(out, "status", "\"%s\"", statuses[e->status]);
     case SP_EVENT_WARNING:
     case SP_EVENT_NOTICE:
         break;
