@@ -610,9 +610,11 @@ static void take_notification(struct sp_mcp_peer *p, struct sp_mcp_message *m)
 bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                  const struct sp_mcp_headers *headers, struct sp_mcp_message *m)
 {
-    const bool has_version = headers != NULL && !sp_str_eq(m->method, SP_STR("initialize"));
-    const bool has_modern_header =
-        has_version && sp_str_eq(headers->version, SP_STR(SP_MCP_MODERN));
+    struct sp_str version = {0}; /* of the header */
+
+    if (headers != NULL && !sp_str_eq(m->method, SP_STR("initialize")))
+        version = headers->version;
+    const bool has_modern_header = sp_str_eq(version, SP_STR(SP_MCP_MODERN));
     const struct sp_mcp_turn t = {
         .peer = p,
         .message = m,
@@ -621,8 +623,7 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
                .revision = m->is_modern || has_modern_header ? &sp_mcp_modern : p->legacy}};
 
     /* Legacy messages may come without MCP-Protocol-Version, which exists since 2025-06-18. */
-    if (has_version && !has_modern_header && !m->is_modern && headers->version.n != 0 &&
-        legacy_of(headers->version) == NULL) {
+    if (version.n != 0 && !has_modern_header && !m->is_modern && legacy_of(version) == NULL) {
         sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
                          "MCP-Protocol-Version names a version that is not spoken here");
         return true;

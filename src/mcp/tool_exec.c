@@ -683,7 +683,7 @@ static int begin_exec(struct sp_mcp_run *r, struct sp_err *e)
     if (r->key.p != NULL && sp_mcp_key_take(r->caller, 0, r->key, &i, &is_new, e) < 0)
         return -(int)e->code;
     if (i == NULL || is_new) {
-        if (is_new) {
+        if (i != NULL) {
             i->run = r;
             r->key_item = i;
             r->begun = on_begun;
