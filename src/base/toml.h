@@ -89,16 +89,13 @@ struct sp_toml_path {
     uint32_t count;
 };
 
-/* Sorts the paths (not the keys in them) as sp_toml_select needs them. */
-void sp_toml_sort_paths(struct sp_toml_path *paths, uint32_t count);
-
 /*
  * Removes from the table everything that no path leads to. A path that ends at a value selects all
  * of it. A path that goes on below a value that is not a table selects that value too, because the
  * value still overrides what lower layers say about its key. A table on the way stays, even empty.
- * false: nothing is left.
+ * Sorts the paths. false: nothing is left.
  */
-bool sp_toml_select(struct sp_toml_value *table, const struct sp_toml_path *paths, uint32_t count);
+bool sp_toml_select(struct sp_toml_value *table, struct sp_toml_path *paths, uint32_t count);
 
 /*
  * Writes a table in the form of Codex' TOML library: in every table first the values, then the

@@ -41,12 +41,6 @@ static int compare_paths(const void *left, const void *right)
     return (a->count > b->count) - (a->count < b->count);
 }
 
-void sp_toml_sort_paths(struct sp_toml_path *paths, uint32_t count)
-{
-    if (count > 1)
-        qsort(paths, count, sizeof *paths, compare_paths);
-}
-
 /* Index of the first path with a key >= `key` at this depth (is_after: > `key`). */
 static uint32_t find_bound(struct path_range in, uint32_t depth, struct sp_str key, bool is_after)
 {
@@ -97,8 +91,10 @@ static void prune_table(struct sp_toml_value *table, struct path_range in, uint3
     table->count = count;
 }
 
-bool sp_toml_select(struct sp_toml_value *table, const struct sp_toml_path *paths, uint32_t count)
+bool sp_toml_select(struct sp_toml_value *table, struct sp_toml_path *paths, uint32_t count)
 {
+    if (count > 1)
+        qsort(paths, count, sizeof *paths, compare_paths);
     prune_table(table, (struct path_range){paths, count}, 0);
     return table->count != 0;
 }

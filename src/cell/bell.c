@@ -134,12 +134,6 @@ void sp_bell_wake(struct sp_bell *b)
                       MSG_NOSIGNAL | MSG_DONTWAIT); /* EAGAIN: unread bytes wake it, too */
 }
 
-void sp_bell_notify(struct sp_bell *b, uint32_t slot)
-{
-    sp_bell_mark(b, slot);
-    sp_bell_wake(b);
-}
-
 void sp_bell_drain(struct sp_bell *b)
 {
     char bytes[256];

@@ -35,9 +35,8 @@ int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, str
                  struct sp_err *e);
 void sp_bell_free(struct sp_bell *b); /* closes the descriptors too */
 
-/* Marks the slot for the other side and wakes it if it sleeps. */
-void sp_bell_notify(struct sp_bell *b, uint32_t slot);
-/* The same in two steps: mark while there is work, wake right before going to sleep. */
+/* Marks the slot for the other side; sp_bell_wake wakes that side if it sleeps. Mark while there is
+ * work, wake right before going to sleep. */
 void sp_bell_mark(struct sp_bell *b, uint32_t slot);
 void sp_bell_wake(struct sp_bell *b);
 /* Reads the bytes of wake-ups. */

@@ -375,7 +375,7 @@ static void send_done(struct cell *cell, const struct sp_wire_call *call, int er
 static void forget_command(struct cell *cell, struct sp_command *c)
 {
     if (c->life == SP_LIFE_RUNNING)
-        sp_strays_note_forgotten(cell->strays, c);
+        sp_strays_note_child(cell->strays, c->pid, c->session);
     sp_command_forget(&cell->state, c);
     sp_strays_leave_leaf(cell->strays, c, true, c->is_terminated);
     cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
@@ -388,7 +388,7 @@ static void on_files(struct cell *cell)
         return;
     const pid_t pid = fork();
     if (pid > 0)
-        sp_strays_note_own(cell->strays, pid);
+        sp_strays_note_child(cell->strays, pid, SP_NO_SESSION);
     if (pid != 0)
         return;
     /* Unmaps the memory shared with the front and erases the arguments of commands. Clients could

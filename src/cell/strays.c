@@ -12,7 +12,6 @@
 #include "os/tree.h"
 
 #define MAX_READY      32
-#define NO_SESSION     0  /* sessions count from 1 */
 #define ROUNDS_AT_ONCE 16 /* kill rounds before other events are served */
 #define ENDING_MS      10000
 #define FEW_COMMANDS   64 /* with fewer than this, each exit searches our children at once */
@@ -32,7 +31,7 @@ struct leaf {
 struct stray {
     pid_t pid;
     uint64_t session;
-    uint64_t or_session; /* the other possible owner; NO_SESSION: the owner is known */
+    uint64_t or_session; /* the other possible owner; SP_NO_SESSION: the owner is known */
     bool is_own;         /* not a stray: a file worker */
 };
 
@@ -203,31 +202,25 @@ static bool is_known(const struct sp_strays *s, pid_t pid)
     return false;
 }
 
-static bool reserve_stray(struct sp_strays *s)
+void sp_strays_note_child(struct sp_strays *s, pid_t pid, uint64_t session)
 {
-    if (!SP_GROW(s->list, s->count, s->cap))
-        return false;
-    return true;
-}
-
-void sp_strays_note_own(struct sp_strays *s, pid_t pid)
-{
-    if (s->cell->cgroup.dir < 0 && reserve_stray(s)) /* unlisted, it would pass for a stray */
-        s->list[s->count++] = (struct stray){.pid = pid, .session = NO_SESSION, .is_own = true};
+    if (s->cell->cgroup.dir < 0 && SP_GROW(s->list, s->count, s->cap))
+        s->list[s->count++] =
+            (struct stray){.pid = pid, .session = session, .is_own = session == SP_NO_SESSION};
 }
 
 static void adopt_stray(struct sp_strays *s, pid_t pid)
 {
     struct stray new = {.pid = pid};
 
-    if (!reserve_stray(s))
+    if (!SP_GROW(s->list, s->count, s->cap))
         return; /* killed when the cell ends */
     /* After several deaths its session id names the command, unless it has called setsid(). */
     if (s->exited_count > 1 && getsid(pid) == s->last_pid) {
         new.session = s->last_session;
     } else if (s->exited_count <= MAX_EXITED) {
         new.session = s->exited[0];
-        new.or_session = s->exited_count > 1 ? s->exited[1] : NO_SESSION;
+        new.or_session = s->exited_count > 1 ? s->exited[1] : SP_NO_SESSION;
     }
     s->list[s->count++] = new;
 }
@@ -258,7 +251,7 @@ static void learn_adopted(struct sp_strays *s)
 /* Children of a dead process become ours; they belong to its session. */
 static void note_death(struct sp_strays *s, uint64_t session, pid_t pid)
 {
-    uint32_t i = session == NO_SESSION ? MAX_EXITED : 0; /* unknown session: as if too many */
+    uint32_t i = session == SP_NO_SESSION ? MAX_EXITED : 0; /* unknown session: as if too many */
 
     while (i < s->exited_count && i < MAX_EXITED && s->exited[i] != session)
         i++;
@@ -276,17 +269,11 @@ void sp_strays_note_reaped(struct sp_strays *s, pid_t pid)
         if (s->list[i].pid == pid) {
             if (!s->list[i].is_own)
                 note_death(s, s->list[i].session, pid);
-            if (!s->list[i].is_own && s->list[i].or_session != NO_SESSION)
+            if (!s->list[i].is_own && s->list[i].or_session != SP_NO_SESSION)
                 note_death(s, s->list[i].or_session, pid);
             s->list[i] = s->list[--s->count];
             return;
         }
-}
-
-void sp_strays_note_forgotten(struct sp_strays *s, const struct sp_command *c)
-{
-    if (s->cell->cgroup.dir < 0 && reserve_stray(s))
-        s->list[s->count++] = (struct stray){.pid = c->pid, .session = c->session};
 }
 
 void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
@@ -342,13 +329,13 @@ static bool is_ending(const struct sp_strays *s, uint64_t session)
 /* One of the two possible sessions has ended: the stray belongs to the other one. */
 static void narrow_owner(struct sp_strays *s, struct stray *stray)
 {
-    if (stray->or_session == NO_SESSION)
+    if (stray->or_session == SP_NO_SESSION)
         return;
     if (is_ending(s, stray->session))
         stray->session = stray->or_session;
     else if (!is_ending(s, stray->or_session))
         return;
-    stray->or_session = NO_SESSION;
+    stray->or_session = SP_NO_SESSION;
 }
 
 /* Kills the known strays of ended sessions. false: there were none. */
@@ -360,7 +347,7 @@ static bool kill_known(struct sp_strays *s)
         if (s->list[i].is_own)
             continue;
         narrow_owner(s, &s->list[i]);
-        if (!is_ending(s, s->list[i].session) || s->list[i].or_session != NO_SESSION)
+        if (!is_ending(s, s->list[i].session) || s->list[i].or_session != SP_NO_SESSION)
             continue;
         has_found = true;
         sp_cell_free_spare(s->cell);

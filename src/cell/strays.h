@@ -12,7 +12,8 @@
 
 #include "cell/command.h"
 
-#define SP_NO_LEAF UINT32_MAX
+#define SP_NO_LEAF    UINT32_MAX
+#define SP_NO_SESSION 0 /* sessions count from 1 */
 
 struct sp_strays;
 
@@ -35,14 +36,13 @@ void sp_strays_sweep(struct sp_strays *s);
 /* Killed processes are not gone yet: sweep again. */
 bool sp_strays_has_dying(const struct sp_strays *s);
 
-/* A running command is killed and forgotten: its children will belong to its session. */
-void sp_strays_note_forgotten(struct sp_strays *s, const struct sp_command *c);
-
 /* A child of ours was reaped elsewhere: its pid may be reused from now on. */
 void sp_strays_note_reaped(struct sp_strays *s, pid_t pid);
 
-/* A child of ours that is neither a command nor a stray (the file worker). */
-void sp_strays_note_own(struct sp_strays *s, pid_t pid);
+/* A child of ours that is no command: a running command that was killed and forgotten, whose
+ * children will belong to its session; or with SP_NO_SESSION a file worker, which would pass for a
+ * stray otherwise. */
+void sp_strays_note_child(struct sp_strays *s, pid_t pid, uint64_t session);
 
 /* Kills the session's strays: most of them now, the rest in sweeps. */
 void sp_strays_end_session(struct sp_strays *s, uint64_t session);

@@ -533,8 +533,10 @@ void sp_cell_serve(struct sp_seat *s, bool is_owned, uint64_t served)
 
 void sp_cell_wake(struct sp_seat *s)
 {
-    if (s->cell != NULL)
-        sp_bell_notify(&s->cell->bell, s->slot);
+    if (s->cell == NULL)
+        return;
+    sp_bell_mark(&s->cell->bell, s->slot);
+    sp_bell_wake(&s->cell->bell);
 }
 
 /* ---- workers ---- */

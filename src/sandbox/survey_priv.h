@@ -31,9 +31,14 @@ int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err
 
 /* NULL: none */
 const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path);
+/* The innermost spot at or above the first n bytes of path. */
+const struct sp_spot *sp_spots_over(const struct sp_spots *t, const char *path, size_t n);
 
 /* Whether names may be created and renamed in the directory that is the first n bytes of path. */
 bool sp_spots_can_write(const struct sp_spots *t, const char *path, size_t n);
+
+/* Whether the entry of the profile is `tmpdir` or `slash_tmp`; false for SP_NO_ENTRY. */
+bool sp_entry_is_temporary(const struct sp_policy *p, size_t entry);
 
 /* ---- a survey that is being made ---- */
 
@@ -63,6 +68,9 @@ int sp_making_add(struct sp_making *m, const char *path, const struct sp_identit
 int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp_identity *who,
                           enum sp_access access, enum sp_spot_why why, size_t entry);
 
+/* The first symlink on the way that a command could replace, or NULL. */
+const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
+                                                 const struct sp_canonical *at);
 /* Fails if a command could replace a symlink on the way: the access could not be enforced. */
 int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
                           enum sp_access access);

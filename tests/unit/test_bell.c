@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "bell_fixture.h"
 #include "cell/bell.h"
 #include "process_fixture.h"
 
@@ -54,14 +55,14 @@ static void test_a_mark_is_heard_once_by_the_other_side_alone(void **state)
     (void)state;
     begin(100);
     assert_int_equal(answer(&cell).count, 0);
-    sp_bell_notify(&front, 7);
-    sp_bell_notify(&front, 7);
+    ring_bell(&front, 7);
+    ring_bell(&front, 7);
     assert_int_equal(answer(&front).count, 0);
     struct heard h = answer(&cell);
     assert_int_equal(h.count, 1);
     assert_int_equal(h.slots[0], 7);
     assert_int_equal(answer(&cell).count, 0);
-    sp_bell_notify(&cell, 99);
+    ring_bell(&cell, 99);
     assert_int_equal(answer(&cell).count, 0);
     h = answer(&front);
     assert_int_equal(h.count, 1);
@@ -78,13 +79,13 @@ static void test_slots_at_the_borders_of_words_are_apart(void **state)
     (void)state;
     begin(10000);
     for (unsigned i = 0; i < n; i++) {
-        sp_bell_notify(&cell, borders[i]);
+        ring_bell(&cell, borders[i]);
         const struct heard h = answer(&front);
         assert_int_equal(h.count, 1);
         assert_int_equal(h.slots[0], borders[i]);
     }
     for (unsigned i = n; i-- > 0;)
-        sp_bell_notify(&cell, borders[i]);
+        ring_bell(&cell, borders[i]);
     const struct heard h = answer(&front);
     assert_int_equal(h.count, n);
     for (unsigned i = 0; i < n; i++)
@@ -98,7 +99,7 @@ static void test_every_count_of_slots_has_its_last_one(void **state)
     (void)state;
     for (uint32_t slots = 1; slots <= 1100; slots += slots < 600 ? 37 : 173) {
         begin(slots);
-        sp_bell_notify(&front, slots - 1);
+        ring_bell(&front, slots - 1);
         sp_bell_serve(&front, slots - 1, true, 77);
         const struct heard h = answer(&cell);
         uint64_t served = 0;
@@ -117,9 +118,9 @@ static void test_a_mark_for_no_slot_calls_nobody(void **state)
 {
     (void)state;
     begin(10);
-    sp_bell_notify(&cell, 40);
+    ring_bell(&cell, 40);
     assert_true(sp_bell_answer(&front, hear, &(struct heard){0}));
-    sp_bell_notify(&cell, 40);
+    ring_bell(&cell, 40);
     struct heard h = {0};
     (void)sp_bell_answer(&front, hear, &h);
     assert_int_equal(h.count, 0);
@@ -132,18 +133,18 @@ static void test_only_a_sleeper_is_woken(void **state)
 {
     (void)state;
     begin(4);
-    sp_bell_notify(&front, 1);
+    ring_bell(&front, 1);
     assert_false(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
     assert_false(sp_bell_may_sleep(&cell)); /* a mark is there */
     (void)answer(&cell);
     assert_true(sp_bell_may_sleep(&cell));
-    sp_bell_notify(&front, 1);
+    ring_bell(&front, 1);
     assert_true(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
     sp_bell_drain(&cell);
     assert_false(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
     sp_bell_drain(&cell); /* nothing there is fine */
     /* Woken once: until it sleeps again nobody writes. */
-    sp_bell_notify(&front, 2);
+    ring_bell(&front, 2);
     assert_false(wait_fd(cell.wake[SP_SIDE_CELL], POLLIN, 0));
     sp_bell_awake(&cell);
     assert_int_equal(answer(&cell).count, 2);
@@ -181,7 +182,7 @@ static void test_nobody_is_woken_without_harm(void **state)
     front.wake[SP_SIDE_CELL] = -1;
     (void)close(cell.wake[SP_SIDE_CELL]);
     cell.wake[SP_SIDE_CELL] = -1;
-    sp_bell_notify(&front, 1);
+    ring_bell(&front, 1);
     assert_true(wait_fd(front.wake[SP_SIDE_FRONT], POLLIN, DEADLINE_MS)); /* it reads as ended */
     sp_bell_drain(&front);
     end();
@@ -258,14 +259,14 @@ static void test_no_wake_up_is_lost_in_twenty_thousand(void **state)
         for (uint32_t i = 0; i < ROUNDS; i++) {
             CHILD_CHECK(wait_for_mark(&cell, &h));
             CHILD_CHECK(h.count == 1 && h.slots[0] == i % 1000);
-            sp_bell_notify(&cell, (i * 7) % 1000);
+            ring_bell(&cell, (i * 7) % 1000);
         }
         _exit(0);
     }
     for (uint32_t i = 0; i < ROUNDS; i++) {
         struct heard h;
 
-        sp_bell_notify(&front, i % 1000);
+        ring_bell(&front, i % 1000);
         if (!wait_for_mark(&front, &h))
             fail_msg("round %u: the wake-up was lost", i);
         assert_int_equal(h.count, 1);
@@ -291,7 +292,7 @@ static void test_what_was_stored_before_the_ring_is_seen_after_it(void **state)
     if (pid == 0) {
         for (uint32_t i = 1; i <= ROUNDS; i++) {
             words[i % 8] = i;
-            sp_bell_notify(&cell, i % 8);
+            ring_bell(&cell, i % 8);
             if (i % 97 == 0)
                 (void)sched_yield();
         }

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/auto.h"
+#include "bell_fixture.h"
 #include "cell/bell.h"
 #include "cell/cell.h"
 #include "cell/cell_files.h"
@@ -1045,7 +1046,7 @@ static void serve_to_the_end(struct proc *p, uint64_t total)
         assert_true(more >= 0);
         sp_bell_serve(&bell, p->head.slot, true, p->at.pos);
         if (sp_ring_is_paused(&p->view))
-            sp_bell_notify(&bell, p->head.slot);
+            ring_bell(&bell, p->head.slot);
         if (more == 0 && !is_closed)
             assert_true(doze(DEADLINE_MS));
     }
@@ -1077,7 +1078,7 @@ static void test_a_reader_who_leaves_lets_the_process_go_on(void **state)
     runs(&p1);
     until_paused(&p1);
     sp_bell_serve(&bell, 4, false, 0);
-    sp_bell_notify(&bell, 4);
+    ring_bell(&bell, 4);
     until(&p1, has_closed);
     assert_int_equal(p1.at.bytes, 4000000);
     assert_int_equal(p1.exit.code, 4);

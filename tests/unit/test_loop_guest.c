@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include "base/auto.h"
+#include "bell_fixture.h"
 #include "cell/bell.h"
 #include "os/loop.h"
 #include "process_fixture.h"
@@ -259,7 +260,7 @@ static void *ringer(void *unused)
     (void)unused;
     for (int i = 1; i <= RINGS; i++) {
         atomic_store(&rung, i);
-        sp_bell_notify(&theirs, (uint32_t)i % 100);
+        ring_bell(&theirs, (uint32_t)i % 100);
         while (atomic_load(&heard) < i)
             (void)sched_yield();
         for (uint32_t spin = test_random(&seed) % 400; spin > 0; spin--)

@@ -4,6 +4,7 @@
  * memory that a hostile writer left, and across two processes. The source is included: the tests
  * corrupt what only it can see.
  */
+#include "bell_fixture.h"
 #include "cell/bell.h"
 #include "cell/ring.c" /* NOLINT: see above */
 #include "process_fixture.h"
@@ -904,7 +905,7 @@ SP_NORETURN static void flood_politely(struct sp_ring *r, struct sp_bell *b, uin
         put_output(r, SP_STREAM_STDOUT, len_of(seq));
         if (is_ahead(b, r, SP_RING_HIGH_WATER)) {
             sp_ring_set_paused(r, true);
-            sp_bell_notify(b, 3);
+            ring_bell(b, 3);
             if (is_ahead(b, r, SP_RING_HIGH_WATER)) {
                 ++*ret_pauses;
                 while (is_ahead(b, r, SP_RING_LOW_WATER))
@@ -913,11 +914,11 @@ SP_NORETURN static void flood_politely(struct sp_ring *r, struct sp_bell *b, uin
             sp_ring_set_paused(r, false);
         }
         if (seq % 16 == 0)
-            sp_bell_notify(b, 3);
+            ring_bell(b, 3);
     }
     sp_ring_exited(r, &(struct sp_exit){0});
     sp_ring_closed(r);
-    sp_bell_notify(b, 3);
+    ring_bell(b, 3);
     _exit(0);
 }
 
@@ -950,7 +951,7 @@ static void test_with_flow_control_nothing_is_missed(void **state)
         assert_true(more >= 0);
         sp_bell_serve(&front, 3, true, at.pos);
         if (l.view.head->end - at.pos <= SP_RING_LOW_WATER && sp_ring_is_paused(&l.view))
-            sp_bell_notify(&front, 3);
+            ring_bell(&front, 3);
         if (more == 0 && !t.has_closed && !doze(&front))
             fail_msg("no news of record %llu", (unsigned long long)at.seq + 1);
     }

@@ -48,7 +48,6 @@ static bool write_selected(const char *text, const char *paths, struct sp_buf *o
     }
     if (paths != NULL) {
         read_paths(paths, &p);
-        sp_toml_sort_paths(p.items, p.count);
         if (!sp_toml_select(t.root, p.items, p.count))
             return sp_buf_add(out, "(nothing)", 9);
     }

@@ -394,8 +394,6 @@ static int environment_config_read(struct sp_rpc_call *call, struct sp_err *e)
         sp_request_drop(c->request);
         return sp_params_result(&p);
     }
-    sp_toml_sort_paths(c->config.paths.items, c->config.paths.count);
-    sp_toml_sort_paths(c->requirements.paths.items, c->requirements.paths.count);
     find_home(c);
     return 0;
 }
