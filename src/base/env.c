@@ -182,15 +182,6 @@ static int by_name_and_rank(const void *a, const void *b)
     return x->order < y->order ? -1 : 1;
 }
 
-static bool is_hidden(const struct sp_env_pair *p, int metadata_rank, bool has_metadata)
-{
-    if (sp_str_eq(p->name, SP_STR("CODEX_TOOL_CALL_ID")) ||
-        (has_metadata && sp_str_eq(p->name, SP_STR("CODEX_THREAD_ID"))))
-        return p->rank != metadata_rank;
-    return sp_str_eq(p->name, SP_STR("CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE")) ||
-           sp_env_is_private(p->name);
-}
-
 bool sp_env_write(struct sp_env *e, int metadata_rank, bool has_metadata, struct sp_buf *out,
                   uint32_t *ret_count)
 {
@@ -203,7 +194,11 @@ bool sp_env_write(struct sp_env *e, int metadata_rank, bool has_metadata, struct
 
         if (i + 1 < e->count && sp_str_eq(p->name, e->pairs[i + 1].name))
             continue; /* overridden by a later layer */
-        if (is_hidden(p, metadata_rank, has_metadata))
+        const bool is_metadata = sp_str_eq(p->name, SP_STR("CODEX_TOOL_CALL_ID")) ||
+                                 (has_metadata && sp_str_eq(p->name, SP_STR("CODEX_THREAD_ID")));
+        if (is_metadata ? p->rank != metadata_rank
+                        : sp_env_is_private(p->name) ||
+                              sp_str_eq(p->name, SP_STR("CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE")))
             continue;
         if (!sp_buf_add_str(out, p->name) || !sp_buf_add(out, "=", 1) ||
             !sp_buf_add_str(out, p->value) || !sp_buf_add(out, "", 1))

@@ -315,37 +315,6 @@ static void poll_starts(struct cell *cell)
     cell->pending_count = left;
 }
 
-/* ms until the next poll; -1: none is needed */
-static int starts_timeout(const struct cell *cell)
-{
-    int timeout = cell->pending_count > 0 ? DYING_POLL_MS : -1;
-
-    for (uint32_t i = 0; i < cell->pending_count; i++) {
-        const struct start_memory *r = cell->pending[i];
-
-        if (r->command != NULL && cell->state.now_ms - r->began_ms < YOUNG_MS)
-            return YOUNG_POLL_MS;
-        if (r->command != NULL)
-            timeout = PENDING_POLL_MS;
-    }
-    return timeout;
-}
-
-/* In a forked child: erases the arguments and variables of commands. */
-static void wipe_starts(struct cell *cell)
-{
-    if (cell->spare_memory != NULL)
-        explicit_bzero(cell->spare_memory->message->bytes,
-                       sizeof cell->spare_memory->message->bytes);
-    for (uint32_t i = 0; i < cell->pending_count; i++) {
-        struct start_memory *r = cell->pending[i];
-
-        explicit_bzero(r->message->bytes, sizeof r->message->bytes);
-        if (r->map != NULL)
-            (void)munmap(r->map, r->map_len);
-    }
-}
-
 static void free_starts(struct cell *cell)
 {
     for (uint32_t i = 0; i < cell->pending_count; i++) {
@@ -398,7 +367,15 @@ static void on_files(struct cell *cell)
             sp_ring_free(&cell->commands[i].ring);
     sp_bell_free(&cell->state.bell);
     explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
-    wipe_starts(cell);
+    if (cell->spare_memory != NULL)
+        explicit_bzero(cell->spare_memory->message->bytes, sizeof cell->spare_memory->message->bytes);
+    for (uint32_t i = 0; i < cell->pending_count; i++) {
+        struct start_memory *r = cell->pending[i];
+
+        explicit_bzero(r->message->bytes, sizeof r->message->bytes);
+        if (r->map != NULL)
+            (void)munmap(r->map, r->map_len);
+    }
     sp_files_begin(cell->message->fds[0], cell->state.scope);
 }
 
@@ -504,17 +481,6 @@ static struct sp_command *command_above(struct cell *cell, pid_t pid)
     return c;
 }
 
-static void count_refusal(struct sp_command *c, int call)
-{
-    for (uint32_t i = 0; i < c->refusal_count; i++)
-        if (c->refusals[i].call == call) {
-            c->refusals[i].count++;
-            return;
-        }
-    if (c->refusal_count < SP_EXIT_REFUSALS)
-        c->refusals[c->refusal_count++] = (struct sp_refusal){.call = (uint16_t)call, .count = 1};
-}
-
 /* Notifications of the seccomp filter: refused calls, and connect() to see addresses outside. */
 static void take_notices(struct cell *cell)
 {
@@ -526,10 +492,18 @@ static void take_notices(struct cell *cell)
 
         if (!is_connect || sp_notice_leaves_loopback(cell->listener, &n))
             c = command_above(cell, n.pid);
-        if (c != NULL && is_connect)
+        if (c != NULL && is_connect) {
             c->left_network++;
-        else if (c != NULL)
-            count_refusal(c, n.call);
+        } else if (c != NULL) {
+            uint32_t k = 0;
+
+            while (k < c->refusal_count && c->refusals[k].call != n.call)
+                k++;
+            if (k == c->refusal_count && k < SP_EXIT_REFUSALS)
+                c->refusals[c->refusal_count++] = (struct sp_refusal){.call = (uint16_t)n.call};
+            if (k < c->refusal_count)
+                c->refusals[k].count++;
+        }
         if (is_connect)
             sp_notice_allow(cell->listener, &n);
         else
@@ -566,14 +540,21 @@ static bool read_messages(struct cell *cell)
     return true;
 }
 
+/* ms until something is due without an event; -1: nothing is. */
 static int sleep_ms(const struct cell *cell)
 {
     const int other = cell->state.resting_count > 0   ? SP_REST_MS
                       : cell->state.exiting_count > 0 ? SP_EXITING_MS
                       : cell->is_sweep_due            ? SWEEP_INTERVAL_MS
                                                       : -1;
-    const int starts = starts_timeout(cell);
+    int starts = cell->pending_count > 0 ? DYING_POLL_MS : -1;
 
+    for (uint32_t i = 0; i < cell->pending_count && starts != YOUNG_POLL_MS; i++) {
+        const struct start_memory *r = cell->pending[i];
+
+        if (r->command != NULL)
+            starts = cell->state.now_ms - r->began_ms < YOUNG_MS ? YOUNG_POLL_MS : PENDING_POLL_MS;
+    }
     return starts < 0 || (other >= 0 && other < starts) ? other : starts;
 }
 
@@ -589,10 +570,7 @@ static bool one_turn(struct cell *cell)
     const int n = epoll_wait(cell->state.epoll, batch, BATCH, timeout);
     sp_bell_awake(&cell->state.bell);
     cell->state.now_ms = sp_clock_ms();
-    if (cell->state.resting_count > 0)
-        sp_command_wake_rested(&cell->state, cell->commands);
-    if (cell->state.exiting_count > 0)
-        sp_command_end_waits(&cell->state, cell->commands);
+    sp_command_end_waits(&cell->state, cell->commands);
     (void)sp_bell_answer(&cell->state.bell, on_served, cell);
     for (int i = 0; i < n; i++) {
         const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);

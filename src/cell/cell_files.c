@@ -152,16 +152,6 @@ static bool send_answer(int socket, uint64_t number, const struct sp_file_answer
     return r == 0;
 }
 
-/* close() may be the first to report a failed write (NFS, quotas), and reports it only once. */
-static void close_asked_fd(struct taken *t, struct sp_file_answer *a)
-{
-    if (t->fd < 0)
-        return;
-    const int r = close(TAKE_FD(t->fd));
-    if (r < 0 && errno != EINTR && t->head.op == SP_FILE_WRITE_BLOCK && a->err == 0)
-        a->err = errno;
-}
-
 static void serve(int socket)
 {
     static struct taken t;
@@ -176,7 +166,10 @@ static void serve(int socket)
     while (receive_ask(socket, &t) &&
            sp_files_cut_paths(&t.head, t.paths, t.len, &t.path, &t.other)) {
         carry_out(&t, window, &a);
-        close_asked_fd(&t, &a);
+        /* close() may be the first to report a failed write (NFS, quotas), and does it once. */
+        if (t.fd >= 0 && close(TAKE_FD(t.fd)) < 0 && errno != EINTR &&
+            t.head.op == SP_FILE_WRITE_BLOCK && a.err == 0)
+            a.err = errno;
         if (!send_answer(socket, t.head.number, &a))
             return;
     }

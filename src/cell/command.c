@@ -458,27 +458,6 @@ static void rest_after_small_reads(struct sp_cell_state *cell, struct sp_command
     update_watch(cell, c);
 }
 
-void sp_command_wake_rested(struct sp_cell_state *cell, struct sp_command *commands)
-{
-    uint32_t left = 0;
-
-    for (uint32_t i = 0; i < cell->resting_count; i++) {
-        struct sp_command *c = &commands[cell->resting[i]];
-
-        if (c->life == SP_LIFE_NONE || !c->is_resting)
-            continue; /* forgotten; the slot may hold another command */
-        if (cell->now_ms >= c->rests_until_ms) {
-            c->is_resting = false;
-            update_watch(cell, c);
-            if (c->is_watched || c->is_paused)
-                continue;
-            c->is_resting = true; /* epoll_ctl failed (ENOMEM): try again next time */
-        }
-        cell->resting[left++] = cell->resting[i];
-    }
-    cell->resting_count = left;
-}
-
 static void close_if_ended(struct sp_command *c)
 {
     if (c->life == SP_LIFE_EXITED && streams_ended(c)) {
@@ -556,6 +535,22 @@ void sp_command_end_waits(struct sp_cell_state *cell, struct sp_command *command
 {
     uint32_t left = 0;
 
+    for (uint32_t i = 0; i < cell->resting_count; i++) {
+        struct sp_command *c = &commands[cell->resting[i]];
+
+        if (c->life == SP_LIFE_NONE || !c->is_resting)
+            continue; /* forgotten; the slot may hold another command */
+        if (cell->now_ms >= c->rests_until_ms) {
+            c->is_resting = false;
+            update_watch(cell, c);
+            if (c->is_watched || c->is_paused)
+                continue;
+            c->is_resting = true; /* epoll_ctl failed (ENOMEM): try again next time */
+        }
+        cell->resting[left++] = cell->resting[i];
+    }
+    cell->resting_count = left;
+    left = 0;
     for (uint32_t i = 0; i < cell->exiting_count; i++) {
         struct sp_command *c = &commands[cell->exiting[i]];
 

@@ -128,9 +128,9 @@ void sp_command_give_up(struct sp_cell_state *cell, struct sp_command *c);
 void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int which);
 /* Reaps the leader if it has ended, reads its remaining output and records the exit. */
 void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c);
-/* Watches the streams of resting commands again; `commands` is the table of all slots. */
-void sp_command_wake_rested(struct sp_cell_state *cell, struct sp_command *commands);
-/* Records the exit of EXITING commands that have waited LAST_OUTPUT_MS for the end of streams. */
+/* Watches the streams of commands again that have rested REST_MS, and records the exit of EXITING
+ * commands that have waited LAST_OUTPUT_MS for the end of their streams. `commands` is the table of
+ * all slots. */
 void sp_command_end_waits(struct sp_cell_state *cell, struct sp_command *commands);
 /* The owner was served, or is gone: resumes a paused command. */
 void sp_command_served(struct sp_cell_state *cell, struct sp_command *c);

@@ -92,15 +92,6 @@ static void list_leaf(struct sp_strays *s, uint32_t i)
     s->first_free = i;
 }
 
-static bool add_leaf(struct sp_strays *s)
-{
-    if (!SP_GROW(s->leaves, s->leaf_count, s->leaf_cap))
-        return false;
-    s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .use = LEAF_NONE};
-    list_leaf(s, s->leaf_count++);
-    return true;
-}
-
 /* The leaf is empty and unused: keeps it for the next command or removes it. */
 static void free_leaf(struct sp_strays *s, uint32_t i)
 {
@@ -124,8 +115,12 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
     c->leaf_number = 0;
     if (s->cell->cgroup.dir < 0)
         return true;
-    if (s->first_free == SP_NO_LEAF && !add_leaf(s))
-        return false;
+    if (s->first_free == SP_NO_LEAF) {
+        if (!SP_GROW(s->leaves, s->leaf_count, s->leaf_cap))
+            return false;
+        s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .use = LEAF_NONE};
+        list_leaf(s, s->leaf_count++);
+    }
     struct leaf *l = &s->leaves[s->first_free];
     if (l->use == LEAF_NONE) {
         l->number = ++s->last_number;
@@ -326,32 +321,28 @@ static bool is_ending(const struct sp_strays *s, uint64_t session)
     return false;
 }
 
-/* One of the two possible sessions has ended: the stray belongs to the other one. */
-static void narrow_owner(struct sp_strays *s, struct stray *stray)
-{
-    if (stray->or_session == SP_NO_SESSION)
-        return;
-    if (is_ending(s, stray->session))
-        stray->session = stray->or_session;
-    else if (!is_ending(s, stray->or_session))
-        return;
-    stray->or_session = SP_NO_SESSION;
-}
-
 /* Kills the known strays of ended sessions. false: there were none. */
 static bool kill_known(struct sp_strays *s)
 {
     bool has_found = false;
 
     for (size_t i = 0; i < s->count; i++) {
-        if (s->list[i].is_own)
+        struct stray *stray = &s->list[i];
+
+        if (stray->is_own)
             continue;
-        narrow_owner(s, &s->list[i]);
-        if (!is_ending(s, s->list[i].session) || s->list[i].or_session != SP_NO_SESSION)
+        /* If one of two possible sessions has ended, the stray belongs to the other one. */
+        if (stray->or_session != SP_NO_SESSION && is_ending(s, stray->session)) {
+            stray->session = stray->or_session;
+            stray->or_session = SP_NO_SESSION;
+        } else if (stray->or_session != SP_NO_SESSION && is_ending(s, stray->or_session)) {
+            stray->or_session = SP_NO_SESSION;
+        }
+        if (!is_ending(s, stray->session) || stray->or_session != SP_NO_SESSION)
             continue;
         has_found = true;
         sp_cell_free_spare(s->cell);
-        sp_tree_kill(s->list[i].pid, true);
+        sp_tree_kill(stray->pid, true);
         sp_cell_take_spare(s->cell);
     }
     return has_found;
@@ -387,14 +378,6 @@ void sp_strays_sweep(struct sp_strays *s)
     free_emptied(s);
 }
 
-static void add_ending(struct sp_strays *s, uint64_t session)
-{
-    if (!SP_GROW(s->ending, s->ending_count, s->ending_cap))
-        return; /* its strays are killed when the cell ends */
-    s->ending[s->ending_count++] = session;
-    s->ending_until_ms = s->cell->now_ms + ENDING_MS;
-}
-
 void sp_strays_end_session(struct sp_strays *s, uint64_t session)
 {
     sp_cell_free_spare(s->cell);
@@ -407,6 +390,9 @@ void sp_strays_end_session(struct sp_strays *s, uint64_t session)
     free_emptied(s); /* dying takes a moment: a sweep frees the rest */
     if (s->cell->cgroup.dir >= 0)
         return;
-    add_ending(s, session);
+    if (SP_GROW(s->ending, s->ending_count, s->ending_cap)) {
+        s->ending[s->ending_count++] = session;
+        s->ending_until_ms = s->cell->now_ms + ENDING_MS;
+    }                /* else its strays are killed when the cell ends */
     end_sessions(s); /* sweeps continue */
 }

@@ -149,11 +149,6 @@ static int open_dir_below(int dir, const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-int sp_file_close(int fd)
-{
-    return close(fd) < 0 && errno != EINTR ? -errno : 0;
-}
-
 DIR *sp_file_read_dir(int dir, const char *path)
 {
     auto_close int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -480,33 +475,28 @@ static const char *last_component(const char *path)
     return end;
 }
 
-static int stat_without_links(const char *path, struct sp_file_answer *a)
-{
-    auto_close int dir = -1;
-    struct statx sx;
-    const char *name;
-    const int r = sp_file_open_parent(AT_FDCWD, path, &dir, &name);
-
-    if (r < 0)
-        return r;
-    if (statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, WANTED, &sx) < 0)
-        return -errno;
-    if (S_ISLNK(sx.stx_mode))
-        a->refusal = SP_FILE_HAS_LINK;
-    else
-        fill_stat(&sx, false, &a->stat);
-    return 0;
-}
-
 static int op_stat(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
+    auto_close int dir = -1;
+    const char *name;
     struct statx sx;
 
     if (ask->hides_placeholders &&
         sp_file_is_placeholder(AT_FDCWD, ask->path, last_component(ask->path)))
         return -ENOENT;
-    if (!ask->follows)
-        return stat_without_links(ask->path, a);
+    if (!ask->follows) {
+        const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
+
+        if (r < 0)
+            return r;
+        if (statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, WANTED, &sx) < 0)
+            return -errno;
+        if (S_ISLNK(sx.stx_mode))
+            a->refusal = SP_FILE_HAS_LINK;
+        else
+            fill_stat(&sx, false, &a->stat);
+        return 0;
+    }
     if (statx(AT_FDCWD, ask->path, AT_SYMLINK_NOFOLLOW, WANTED, &sx) < 0)
         return -errno;
     const bool is_link = S_ISLNK(sx.stx_mode);
@@ -561,34 +551,27 @@ static bool kind_of(int dir, const struct dirent *d, enum sp_file_entry_kind *re
 }
 
 /* Names above SP_FILE_MAX_ENTRIES are counted, not listed. */
-static int list(const struct sp_file_ask *ask, DIR *dir, struct sp_file_out *out,
-                uint64_t *ret_count)
-{
-    enum sp_file_entry_kind kind;
-    const struct dirent *d;
-
-    while ((errno = 0, d = readdir(dir)) != NULL && *ret_count < MAX_COUNTED) {
-        if (sp_is_dots(d->d_name) || !kind_of(dirfd(dir), d, &kind) ||
-            (ask->hides_placeholders && kind == SP_FILE_ENTRY_DIRECTORY &&
-             sp_file_is_placeholder(dirfd(dir), d->d_name, d->d_name)) ||
-            ++*ret_count > SP_FILE_MAX_ENTRIES)
-            continue;
-        const int r = add_entry(out, kind, 0, d->d_name, strlen(d->d_name));
-        if (r < 0)
-            return r;
-    }
-    return -errno;
-}
-
 static int op_list(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct sp_file_out out = {.answer = a};
+    enum sp_file_entry_kind kind;
+    const struct dirent *d;
     uint64_t count = 0;
     DIR *dir = opendir(ask->path);
+    int r = 0;
 
     if (dir == NULL)
         return -errno;
-    int r = list(ask, dir, &out, &count);
+    while (r == 0 && (errno = 0, d = readdir(dir)) != NULL && count < MAX_COUNTED) {
+        if (sp_is_dots(d->d_name) || !kind_of(dirfd(dir), d, &kind) ||
+            (ask->hides_placeholders && kind == SP_FILE_ENTRY_DIRECTORY &&
+             sp_file_is_placeholder(dirfd(dir), d->d_name, d->d_name)) ||
+            ++count > SP_FILE_MAX_ENTRIES)
+            continue;
+        r = add_entry(&out, kind, 0, d->d_name, strlen(d->d_name));
+    }
+    if (r == 0)
+        r = -errno;
     (void)closedir(dir);
     if (r == 0)
         r = sp_file_out_done(&out);
@@ -711,23 +694,23 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-static int add_name(struct names *n, const struct dirent *d)
-{
-    if (!SP_GROW(n->items, n->count, n->cap))
-        return -ENOMEM;
-    n->items[n->count++] = (struct name){(const char *)(uintptr_t)n->text.len, d->d_type};
-    return sp_buf_add(&n->text, d->d_name, strlen(d->d_name) + 1) ? 0 : -ENOMEM;
-}
-
 /* Keeps no more names than any answer may have. */
 static int read_names(DIR *dir, struct names *n)
 {
     const struct dirent *d;
     int r = 0;
 
-    while (r == 0 && n->count <= HIGHEST_ENTRIES && (errno = 0, d = readdir(dir)) != NULL)
-        if (!sp_is_dots(d->d_name))
-            r = add_name(n, d);
+    while (r == 0 && n->count <= HIGHEST_ENTRIES && (errno = 0, d = readdir(dir)) != NULL) {
+        const size_t at = n->text.len;
+
+        if (sp_is_dots(d->d_name))
+            continue;
+        if (!SP_GROW(n->items, n->count, n->cap) ||
+            !sp_buf_add(&n->text, d->d_name, strlen(d->d_name) + 1))
+            r = -ENOMEM;
+        else
+            n->items[n->count++] = (struct name){(const char *)(uintptr_t)at, d->d_type};
+    }
     n->is_cut = n->count > HIGHEST_ENTRIES;
     if (r == 0 && !n->is_cut)
         r = -errno;

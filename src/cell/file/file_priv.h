@@ -7,7 +7,9 @@
 #define SP_CELL_FILE_FILE_PRIV_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "cell/file/file.h"
 
@@ -30,7 +32,10 @@ int sp_file_open_to_write(const char *path, int flags, mode_t mode);
 DIR *sp_file_read_dir(int dir, const char *path);
 
 /* close() reports delayed write errors: NFS, quotas. */
-int sp_file_close(int fd);
+static inline int sp_file_close(int fd)
+{
+    return close(fd) < 0 && errno != EINTR ? -errno : 0;
+}
 
 /* Whether path is a placeholder directory (core/placeholder.h). name: its last component. */
 bool sp_file_is_placeholder(int dir, const char *path, const char *name);
