@@ -58,7 +58,10 @@ struct pool_cell {
     int *locks;          /* their descriptors, borrowed from that table */
     size_t placeholder_count;
     struct watched watched;
-    struct sp_timer idle_timer, watch_timer;
+    /* Set anew by each use, and by on_idle. A command in the cell does not cancel it: it looks when
+     * it fires. */
+    struct sp_timer idle_timer;
+    struct sp_timer watch_timer;
     uint64_t check_ms; /* until the next check for background processes */
 };
 
@@ -548,6 +551,7 @@ static int make_pool_cell(struct sp_cell_pool *pool, uint64_t session, const str
     c->pool = pool;
     c->session = session;
     c->has_network = p->profile.has_network;
+    c->check_ms = FIRST_CHECK_MS;
     c->key = *key;
     c->survey = *survey;
     *key = (struct sp_buf){0};
@@ -559,7 +563,6 @@ static int make_pool_cell(struct sp_cell_pool *pool, uint64_t session, const str
     }
     sp_list_prepend(&pool->in_use, &c->link);
     pool->count++;
-    end_in(c, SP_CELL_UNUSED_MS); /* in case the first start fails */
     *ret = c;
     return 0;
 }
@@ -672,6 +675,7 @@ static struct sp_cell *use_pool_cell(struct pool_cell *c)
                             sp_loop_now(pool->loop) + SP_PLANTED_CHECK_MS, on_watch_timer);
     sp_list_remove(&c->link);
     sp_list_prepend(&pool->in_use, &c->link);
+    end_in(c, SP_CELL_UNUSED_MS); /* in case the start fails, or the worker only rests again */
     return c->cell;
 }
 

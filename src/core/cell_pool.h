@@ -18,7 +18,7 @@
 #define SP_MAX_CONFINED_MORE       63  /* beyond the first of each session, of all sessions */
 #define SP_MAX_POLICY_PLACEHOLDERS 256 /* of one policy */
 #define SP_CELL_IDLE_MS            60000
-#define SP_CELL_UNUSED_MS          2000 /* after the first start has failed */
+#define SP_CELL_UNUSED_MS          2000 /* after a use that on_idle did not follow: a start that failed */
 /* A cell with placeholders, which users can see, ends with its last command. Except in a burst:
  * after SP_BURST_STARTS starts, each within SP_BURST_MS of the last command, a new cell would be
  * made for each command. Then the cell stays for SP_BURST_MS after each command, until the session

@@ -2,6 +2,7 @@
 """File methods with a `sandbox`: every one is confined as a command would be, by the same cell."""
 
 import os
+import time
 
 import tap
 from fs_ground import DENIED, NO_FILE, READ_ONLY, WALK, Calls, FsSandboxCase, workers
@@ -260,6 +261,15 @@ class SameCell(FsSandboxCase):
         self.assertEqual((len(confined_cells(self.srv)), len(workers(self.srv))), (1, 1))
         wait_until(lambda: workers(self.srv) == [], 'the end of an idle process')
         self.assertEqual(self.fs.read(os.path.join(self.w, 'a'), sandbox=read_only(self.w)), b'inside\n')
+
+    def test_a_cell_that_is_used_again_and_again_stays(self):
+        """Longer than the 2 s after which a cell that nothing was started in ends."""
+        policy, seen, until = read_only(self.w), set(), time.monotonic() + 2.8
+        while time.monotonic() < until:
+            self.fs.read(os.path.join(self.w, 'a'), sandbox=policy)
+            seen.update(confined_cells(self.srv))
+            time.sleep(0.05)
+        self.assertEqual(len(seen), 1)
 
     def test_two_policies_at_once(self):
         tight, wide = read_only(self.w), workspace_write(self.w)
