@@ -421,10 +421,9 @@ static bool put_place(struct view *v, uint32_t i)
 
     if (target < 0)
         return fail(v, step_of(o), target, path);
-    /* In a new root, and below an empty place (ino 0), the target is a file of the view itself. */
-    const bool is_ours = v->plan->view == SP_VIEW_NEW || o->ino == 0;
-    if ((o->op == SP_OP_PIN || o->op == SP_OP_EMPTY) && !is_ours &&
-        !sp_path_is(target, o->dev, o->ino))
+    /* These lie inside of a place of the host, in a new root as well (plan.c drafts none where all
+     * is denied). The target of READ and WRITE may be ours; clone_places has compared those. */
+    if ((o->op == SP_OP_PIN || o->op == SP_OP_EMPTY) && !sp_path_is(target, o->dev, o->ino))
         return fail(v, SP_BUILD_CHANGED, ESTALE, path);
     if (o->op == SP_OP_PIN)
         v->trees[i] = sp_mount_clone(target, true);

@@ -50,9 +50,11 @@ struct sp_place_op {
     uint8_t is_dir;
     uint8_t is_reopened; /* EMPTY: a place below it is mounted again */
     uint32_t mode;       /* EMPTY */
-    uint64_t dev, ino;   /* the inode that the front saw; EMPTY with ino 0: made by the front */
-    uint32_t path;       /* offset of a string */
-    uint32_t target;     /* ALIAS: offset of the symlink's text */
+    /* ino 0 only in EMPTY, until the front has made the placeholder (cell_pool.c); the cell refuses
+     * it as an inode that changed. */
+    uint64_t dev, ino; /* the inode that the front saw */
+    uint32_t path;     /* offset of a string */
+    uint32_t target;   /* ALIAS: offset of the symlink's text */
 };
 
 struct sp_plan {

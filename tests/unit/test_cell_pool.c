@@ -303,6 +303,76 @@ static void test_a_cell_in_which_nothing_was_started_ends_too(void **state)
     assert_false(is_there("w/.git"));
 }
 
+struct lone_cell {
+    struct sp_cell *cell;
+    bool is_gone;
+};
+
+static void on_lone_died(void *user)
+{
+    sp_cell_kill(((struct lone_cell *)user)->cell);
+}
+
+static void on_lone_gone(void *user)
+{
+    ((struct lone_cell *)user)->is_gone = true;
+}
+
+/* Makes a cell by the plan of a policy with a root of its own that denies w/secret; is_other: of
+ * another inode than the one that is there. */
+static void build_denying(bool is_other, struct run *ret)
+{
+    auto_policy struct sp_policy p = {0};
+    auto_buf struct sp_buf plan = {0};
+    struct sp_cell_options o = cell_pool->options.cell;
+    struct lone_cell lone = {0};
+    unsigned denied = 0;
+
+    add_entry(&p, SP_PLACE_MINIMAL, SP_ACCESS_READ, NULL);
+    add_entry(&p, SP_PLACE_PATH, SP_ACCESS_WRITE, at("w"));
+    add_entry(&p, SP_PLACE_PATH, SP_ACCESS_DENY, at("w/secret"));
+    if (sp_cell_pool_plan(cell_pool, &p, &plan, &error) < 0)
+        fail_msg("%s", error.msg);
+    struct sp_plan *made = (void *)plan.data;
+    assert_int_equal(made->view, SP_VIEW_NEW);
+    for (uint32_t i = 0; i < made->op_count; i++) {
+        struct sp_place_op *op = &made->ops[i];
+
+        if (op->op == SP_OP_EMPTY && op->ino == 0)
+            op->op = SP_OP_NOTHING;
+        if (op->op != SP_OP_EMPTY || strcmp(sp_plan_string(made, op->path), at("w/secret")) != 0)
+            continue;
+        op->ino += is_other;
+        denied++;
+    }
+    assert_int_equal(denied, 1);
+    o.plan = &plan;
+    o.user = &lone;
+    o.drained = on_drained;
+    o.died = on_lone_died;
+    o.gone = on_lone_gone;
+    assert_int_equal(sp_cell_new(cells, &o, &lone.cell, &error), 0);
+    ask_run(ret, lone.cell, 1, "true");
+    until(is_answered, ret);
+    run_done_with(ret);
+    if (!ret->is_lost)
+        sp_cell_kill(lone.cell);
+    until(is_true, &lone.is_gone);
+}
+
+static void test_what_is_denied_in_a_new_root_must_be_what_was_seen(void **state)
+{
+    struct run r;
+
+    (void)state;
+    make_file("w/secret", "x");
+    build_denying(false, &r);
+    assert_true(r.is_started);
+    build_denying(true, &r);
+    assert_true(r.is_lost);
+    assert_non_null(strstr(r.why.msg, "changed while the sandbox was made"));
+}
+
 /* ---- ends ---- */
 
 static void test_the_end_of_a_session_ends_its_cells(void **state)
@@ -516,6 +586,7 @@ static const struct CMUnitTest tests[] = {
     cell_pool_test(test_placeholders_are_gone_with_the_last_command),
     cell_pool_test(test_a_name_that_is_watched_is_renamed),
     cell_pool_test(test_a_cell_in_which_nothing_was_started_ends_too),
+    cell_pool_test(test_what_is_denied_in_a_new_root_must_be_what_was_seen),
     cell_pool_test(test_the_end_of_a_session_ends_its_cells),
     cell_pool_test(test_a_session_may_end_before_its_cell_is_there),
     cell_pool_test(test_a_cell_that_dies_is_replaced),
