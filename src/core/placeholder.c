@@ -13,11 +13,12 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "cell/file/file.h"
 #include "core/journal.h"
 #include "sandbox/canonical.h"
 
 /* Only its owner can open it: a process that can open it can lock it. */
-#define MODE         0500
+#define MODE         SP_PLACEHOLDER_MODE
 #define LOCK_TRIES   50 /* LOCK_REST_NS apart: another server may be removing it */
 #define LOCK_REST_NS 200000
 
@@ -67,7 +68,7 @@ static int is_placeholder(int fd)
 
     if (fstat(fd, &st) < 0)
         return -1;
-    if (!S_ISDIR(st.st_mode) || (st.st_mode & 05777) != MODE)
+    if (!S_ISDIR(st.st_mode) || (st.st_mode & SP_PLACEHOLDER_MASK) != MODE)
         return 0;
     return is_empty_and_ours(fd);
 }

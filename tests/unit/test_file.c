@@ -523,6 +523,28 @@ static void test_placeholders_are_hidden(void **state)
     assert_int_equal(carry_out(&ask), 0);
 }
 
+/* In a set-group-ID directory mkdir passes that bit on, also to a placeholder. */
+static void test_a_placeholder_may_have_the_set_group_id_bit(void **state)
+{
+    struct sp_file_ask ask = an_ask(SP_FILE_STAT, at("p/.git"));
+    struct stat st;
+
+    (void)state;
+    make_dir("p");
+    make_dir("p/.git");
+    assert_int_equal(chmod(at("p/.git"), 02500), 0);
+    ask.path = at("p/.git");
+    ask.hides_placeholders = true;
+    assert_int_equal(carry_out(&ask), ENOENT);
+    ask.op = SP_FILE_MAKE;
+    assert_int_equal(carry_out(&ask), 0);
+    assert_int_equal(stat(at("p/.git"), &st), 0);
+    assert_int_equal(st.st_mode & 02500, 02500);
+    assert_int_not_equal(st.st_mode & 0200, 0);
+    ask.op = SP_FILE_STAT;
+    assert_int_equal(carry_out(&ask), 0);
+}
+
 /* A limit on the size of files is an error of the operation; without the signal ignored it would be
  * the process's end (cell/cell_files.c ignores it). */
 static void test_a_limit_on_sizes(void **state)
@@ -566,6 +588,7 @@ int main(void)
         file_test(test_names_of_a_directory),
         file_test(test_more_names_than_may_be_told),
         file_test(test_placeholders_are_hidden),
+        file_test(test_a_placeholder_may_have_the_set_group_id_bit),
         file_test(test_a_limit_on_sizes),
     };
 

@@ -39,15 +39,16 @@ static bool adopt_placeholder(int dir, const char *path)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
+    struct stat st;
 
     if (name[0] != '.')
         return false;
     auto_close int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || !sp_file_is_placeholder(fd, ".", name))
+    if (fd < 0 || !sp_file_is_placeholder(fd, ".", name) || fstat(fd, &st) < 0)
         return false;
     const mode_t mask = umask(0);
     (void)umask(mask);
-    return fchmod(fd, MODE & ~mask) == 0;
+    return fchmod(fd, (MODE & ~mask) | (st.st_mode & S_ISGID)) == 0;
 }
 
 /* An existing directory counts as made. */

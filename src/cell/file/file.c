@@ -167,8 +167,8 @@ bool sp_file_is_placeholder(int dir, const char *path, const char *name)
     if (name[0] != '.' || fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
         !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
         return false;
-    /* 0500 on the host; 0555 is the empty directory that a sandbox mounts over it. */
-    if ((st.st_mode & 07777) != 0500 && (st.st_mode & 07777) != 0555)
+    const mode_t mode = st.st_mode & SP_PLACEHOLDER_MASK;
+    if (mode != SP_PLACEHOLDER_MODE && mode != SP_PLACEHOLDER_COVER)
         return false;
     DIR *names = sp_file_read_dir(dir, path);
     if (names == NULL)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/str.h"
 
@@ -44,6 +45,12 @@ enum sp_file_op {
 #define SP_FILE_MAX_WALK    (4U << 20)
 #define SP_FILE_WALK_ITEM   64 /* bytes that an entry of a walk costs beside URI and message */
 #define SP_FILE_MAX_PATH    4096
+
+/* A placeholder (core/placeholder.h) is an empty directory of this user with this mode. Under the
+ * set-group-ID bit of its parent mkdir sets that bit, and fchmod may fail to clear it. */
+#define SP_PLACEHOLDER_MODE  0500
+#define SP_PLACEHOLDER_MASK  (07777 & ~S_ISGID)
+#define SP_PLACEHOLDER_COVER 0555 /* of the empty directory that a cell mounts over it */
 
 struct sp_file_walk {
     uint32_t max_depth, max_directories, max_entries;
