@@ -62,7 +62,7 @@ static void check_entries(const uint8_t *data, size_t size)
     struct sp_str name;
     const char *at = copy;
 
-    while (sp_file_next_entry(&left, &e, &name)) {
+    while (sp_file_next_entry(&left, &e, &name) > 0) {
         CHECK(name.p == at + sizeof e && name.n == e.name_len);
         CHECK(e.kind >= SP_FILE_ENTRY_FILE && e.kind <= SP_FILE_ENTRY_ERROR && e.err >= 0);
         at = name.p + name.n;

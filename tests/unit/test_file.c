@@ -545,6 +545,33 @@ static void test_a_placeholder_may_have_the_set_group_id_bit(void **state)
     assert_int_equal(carry_out(&ask), 0);
 }
 
+/* Bytes that are no entry are not mistaken for the end of the list. */
+static void test_a_list_that_is_malformed_has_no_end(void **state)
+{
+    struct sp_file_entry entry = {.name_len = 1, .kind = SP_FILE_ENTRY_FILE};
+    char bytes[2 * (sizeof entry + 1)];
+    struct sp_str name;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        memcpy(bytes + i * sizeof bytes / 2, &entry, sizeof entry);
+        bytes[(i + 1) * sizeof bytes / 2 - 1] = 'a';
+    }
+    for (size_t n = 0; n <= sizeof bytes; n++) {
+        struct sp_str left = {bytes, n};
+        const size_t whole = n / (sizeof entry + 1);
+
+        for (size_t i = 0; i < whole; i++)
+            assert_int_equal(sp_file_next_entry(&left, &entry, &name), 1);
+        assert_int_equal(sp_file_next_entry(&left, &entry, &name),
+                         n % (sizeof entry + 1) == 0 ? 0 : -1);
+    }
+    entry.kind = SP_FILE_ENTRY_ERROR + 1;
+    memcpy(bytes, &entry, sizeof entry);
+    struct sp_str left = {bytes, sizeof bytes};
+    assert_int_equal(sp_file_next_entry(&left, &entry, &name), -1);
+}
+
 /* A limit on the size of files is an error of the operation; without the signal ignored it would be
  * the process's end (cell/cell_files.c ignores it). */
 static void test_a_limit_on_sizes(void **state)
@@ -589,6 +616,7 @@ int main(void)
         file_test(test_more_names_than_may_be_told),
         file_test(test_placeholders_are_hidden),
         file_test(test_a_placeholder_may_have_the_set_group_id_bit),
+        file_test(test_a_list_that_is_malformed_has_no_end),
         file_test(test_a_limit_on_sizes),
     };
 

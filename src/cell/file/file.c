@@ -901,21 +901,21 @@ static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
 
 /* ---- dispatch ---- */
 
-bool sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp_str *ret_name)
+int sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp_str *ret_name)
 {
     struct sp_file_entry e;
 
     if (left->n < sizeof e)
-        return false;
+        return left->n == 0 ? 0 : -1;
     memcpy(&e, left->p, sizeof e);
     if (e.name_len > left->n - sizeof e || e.kind < SP_FILE_ENTRY_FILE ||
         e.kind > SP_FILE_ENTRY_ERROR || e.err < 0 ||
         (e.err != 0) != (e.kind == SP_FILE_ENTRY_ERROR))
-        return false;
+        return -1;
     *ret = e;
     *ret_name = (struct sp_str){left->p + sizeof e, e.name_len};
     *left = (struct sp_str){left->p + sizeof e + e.name_len, left->n - sizeof e - e.name_len};
-    return true;
+    return 1;
 }
 
 static const struct operation {

@@ -138,8 +138,9 @@ struct sp_file_answer {
 };
 
 /* Takes the next entry of LIST or WALK off *left; *ret_name points into it. The caller must own the
- * bytes (not shared memory). false: no complete, valid entry is left. */
-bool sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp_str *ret_name);
+ * bytes (not shared memory). 1: taken; 0: *left is empty; -1: it has bytes that are no entry, so
+ * the worker is broken or under foreign control, and the list must not be used. */
+int sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp_str *ret_name);
 
 /* Carries out the operation. The caller sets a->window and a->window_size; the rest is set here. */
 void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a);

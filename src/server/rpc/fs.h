@@ -19,6 +19,9 @@ void sp_fs_read_path(const struct sp_params *p, const char *key, struct sp_uri *
 void sp_fs_read_policy(const struct sp_params *p, struct sp_policy *ret, bool *ret_has,
                        bool *ret_restricts);
 
+/* Data of a file worker that is not what the operation returns: never told as a success. */
+#define SP_FS_MALFORMED "the process for file operations gave a malformed answer"
+
 /* Appends the path as a file URI in quotes. */
 bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path);
 

@@ -327,7 +327,8 @@ static int compare_found(const void *left, const void *right)
     return by_key != 0 ? by_key : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-static bool collect_found(struct root *r, struct sp_str entries, bool is_cut)
+/* Returns 0, -ENOMEM, or -EBADMSG: the list is malformed. */
+static int collect_found(struct root *r, struct sp_str entries, bool is_cut)
 {
     struct found_list *const lists[] = {&r->skills, &r->manifests};
     struct sp_file_entry entry;
@@ -335,8 +336,9 @@ static bool collect_found(struct root *r, struct sp_str entries, bool is_cut)
     char words[128];
     char after[136];
     bool ok = true;
+    int left = 0;
 
-    while (ok && sp_file_next_entry(&entries, &entry, &path)) {
+    while (ok && (left = sp_file_next_entry(&entries, &entry, &path)) > 0) {
         if (entry.kind == SP_FILE_ENTRY_FILE)
             ok = add_file(r, path);
         if (entry.kind != SP_FILE_ENTRY_ERROR)
@@ -357,7 +359,7 @@ static bool collect_found(struct root *r, struct sp_str entries, bool is_cut)
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         if (lists[i]->count > 1)
             qsort(lists[i]->items, lists[i]->count, sizeof *lists[i]->items, compare_found);
-    return ok;
+    return left < 0 ? -EBADMSG : ok ? 0 : -ENOMEM;
 }
 
 /* ---- files that the manifest names ---- */
@@ -596,7 +598,7 @@ static void on_file(struct root *r)
 
 /* ---- inspect and walk ---- */
 
-/* The entries are copied before they are read: the cell can change the window. */
+/* The entries are copied before they are read: the worker can still change the window. */
 static void on_walked(struct sp_files_call *call, const struct sp_file_answer *a,
                       const struct sp_err *e)
 {
@@ -607,8 +609,17 @@ static void on_walked(struct sp_files_call *call, const struct sp_file_answer *a
         fail_root(r, "scan", a, e);
         return;
     }
-    if (!sp_buf_add(&copy, a->window, a->data_len) ||
-        !collect_found(r, sp_buf_str(&copy), a->is_cut)) {
+    const int err = !sp_buf_add(&copy, a->window, a->data_len)
+                        ? -ENOMEM
+                        : collect_found(r, sp_buf_str(&copy), a->is_cut);
+    if (err == -EBADMSG) {
+        struct sp_err malformed = {0};
+
+        (void)sp_fail(&malformed, SP_E_FAILED, 0, SP_FS_MALFORMED);
+        fail_root(r, "scan", NULL, &malformed);
+        return;
+    }
+    if (err < 0) {
         fail_memory(r);
         return;
     }

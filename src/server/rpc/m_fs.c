@@ -569,6 +569,14 @@ bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path)
     return sp_buf_add(b, "\"", 1) && sp_uri_add(b, path) && sp_buf_add(b, "\"", 1);
 }
 
+static void fail_malformed(struct sp_request *r)
+{
+    struct sp_err e = {0};
+
+    (void)sp_fail(&e, SP_E_FAILED, 0, SP_FS_MALFORMED);
+    sp_request_fail(r, &e);
+}
+
 static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
 {
     auto_buf struct sp_buf copy = {0};
@@ -576,9 +584,10 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
 
     if (answer_failure(r, a))
         return;
-    if (a->data_len <= SP_FILE_MAX_PATH && sp_buf_add(&copy, a->window, a->data_len) &&
-        sp_buf_printf(&b, "{\"path\":") && sp_fs_add_uri(&b, sp_buf_str(&copy)) &&
-        sp_buf_add(&b, "}", 1))
+    if (a->data_len > SP_FILE_MAX_PATH)
+        fail_malformed(r);
+    else if (sp_buf_add(&copy, a->window, a->data_len) && sp_buf_printf(&b, "{\"path\":") &&
+             sp_fs_add_uri(&b, sp_buf_str(&copy)) && sp_buf_add(&b, "}", 1))
         sp_request_reply(r, sp_buf_str(&b));
     else
         sp_request_fail_memory(r, "answer");
@@ -595,14 +604,16 @@ static int fs_canonicalize(struct sp_rpc_call *c, struct sp_err *e)
  * come mixed. */
 enum entry_list { LISTED, WALKED, WALK_ERRORS };
 
-static bool add_entries(struct sp_buf *b, struct sp_str in, enum entry_list which)
+/* Returns 0, -ENOMEM, or -EBADMSG: the list is malformed. */
+static int add_entries(struct sp_buf *b, struct sp_str in, enum entry_list which)
 {
     struct sp_file_entry entry;
     struct sp_str name;
     char text[128];
     bool ok = true;
+    int left = 0;
 
-    while (ok && sp_file_next_entry(&in, &entry, &name)) {
+    while (ok && (left = sp_file_next_entry(&in, &entry, &name)) > 0) {
         const char *comma = b->data[b->len - 1] == '[' ? "" : ",";
         const bool is_file = entry.kind == SP_FILE_ENTRY_FILE;
 
@@ -622,7 +633,7 @@ static bool add_entries(struct sp_buf *b, struct sp_str in, enum entry_list whic
                  sp_buf_add(b, "}", 1);
         }
     }
-    return ok;
+    return left < 0 ? -EBADMSG : ok ? 0 : -ENOMEM;
 }
 
 static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, bool is_walk)
@@ -632,18 +643,22 @@ static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, b
 
     if (answer_failure(r, a))
         return;
-    /* The window is memory that the cell can still change: copy before reading. */
+    /* The window is shared with the worker, which can still change it: copy before reading. */
     const bool is_copied = sp_buf_add(&copy, a->window, a->data_len);
     const struct sp_str in = {copy.data, copy.len};
-    bool ok = is_copied && sp_buf_printf(&b, "{\"entries\":[") &&
-              add_entries(&b, in, is_walk ? WALKED : LISTED);
-    if (is_walk)
-        ok = ok && sp_buf_printf(&b, "],\"errors\":[") && add_entries(&b, in, WALK_ERRORS) &&
-             sp_buf_printf(&b, "],\"truncated\":%s}", a->is_cut ? "true" : "false");
-    else
-        ok = ok && sp_buf_printf(&b, "]}");
-    if (ok)
+    int err = is_copied && sp_buf_printf(&b, "{\"entries\":[")
+                  ? add_entries(&b, in, is_walk ? WALKED : LISTED)
+                  : -ENOMEM;
+    if (err == 0 && is_walk)
+        err = sp_buf_printf(&b, "],\"errors\":[") ? add_entries(&b, in, WALK_ERRORS) : -ENOMEM;
+    if (err == 0 &&
+        !(is_walk ? sp_buf_printf(&b, "],\"truncated\":%s}", a->is_cut ? "true" : "false")
+                  : sp_buf_printf(&b, "]}")))
+        err = -ENOMEM;
+    if (err == 0)
         sp_request_reply(r, sp_buf_str(&b));
+    else if (err == -EBADMSG)
+        fail_malformed(r);
     else
         sp_request_fail_memory(r, "answer");
 }
