@@ -368,7 +368,8 @@ static void on_files(struct cell *cell)
     sp_bell_free(&cell->state.bell);
     explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
     if (cell->spare_memory != NULL)
-        explicit_bzero(cell->spare_memory->message->bytes, sizeof cell->spare_memory->message->bytes);
+        explicit_bzero(cell->spare_memory->message->bytes,
+                       sizeof cell->spare_memory->message->bytes);
     for (uint32_t i = 0; i < cell->pending_count; i++) {
         struct start_memory *r = cell->pending[i];
 
