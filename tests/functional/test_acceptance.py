@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every acceptance case of the engine has one test: here, by the number in its name, or a unit test that
-acceptance.json names, with the beginning of its file's name."""
+acceptance.json names, with the beginning of its file's name. `none: REASON` is a case that no door can reach."""
 
 import json
 import os
@@ -42,6 +42,8 @@ class Acceptance(unittest.TestCase):
 
     def test_what_the_table_names_is_there(self):
         for case, where in table().items():
+            if re.fullmatch(r'none: \w.+', where):
+                continue
             with self.subTest(case):
                 program, names = re.fullmatch(r'unit (test_\w+): (\w+(?:, \w+)*)', where).groups()
                 text = ''.join(path.read_text() for path in pathlib.Path(UNIT).glob(program + '*.c'))
