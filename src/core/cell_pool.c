@@ -55,7 +55,7 @@ struct pool_cell {
     bool is_remote;      /* a mark lies on a file system that may not answer ... */
     uint64_t generation; /* ... by the mount table of this generation + 1; 0: not known yet */
     char **placeholders; /* paths; each is a reference in pool->placeholders */
-    int *locks;          /* their descriptors, borrowed from that table */
+    int *locks;          /* their descriptors, borrowed from that table for build_cell */
     size_t placeholder_count;
     struct watched watched;
     /* Set anew by each use, and by on_idle. A command in the cell does not cancel it: it looks when
@@ -321,7 +321,8 @@ static void end_in(struct pool_cell *c, uint64_t ms)
                         on_idle_timer);
 }
 
-/* The last command has closed; processes that it has left may still run. */
+/* The last command has closed, or the last file worker has left; processes that a command has left
+ * may still run. */
 static void on_idle(void *user)
 {
     struct pool_cell *c = user;
@@ -609,10 +610,15 @@ static int use_survey(struct sp_cell_pool *pool, uint64_t session, const struct 
                       struct sp_err *e)
 {
     struct pool_cell *c = find_pool_cell(pool, session, key);
+    bool is_same = false;
 
-    if (c != NULL && (c->survey.has_globs || is_remote(c))
-            ? sp_survey_equal(&c->survey, survey) && has_placeholders(c)
-            : c != NULL && sp_survey_holds(&c->survey)) {
+    /* Marks tell nothing about globs, and may block on a remote mount: there the new survey is
+     * compared, and the placeholders, which a survey counts as missing, are looked at. */
+    if (c != NULL && (c->survey.has_globs || is_remote(c)))
+        is_same = sp_survey_equal(&c->survey, survey) && has_placeholders(c);
+    else if (c != NULL)
+        is_same = sp_survey_holds(&c->survey);
+    if (is_same) {
         *ret = c;
         return 0;
     }
@@ -653,6 +659,7 @@ static int check_exposed(const struct sp_cell_pool *pool, const struct sp_policy
     return 0;
 }
 
+/* A file operation counts as a start. */
 static void note_start(struct sp_cell_pool *pool, uint64_t session)
 {
     struct sp_cell_burst *b = burst_of(pool, session);

@@ -2,9 +2,9 @@
 /*
  * cell_pool: the confined cells of a server, one for each session and policy.
  *
- * A cell is made for the first command of a policy, and reused while the paths of the policy are
- * unchanged on disk. It ends after an idle time (at once if it has placeholders), with its session,
- * or when another cell needs its place.
+ * A cell is made for the first command or file operation of a policy, and reused while the paths of
+ * the policy are unchanged on disk. It ends after an idle time (at once if it has placeholders),
+ * with its session, or when another cell needs its place.
  */
 #ifndef SP_CORE_CELL_POOL_H
 #define SP_CORE_CELL_POOL_H
@@ -39,7 +39,7 @@ struct sp_cell_pool_options {
 
 #define SP_CELL_BURSTS 16 /* sessions with a counter of starts */
 
-/* Counts starts of a session that follow each other closely. */
+/* Counts starts (and file operations) of a session that follow each other closely. */
 struct sp_cell_burst {
     uint64_t session;
     uint64_t last_ms; /* of the last start or exit */
@@ -68,8 +68,10 @@ int sp_cell_pool_new(struct sp_loop *loop, struct sp_cells *cells,
 void sp_cell_pool_free(struct sp_cell_pool *w);
 
 /* An existing cell for this session and policy, or a new one, which builds its sandbox while the
- * first start waits in its socket. Fails if the policy is wrong or cannot be enforced on this host,
- * or if there are too many cells. Blocks for the disk. */
+ * first start or file worker waits in its socket. Fails if the policy is wrong or cannot be
+ * enforced on this host, or if there are too many cells. Blocks for the disk: SP_SURVEY_MS bounds
+ * each look at it, of which there may be several, and a system call that hangs is not interrupted.
+ */
 int sp_cell_pool_get(struct sp_cell_pool *w, uint64_t session, const struct sp_policy *p,
                      struct sp_cell **ret, struct sp_err *e);
 

@@ -93,6 +93,7 @@ bool sp_cell_is_deserted(const struct sp_cell *c);
 bool sp_cell_is_ready(const struct sp_cell *c);
 /* enum sp_tier */
 uint32_t sp_cell_tier(const struct sp_cell *c);
+/* It has seats that have not closed, or workers, also resting ones. */
 bool sp_cell_is_busy(const struct sp_cell *c);
 
 /* Takes a seat and requests the start; m->head is filled in here. Strings as in sp_wire_start. */

@@ -21,7 +21,7 @@
 #define SPARE_MAX        (64U << 20)
 #define CLOSER_STACK     (256U << 10)
 #define EXPECTED_US      100 /* the loop polls this long for an answer (sp_loop_expect) */
-#define IDLE_CONFINED_MS 250 /* short: an idle worker keeps its cell, and its placeholders */
+#define IDLE_CONFINED_MS 250 /* short: a resting worker keeps its cell, and its placeholders */
 #define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)
 
@@ -240,7 +240,8 @@ static int receive(const struct sp_file_worker *w, struct received *h)
     return is_fine ? 1 : -1;
 }
 
-/* Maps a memory file of the process; the seals keep it from being truncated while we read. */
+/* Maps a memory file of the process; the seals keep it from being truncated or changed, so that it
+ * can be sent straight from the mapping. */
 static void *map_memory(const struct received *h)
 {
     const int seals = fcntl(h->fd, F_GET_SEALS);
@@ -422,8 +423,8 @@ static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
     return r;
 }
 
-/* An idle worker of this cell, or a new one; *ret NULL: all are at work, and no more are allowed.
- */
+/* A resting worker of this cell, or a new one, for which at the limit the oldest resting worker of
+ * another cell ends. *ret NULL: all are at work, and no more are allowed. */
 static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confined,
                        struct sp_file_worker **ret, struct sp_err *e)
 {
@@ -450,6 +451,10 @@ static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
 
 /* ---- a call as a message; it may wait ---- */
 
+/* The reads of a client must fit SP_FILES_READING_MAX, but the size of a file is not known. So a
+ * READ asks for SP_FILES_SMALL_READ at first; on TOO_LARGE finish_call puts it back with its whole
+ * limit (waits_for_room), it runs when client->reading leaves room, and later reads wait behind it.
+ */
 static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_err *e)
 {
     const struct sp_file_ask *ask = &job->ask;
@@ -695,8 +700,7 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
     struct sp_cell *cell = NULL;
 
     const struct sp_files_client *client = c->client;
-    bool has_worker =
-        c->files->worker_count < SP_FILE_WORKERS_MAX; /* one is idle, or may be made */
+    bool has_worker = c->files->worker_count < SP_FILE_WORKERS_MAX; /* one rests, or may be made */
 
     *ret = NULL;
     sp_list_each(i, &c->files->workers) {
@@ -704,6 +708,7 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
 
         has_worker = has_worker || (w->socket >= 0 && !w->is_working);
     }
+    /* Before the pool is asked: no cell is made for a call that must wait anyway. */
     if (!has_worker || client->is_held || client->working >= SP_FILES_CLIENT_MAX ||
         (is_read(c) && client->reading + c->parked->head.length > SP_FILES_READING_MAX) ||
         must_wait(c))

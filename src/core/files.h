@@ -7,12 +7,15 @@
  * Each worker does one operation at a time. There are at most SP_FILE_WORKERS_MAX workers in all,
  * and SP_FILES_CLIENT_MAX at work for one client. Further calls wait, at most SP_FILES_WAITING_MAX
  * for a client, with at most SP_FILES_DATA_MAX bytes to write; then sp_files_ask refuses
- * (SP_E_LIMIT). A worker that hangs on a dead disk blocks its own call only.
+ * (SP_E_LIMIT). There is no deadline: a call on a dead disk holds its worker and its place among
+ * the client's, and later calls that must keep their order wait for it.
  *
  * At most SP_FILES_READING_MAX bytes are read for one client at a time. A file is first read as one
  * of at most SP_FILES_SMALL_READ bytes; a larger one is read again when nothing else is read for
- * that client. A client that does not read its answers is_held. Idle workers end after
- * SP_FILES_IDLE_MS; an idle one does not keep its cell alive, a working one does.
+ * that client. A client that does not read its answers is_held. Workers that
+ * rest (have no call) end after SP_FILES_IDLE_MS, confined ones much sooner: until then their cell
+ * is busy, and the pool hears options.idle when the last one leaves. A pool that needs the place
+ * ends a cell with its resting workers.
  *
  * Order: two operations of one client, one of which changes something, run in the order they were
  * asked for if their paths are equal or one contains the other (as written), or if they use the
@@ -112,8 +115,8 @@ void sp_files_resume(struct sp_files *f, struct sp_files_client *client);
  *
  * On a network or FUSE file system close() may write back data and wait for a server or a program
  * that never answers; the front must not wait. One thread closes the files of one file system, so a
- * file system that hangs delays its own files only. Closing is never refused, also if no thread can
- * be started for now.
+ * file system that hangs delays its own files only. Closing is never refused: it waits for a
+ * thread. Only if there is no memory for the threads at all, the front closes, which may block.
  */
 
 /* Embedded in the owner of the file; stays valid until done. */
@@ -129,8 +132,8 @@ struct sp_closing {
 /* Whether one more handle may be opened. SP_E_LIMIT: SP_CLOSING_MAX files wait to be closed, on a
  * disk that does not answer. */
 int sp_files_can_open(struct sp_files *f, struct sp_err *e);
-/* Closes the file in a thread. done is called later, never from within; unless sp_files_free comes
- * first and the file hangs. */
+/* Closes the file in a thread. done is called later (at once if the front closes), unless
+ * sp_files_free comes first and the file hangs. */
 void sp_files_close(struct sp_files *f, struct sp_closing *c, int fd);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * placeholder: empty directories at missing protected names, for a sandbox to mount over.
+ * placeholder: empty directories at missing names that are protected, denied or read-only, for a
+ * sandbox to mount over.
  *
  * Each has a reference count, and is removed with its last reference. Servers that share one
  * coordinate by flock on the placeholder itself: a server that uses it holds LOCK_SH, and only a
