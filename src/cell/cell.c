@@ -361,7 +361,8 @@ static void on_files(struct cell *cell)
     if (pid != 0)
         return;
     /* Unmaps the memory shared with the front and erases the arguments of commands. Clients could
-     * otherwise read them, because /proc/self/mem is a file to them. */
+     * read them if they could open /proc/self/mem: a second line behind is_process_memory (file.c).
+     */
     for (uint32_t i = 0; i < cell->slots; i++)
         if (cell->commands[i].life != SP_LIFE_NONE)
             sp_ring_free(&cell->commands[i].ring);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cell_files: the file worker, a process of the cell that carries out file operations for the
- * front, one at a time. It is confined as the cell's commands are, and it is the only process that
- * waits for a slow disk.
+ * front, one at a time, so that neither front nor cell waits for the disk of an operation. It is
+ * confined as the cell's commands are.
  *
  * The front makes a seqpacket socket pair and sends SP_WIRE_FILES with one end; the cell forks,
  * without execve, because a confined view may not contain our program. The child closes all
@@ -14,8 +14,8 @@
  * one (a file for blocks, an inotify descriptor, or a memory file with data that exceeds the
  * window). An answer is one datagram: struct sp_files_answer and at most one descriptor. After an
  * OPEN a second datagram, SP_FILES_BACK, says that the child has closed its copy of the file; it
- * takes no ask before. The front treats answers as hostile, because the process is confined and may
- * be under a command's control.
+ * takes no ask before. The front treats answers as hostile: commands in the cell have the worker's
+ * uid. It is not dumpable, but the front does not rely on that.
  */
 #ifndef SP_CELL_CELL_FILES_H
 #define SP_CELL_CELL_FILES_H

@@ -120,7 +120,7 @@ static int open_path(const struct sp_file_ask *ask, int flags)
 
     if (ask->follows && (flags & O_CREAT) != 0)
         return sp_file_open_to_write(ask->path, flags | O_CLOEXEC, 0666);
-    if (ask->follows) {
+    if (ask->follows) { /* wherever it leads: this view has only what the policy shows */
         fd = open(ask->path, flags | O_CLOEXEC);
         return fd < 0 ? -errno : fd;
     }
@@ -298,8 +298,8 @@ static bool is_in_placeholder(const struct sp_file_ask *ask)
     return dir != NULL && sp_file_is_placeholder(AT_FDCWD, dir, strrchr(dir, '/') + 1);
 }
 
-/* Opens a regular file, or makes it to be written; anything else is refused (-1, a->refusal set).
- */
+/* Opens a regular file, or makes it to be written. Anything else is refused: test a->refusal before
+ * the result, which is a descriptor or minus errno. */
 static int open_regular(const struct sp_file_ask *ask, bool is_to_write, struct sp_file_answer *a,
                         struct stat *st)
 {
@@ -343,8 +343,9 @@ static int op_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
     return sp_file_out_done(&out);
 }
 
-/* Overwrites in place and truncates afterwards, so that the file keeps its page cache. Old bytes
- * behind the new ones go even after a short write. */
+/* Overwrites in place and truncates afterwards, so that the file keeps its inode and page cache.
+ * Not atomic: readers may see old and new bytes mixed, and a failure leaves that on the disk. Old
+ * bytes behind the new ones go even after a short write. */
 static int op_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct stat st;

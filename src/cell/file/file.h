@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file: the file operations of the protocol, on the disk. A call carries out one operation and
- * blocks as long as the disk does, so only the file worker (cell/cell_files.h) may call. There is
- * no JSON here, and of URIs only their length.
+ * blocks as long as the disk does, so only the file worker (cell/cell_files.h) may call sp_file_do.
+ * There is no JSON here, and of URIs only their length.
  *
  * Paths are absolute and not empty. Everything on the disk is hostile: symlinks swapped at any
  * time, FIFOs, devices, directories without end, names of any bytes.
@@ -75,7 +75,8 @@ struct sp_file_ask {
 enum sp_file_refusal {
     SP_FILE_NOT_REFUSED,
     SP_FILE_NOT_A_FILE,         /* to read: a directory, FIFO, device, socket */
-    SP_FILE_HAS_LINK,           /* the last component is a symlink, and `follows` is false */
+    SP_FILE_HAS_LINK,           /* STAT, REMOVE without `follows`: the last component is a symlink.
+                                   Others fail with ELOOP, and in the middle all with ENOTDIR */
     SP_FILE_TOO_LARGE,          /* to read: number is the limit */
     SP_FILE_TOO_MANY,           /* entries of a directory: number is how many there are at least */
     SP_FILE_TREE_WITHOUT_LINKS, /* recursive removal needs `follows` */
@@ -131,8 +132,9 @@ struct sp_file_answer {
     size_t window_size;
     uint64_t data_len;
     int memory;
-    /* Only in the front (core/files.h). Not NULL: window is a private mapping of data_len bytes. A
-     * callback that sets *is_kept takes it over and must munmap it. The memory behind it is sealed.
+    /* Only in the front (core/files.h). Not NULL: window is a mapping of its own, of data_len
+     * bytes. A callback that sets *is_kept takes it over and must munmap it. The memory behind it
+     * is sealed.
      */
     bool *is_kept;
 };

@@ -24,7 +24,8 @@ int sp_file_open_parent(int dir, const char *path, int *ret_dir, const char **re
 
 /*
  * Follows symlinks, except the magic ones of /proc: /proc/self/exe leads to our own program even
- * where the view hides that file.
+ * where the view hides that file. Reading may follow them: they lead to the worker's view and
+ * descriptors, or to our program.
  */
 int sp_file_open_to_write(const char *path, int flags, mode_t mode);
 
