@@ -20,7 +20,7 @@
 
 #define LOOK_EVERY 64
 
-/* Per thread: the host program of the C library may use several. */
+/* Per thread: the surveyor has many, and the host program of the C library may use several. */
 static _Thread_local uint64_t until_ms;
 static _Thread_local unsigned calls;
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * compile: turns a survey, together with the features of the host, into a plan for a cell.
+ * compile: turns a survey, together with the features of the host, into a plan for a cell (plan.c).
+ *
+ * Looks at the disk itself for /run and the directories that name lookups need in it. The survey
+ * has no marks for these: a cell is reused although they have changed.
  */
 #ifndef SP_SANDBOX_COMPILE_H
 #define SP_SANDBOX_COMPILE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * glob_walk: finds the files that patterns match.
+ * glob_walk: finds the files that patterns match (survey_globs.c).
  *
  * The walk is not recursive: pending directories are kept as paths on a stack. Each is opened by
  * its path from the root of the walk, and no symlink is followed.

@@ -4,7 +4,8 @@
  *
  * The front compiles it from a policy and the features of the kernel, and sends it sealed. The cell
  * decides nothing: it carries out the plan in order, and exits if a step fails. Places are named by
- * path and by the inode that the front saw; a different inode is an error.
+ * path and by the inode that the front saw; a different inode is an error. (Without birth times,
+ * which surveys compare: a cell is built within milliseconds.)
  */
 #ifndef SP_SANDBOX_PLAN_H
 #define SP_SANDBOX_PLAN_H

@@ -52,7 +52,8 @@ int sp_policy_check_text(struct sp_str s, const char *what, struct sp_err *e);
 /*
  * The `sandbox` member of a request. cwd: the command's working directory, used if the object has
  * none; NULL if there is no command: then permissions that depend on a cwd are refused. tmpdir: the
- * child's TMPDIR; ignored if NULL, relative or too long.
+ * TMPDIR of the command, or of the server for a file operation; ignored if NULL, relative or too
+ * long.
  */
 int sp_policy_read(struct sp_json *j, uint32_t token, const char *cwd, const char *tmpdir,
                    struct sp_policy *ret, struct sp_err *e);

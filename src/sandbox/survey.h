@@ -27,7 +27,7 @@ enum sp_spot_why {
     SP_WHY_GITDIR,
     SP_WHY_GLOB,
     SP_WHY_OWN,    /* rules, configuration, credentials and programs of sallyport itself */
-    SP_WHY_HIDDEN, /* sp_fixed_places.hidden */
+    SP_WHY_HIDDEN, /* sp_fixed_places.hidden, and /run with what plan.c opens in it */
 };
 
 struct sp_spot {
@@ -35,7 +35,8 @@ struct sp_spot {
     enum sp_access access;
     enum sp_spot_kind kind;
     enum sp_spot_why why;
-    struct sp_identity who; /* the inode at path; MISSING: of its parent */
+    struct sp_identity
+        who;         /* the inode at path; MISSING: of its parent, 0 after sp_survey_policy */
     size_t entry;    /* index in the profile, or SP_NO_ENTRY; PROTECTED, GITDIR: of the root */
     bool is_watched; /* MISSING, PROTECTED: no placeholder; the front renames what appears */
 };
@@ -84,7 +85,7 @@ void sp_survey_done(struct sp_survey *s);
  * `read_only` and `names` have no effect on a policy that does not restrict files (is_open).
  */
 struct sp_fixed_places {
-    /* Not accessible, with everything below, under any policy. Missing ones are skipped. */
+    /* Not accessible, with everything below, to any confined cell. Missing ones are skipped. */
     const char *const *hidden;
     /* Directories of sallyport: read-only, except for entries of the policy below them. If one is
      * missing where a command could create it, it is a MISSING spot with SP_WHY_OWN, and the caller

@@ -3,7 +3,8 @@
  * survey_priv: shared by the files that make a survey.
  *
  * Order: facts become spots, protected names and patterns are added, then missing paths, our own
- * places and hidden paths; pins and marks come last, when the spots are final.
+ * places and hidden paths; pins come last, when the spots are final. Every step adds marks, which
+ * are merged at the end.
  */
 #ifndef SP_SANDBOX_SURVEY_PRIV_H
 #define SP_SANDBOX_SURVEY_PRIV_H
@@ -92,7 +93,7 @@ int sp_making_protect(struct sp_making *m);
 /* The matches of patterns. */
 int sp_making_expand(struct sp_making *m);
 
-/* ---- files of a repository that name a directory ---- */
+/* ---- files of a repository that name a directory (survey_protect.c) ---- */
 
 #define SP_GITDIR_MAX 4096 /* only this many bytes of a file are read */
 
