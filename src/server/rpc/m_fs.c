@@ -328,6 +328,7 @@ static void on_file_done(struct sp_files_call *call, const struct sp_file_answer
     conn->files.is_held = sp_link_is_full(conn->link);
 }
 
+/* *e may already hold the first error of the params (params.h): the methods do not look. */
 static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
                     void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                     struct sp_err *e)
@@ -346,6 +347,7 @@ static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
     if (a->path.path != NULL)
         a->job.ask.path = a->path.path;
     a->job.ask.other = a->other.path;
+    /* Under a policy the client sees what commands see: an empty read-only directory. */
     a->job.ask.hides_placeholders = a->job.policy == NULL;
     const struct sp_str name = a->path.path == NULL ? SP_STR("") : sp_str_of(a->path.path);
     struct sp_request *req = sp_rpc_call_park(c, name.n, e);
@@ -403,8 +405,9 @@ static int path_method(struct sp_rpc_call *c, enum sp_file_op op, unsigned flags
 
 /* ---- fs/readFile ---- */
 
-/* A large file as a reply. Its base64 is made while it is sent, from the mapping that the file came
- * in, so that it is never in memory as a whole. */
+/* A file that came in a memory file (larger than SP_FILES_WINDOW) as a reply. Its base64 is made
+ * while it is sent, from the mapping that the file came in, so that it is never in memory as a
+ * whole. */
 static const char head_begin[] = "{\"id\":";
 static const char head_end[] = ",\"result\":{\"dataBase64\":\"";
 static const char tail[] = "\"}}";
