@@ -20,7 +20,6 @@
 #include "base/log.h"
 #include "cell/wire.h"
 #include "core/http_client_priv.h"
-#include "core/http_worker.h"
 #include "os/fd.h"
 #include "os/spawn.h"
 
@@ -559,7 +558,7 @@ void sp_web_take(struct sp_web_call *call, size_t bytes)
 /* false: the worker has broken the rules. */
 static bool on_message(struct sp_web *h, const struct sp_web_message *m)
 {
-    const struct sp_str bytes = sp_web_bytes(m);
+    const struct sp_str bytes = {(const char *)(m + 1), m->len};
     char why[SP_WEB_MAX_WHY + 64];
     struct sp_web_call *c = NULL;
 
@@ -584,7 +583,7 @@ static bool on_message(struct sp_web *h, const struct sp_web_message *m)
     case SP_WEB_FIELDS:
         return !c->has_head && sp_buf_add_str(&c->fields, bytes);
     case SP_WEB_HEAD: {
-        const struct sp_str fields = {c->fields.data, c->fields.len};
+        const struct sp_str fields = sp_buf_str(&c->fields);
 
         if (c->has_head || !sp_web_fields_are_whole(fields))
             return false;
@@ -647,5 +646,10 @@ void sp_web_free(struct sp_web *h)
 
 bool sp_web_is_possible(const struct sp_web *h)
 {
-    return sp_web_worker_is_built_in() && (h == NULL || !h->is_unable);
+#ifdef SP_HAVE_CURL
+    return h == NULL || !h->is_unable;
+#else
+    (void)h;
+    return false;
+#endif
 }

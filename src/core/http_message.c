@@ -55,16 +55,6 @@ bool sp_web_check(const void *bytes, size_t n, bool is_from_worker, bool has_fd)
     return is_from_worker ? !has_fd && is_worker_message(m) : is_front_message(m, has_fd);
 }
 
-struct sp_str sp_web_bytes(const struct sp_web_message *m)
-{
-    return (struct sp_str){(const char *)(m + 1), m->len};
-}
-
-size_t sp_web_order_size(const struct sp_web_order *o)
-{
-    return (size_t)o->method_len + o->url_len + o->fields_len + o->body_len;
-}
-
 /* ---- fields ---- */
 
 #define PRIVATE (1U << 31) /* a flag in the length of the name, which is never that long */
@@ -92,7 +82,7 @@ bool sp_web_field_add(struct sp_buf *fields, struct sp_str name, struct sp_str v
     return sp_web_field_put(fields, &(struct sp_web_field){.name = name, .value = value});
 }
 
-bool sp_web_field_take(struct sp_str *rest, struct sp_web_field *ret)
+bool sp_web_field_next(struct sp_str *rest, struct sp_web_field *ret)
 {
     struct lengths l;
 
@@ -110,34 +100,17 @@ bool sp_web_field_take(struct sp_str *rest, struct sp_web_field *ret)
     return true;
 }
 
-bool sp_web_field_next(struct sp_str *rest, struct sp_str *ret_name, struct sp_str *ret_value)
-{
-    struct sp_web_field field;
-
-    if (!sp_web_field_take(rest, &field))
-        return false;
-    *ret_name = field.name;
-    *ret_value = field.value;
-    return true;
-}
-
 bool sp_web_fields_are_whole(struct sp_str fields)
 {
-    struct sp_str name;
-    struct sp_str value;
+    struct sp_web_field f;
 
-    while (sp_web_field_next(&fields, &name, &value))
-        if (!sp_web_is_token(name) || !sp_web_is_value(value))
+    while (sp_web_field_next(&fields, &f))
+        if (!sp_web_is_token(f.name) || !sp_web_is_value(f.value))
             return false;
     return fields.n == 0;
 }
 
 /* ---- syntax ---- */
-
-char sp_web_lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-}
 
 bool sp_web_add_lower(struct sp_buf *b, struct sp_str s)
 {
@@ -146,24 +119,21 @@ bool sp_web_add_lower(struct sp_buf *b, struct sp_str s)
     if (room == NULL)
         return s.n == 0;
     for (size_t i = 0; i < s.n; i++)
-        room[i] = sp_web_lower(s.p[i]);
+        room[i] = s.p[i] >= 'A' && s.p[i] <= 'Z' ? (char)(s.p[i] + 32) : s.p[i];
     b->len += s.n;
     return true;
 }
 
-static bool is_token_char(char c)
-{
-    const char l = sp_web_lower(c);
-
-    return (l >= 'a' && l <= 'z') || (c >= '0' && c <= '9') ||
-           (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
-}
-
 bool sp_web_is_token(struct sp_str s)
 {
-    for (size_t i = 0; i < s.n; i++)
-        if (!is_token_char(s.p[i]))
+    for (size_t i = 0; i < s.n; i++) {
+        const char c = s.p[i];
+        const char l = (char)(c | 0x20);
+
+        if ((l < 'a' || l > 'z') && (c < '0' || c > '9') &&
+            (c == 0 || strchr("!#$%&'*+-.^_`|~", c) == NULL))
             return false;
+    }
     return s.n > 0;
 }
 
@@ -176,12 +146,4 @@ bool sp_web_is_value(struct sp_str s)
             return false;
     }
     return true;
-}
-
-bool sp_web_is_visible(struct sp_str s)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if ((unsigned char)s.p[i] > 0x7e)
-            return false;
-    return sp_web_is_value(s);
 }

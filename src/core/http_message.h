@@ -60,9 +60,6 @@ struct sp_web_order {
 
 /* Checks a received message of n bytes, aligned for the structs above. */
 bool sp_web_check(const void *bytes, size_t n, bool is_from_worker, bool has_fd);
-/* The bytes after the head. */
-struct sp_str sp_web_bytes(const struct sp_web_message *m);
-size_t sp_web_order_size(const struct sp_web_order *o); /* of the memory */
 
 /* Fields: a list of names and values, in order. */
 struct sp_web_field {
@@ -74,17 +71,13 @@ struct sp_web_field {
 bool sp_web_field_put(struct sp_buf *fields, const struct sp_web_field *field);
 bool sp_web_field_add(struct sp_buf *fields, struct sp_str name, struct sp_str value);
 /* Removes the first field from *rest. false: the list is empty or malformed. */
-bool sp_web_field_take(struct sp_str *rest, struct sp_web_field *ret);
-bool sp_web_field_next(struct sp_str *rest, struct sp_str *ret_name, struct sp_str *ret_value);
+bool sp_web_field_next(struct sp_str *rest, struct sp_web_field *ret);
 bool sp_web_fields_are_whole(struct sp_str fields);
 
 /* A method or the name of a field. */
 bool sp_web_is_token(struct sp_str s);
 /* A field value: no control characters but the tab. */
 bool sp_web_is_value(struct sp_str s);
-/* A field value in ASCII. */
-bool sp_web_is_visible(struct sp_str s);
-char sp_web_lower(char c);
 bool sp_web_add_lower(struct sp_buf *b, struct sp_str s);
 
 #endif

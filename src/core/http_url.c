@@ -14,20 +14,11 @@ void sp_web_url_done(struct sp_web_url *u)
     sp_buf_done(&u->userinfo);
 }
 
-bool sp_web_url_is_http(const struct sp_web_url *u)
-{
-    const struct sp_str s = {u->scheme.data, u->scheme.len};
-
-    return sp_str_eq(s, SP_STR("http")) || sp_str_eq(s, SP_STR("https"));
-}
-
 /* Strips white space and control characters at both ends, and tabs and line breaks anywhere. */
 static bool clean(struct sp_str text, struct sp_buf *ret)
 {
-    while (text.n > 0 && (unsigned char)text.p[0] <= ' ') {
+    for (; text.n > 0 && (unsigned char)text.p[0] <= ' '; text.n--)
         text.p++;
-        text.n--;
-    }
     while (text.n > 0 && (unsigned char)text.p[text.n - 1] <= ' ')
         text.n--;
     for (size_t i = 0; i < text.n; i++)
@@ -39,7 +30,7 @@ static bool clean(struct sp_str text, struct sp_buf *ret)
 
 static bool is_alpha(char c)
 {
-    return sp_web_lower(c) >= 'a' && sp_web_lower(c) <= 'z';
+    return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
 }
 
 static bool is_digit(char c)
@@ -72,14 +63,6 @@ static int no_memory(struct sp_err *e)
 
 /* ---- percent signs ---- */
 
-static int hex(char c)
-{
-    if (is_digit(c))
-        return c - '0';
-    const char l = sp_web_lower(c);
-    return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
-}
-
 static bool add_decoded(struct sp_buf *b, struct sp_str s)
 {
     bool ok = true;
@@ -87,8 +70,9 @@ static bool add_decoded(struct sp_buf *b, struct sp_str s)
     for (size_t i = 0; ok && i < s.n; i++) {
         char c = s.p[i];
 
-        if (c == '%' && i + 2 < s.n && hex(s.p[i + 1]) >= 0 && hex(s.p[i + 2]) >= 0) {
-            c = (char)(hex(s.p[i + 1]) * 16 + hex(s.p[i + 2]));
+        if (c == '%' && i + 2 < s.n && sp_hex_digit(s.p[i + 1]) >= 0 &&
+            sp_hex_digit(s.p[i + 2]) >= 0) {
+            c = (char)(sp_hex_digit(s.p[i + 1]) * 16 + sp_hex_digit(s.p[i + 2]));
             i += 2;
         }
         ok = sp_buf_add(b, &c, 1);
@@ -174,20 +158,12 @@ static int check_host(struct sp_str host, struct sp_err *e)
     return 0;
 }
 
-static int check_port(struct sp_str port, struct sp_err *e)
-{
-    uint64_t n;
-
-    return port.n == 0 || sp_str_to_u64(port, 65535, &n)
-               ? 0
-               : sp_fail(e, SP_E_INVALID, 0, "invalid port number");
-}
-
 static int read_authority(struct sp_str s, struct sp_web_url *u, struct sp_err *e)
 {
     const char *at = memrchr(s.p, '@', s.n);
     struct sp_str host = s;
     struct sp_str port = {0};
+    uint64_t number;
     int r = 0;
 
     if (at != NULL) {
@@ -205,8 +181,8 @@ static int read_authority(struct sp_str s, struct sp_web_url *u, struct sp_err *
     }
     if (r == 0)
         r = check_host(host, e);
-    if (r == 0)
-        r = check_port(port, e);
+    if (r == 0 && port.n != 0 && !sp_str_to_u64(port, 65535, &number))
+        r = sp_fail(e, SP_E_INVALID, 0, "invalid port number");
     if (r < 0)
         return r;
     bool ok = sp_web_add_lower(&u->text, host);
@@ -239,13 +215,15 @@ int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_err *e)
 
     if (!clean(text, &cleaned))
         return no_memory(e);
-    struct sp_str s = {cleaned.data, cleaned.len};
+    const struct sp_str s = sp_buf_str(&cleaned);
     const size_t n = scheme_length(s);
     if (n == 0)
         return sp_fail(e, SP_E_INVALID, 0, "relative URL without a base");
     if (!sp_web_add_lower(&u->scheme, (struct sp_str){s.p, n}))
         return no_memory(e);
-    if (!sp_web_url_is_http(u))
+    u->is_http = sp_str_eq(sp_buf_str(&u->scheme), SP_STR("http")) ||
+                 sp_str_eq(sp_buf_str(&u->scheme), SP_STR("https"));
+    if (!u->is_http)
         return 0;
     size_t begin = n + 1;
     while (begin < s.n && is_slash(s.p[begin]))

@@ -15,12 +15,12 @@ struct sp_web_url {       /* zero before use; sp_web_url_done after */
     struct sp_buf scheme; /* lower case */
     struct sp_buf userinfo; /* "user:password", decoded; empty: none was given */
     bool has_userinfo;
+    bool is_http; /* http or https */
 };
 
 /* SP_E_INVALID: "relative URL without a base", "empty host", "invalid port number", ... A URL that
- * is not http or https has its scheme filled and nothing else. */
+ * is not is_http has its scheme filled and nothing else. */
 int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_err *e);
-bool sp_web_url_is_http(const struct sp_web_url *u);
 void sp_web_url_done(struct sp_web_url *u);
 #define auto_web_url __attribute__((cleanup(sp_web_url_done)))
 

@@ -28,7 +28,6 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "core/http_worker_priv.h"
 #include "os/fd.h"
 
 #define REDIRECTS_MAX 10
@@ -37,9 +36,49 @@
 #define THREADS_MAX   1024
 #define ROOM_ENOUGH   (64U << 10)
 
-/* ---- libcurl ---- */
+/* ---- messages to the front ---- */
 
-#ifdef SP_HAVE_CURL
+/* Blocks until the front has taken the message. */
+static void send_message(struct sp_web_worker *w, enum sp_web_op op, uint64_t number,
+                         uint64_t value, struct sp_str bytes)
+{
+    struct sp_web_message m = {.version = SP_WEB_VERSION,
+                               .op = (uint16_t)op,
+                               .len = (uint32_t)bytes.n,
+                               .number = number,
+                               .value = value};
+    struct iovec iov[2] = {{.iov_base = &m, .iov_len = sizeof m},
+                           {.iov_base = (void *)(uintptr_t)bytes.p, .iov_len = bytes.n}};
+    struct msghdr h = {.msg_iov = iov, .msg_iovlen = bytes.n != 0 ? 2 : 1};
+
+    while (sendmsg(w->socket, &h, MSG_NOSIGNAL) < 0)
+        if (errno != EINTR) {
+            w->is_over = true;
+            return;
+        }
+}
+
+static int refuse_all(struct sp_web_worker *w, const struct sp_err *e)
+{
+    send_message(w, SP_WEB_UNABLE, 0, 0, sp_str_of(e->msg));
+    return -(int)e->code;
+}
+
+#ifndef SP_HAVE_CURL
+
+int sp_web_worker_run(int socket, struct sp_err *e)
+{
+    struct sp_web_worker w = {.socket = socket};
+
+    (void)sp_fail(e, SP_E_STATE, 0,
+                  "this sallyport was built without it: build it where libcurl's headers are "
+                  "(Debian: the package libcurl4-openssl-dev)");
+    return refuse_all(&w, e);
+}
+
+#else
+
+/* ---- libcurl ---- */
 
 #define LIBRARY "libcurl.so.4"
 
@@ -93,212 +132,6 @@ static int open_curl(struct sp_curl **ret, struct sp_err *e)
     return 0;
 }
 
-static size_t take_line(char *p, size_t size, size_t n, void *user)
-{
-    struct sp_curl_transfer *t = user;
-    struct sp_str line = {p, n};
-
-    (void)size; /* 1 */
-    while (line.n > 0 && (p[line.n - 1] == '\n' || p[line.n - 1] == '\r'))
-        line.n--;
-    return t->ops->line(t, line) == SP_CURL_TAKEN ? n : 0;
-}
-
-static size_t take_body(char *p, size_t size, size_t n, void *user)
-{
-    struct sp_curl_transfer *t = user;
-
-    (void)size; /* 1 */
-    switch (t->ops->body(t, (struct sp_str){p, n})) {
-    case SP_CURL_TAKEN:
-        return n;
-    case SP_CURL_LATER:
-        return CURL_WRITEFUNC_PAUSE;
-    case SP_CURL_STOP:
-        break;
-    }
-    return CURL_WRITEFUNC_ERROR;
-}
-
-static size_t on_upload(char *p, size_t size, size_t room, void *user)
-{
-    struct sp_curl_transfer *t = user;
-    const size_t left = t->body.n - t->body_at;
-    const size_t n = left < room * size ? left : room * size;
-
-    memcpy(p, t->body.p + t->body_at, n);
-    t->body_at += n;
-    return n;
-}
-
-/* If the server has closed an idle connection, libcurl sends the request again on a new one. */
-static int on_seek(void *user, curl_off_t offset, int origin)
-{
-    struct sp_curl_transfer *t = user;
-
-    if (t->is_once || origin != SEEK_SET || offset < 0 || (size_t)offset > t->body.n)
-        return CURL_SEEKFUNC_FAIL;
-    t->body_at = (size_t)offset;
-    return CURL_SEEKFUNC_OK;
-}
-
-static bool add_line(struct sp_curl *c, struct sp_curl_transfer *t, const char *line)
-{
-    struct curl_slist *more = c->slist_append(t->lines, line);
-
-    if (more == NULL)
-        return false;
-    t->lines = more;
-    return true;
-}
-
-/* In libcurl "name:" removes a field, and "name;" is a field without a value. */
-static bool add_lines(struct sp_curl *c, struct sp_curl_transfer *t, struct sp_str fields)
-{
-    struct sp_str name;
-    struct sp_str value;
-    bool has_expect = false;
-
-    while (sp_web_field_next(&fields, &name, &value)) {
-        auto_buf struct sp_buf line = {0};
-
-        value = sp_str_trim(value);
-        has_expect = has_expect || sp_str_eq(name, SP_STR("expect"));
-        if (sp_str_eq(name, SP_STR("content-length")) ||
-            sp_str_eq(name, SP_STR("transfer-encoding")))
-            continue; /* set by libcurl */
-        if (!sp_buf_add_str(&line, name) || !sp_buf_add_str(&line, SP_STR(": ")) ||
-            !sp_buf_add_str(&line, value) || !sp_buf_add(&line, "", 1))
-            return false;
-        if (value.n == 0)
-            memcpy(line.data + name.n, ";", 2);
-        if (!add_line(c, t, line.data))
-            return false;
-    }
-    return (has_expect || add_line(c, t, "Expect:")) && add_line(c, t, "Proxy-Connection:");
-}
-
-/* Cancels; done is not called. Fine if not begun. Must not be called in its callbacks. */
-static void end_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
-{
-    if (t->easy != NULL) {
-        (void)c->multi_remove_handle(c->multi, t->easy); /* fails if it was not added */
-        c->easy_cleanup(t->easy);
-    }
-    c->slist_free_all(t->lines);
-    t->easy = NULL;
-    t->lines = NULL;
-}
-
-#define SET(option, value) \
-    r = r == CURLE_OK ? c->easy_setopt(t->easy, CURLOPT_##option, (value)) : r
-
-static int begin_curl(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
-                      struct sp_err *e)
-{
-    static const char *const idempotent[] = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"};
-    const char *certificates = getenv("SSL_CERT_FILE");
-    const char *directory = getenv("SSL_CERT_DIR");
-    const bool has_body = ask->body.n > 0;
-    const uint64_t ms = ask->timeout_ms == SP_WEB_NO_TIMEOUT ? 0
-                        : ask->timeout_ms == 0               ? 1
-                        : ask->timeout_ms > INT_MAX          ? INT_MAX
-                                                             : ask->timeout_ms;
-
-    t->body = ask->body;
-    t->body_at = 0;
-    t->is_once = true;
-    for (size_t i = 0; i < sizeof idempotent / sizeof idempotent[0]; i++)
-        t->is_once = t->is_once && strcmp(ask->method, idempotent[i]) != 0;
-    t->why[0] = 0;
-    t->easy = c->easy_init();
-    CURLcode r = t->easy != NULL && add_lines(c, t, ask->fields) ? CURLE_OK : CURLE_OUT_OF_MEMORY;
-
-    /* All requests: nothing but HTTP, no files of the user, no cookies. */
-    SET(PROTOCOLS_STR, "http,https");
-    SET(NOSIGNAL, 1L);
-    /* Dropping a transfer does not wait for its name lookup. Unknown to older versions: ignored. */
-    if (r == CURLE_OK)
-        (void)c->easy_setopt(t->easy, CURLOPT_QUICK_EXIT, 1L);
-    SET(SUPPRESS_CONNECT_HEADERS, 1L);
-    SET(PRIVATE, t);
-    SET(ERRORBUFFER, t->why);
-    SET(HEADERFUNCTION, take_line);
-    SET(HEADERDATA, t);
-    SET(WRITEFUNCTION, take_body);
-    SET(WRITEDATA, t);
-    if (certificates != NULL && certificates[0] != 0)
-        SET(CAINFO, certificates);
-    if (directory != NULL && directory[0] != 0)
-        SET(CAPATH, directory);
-
-    SET(URL, ask->url);
-    SET(TIMEOUT_MS, (long)ms);
-    if (has_body) { /* any method may have a body */
-        SET(UPLOAD, 1L);
-        SET(INFILESIZE_LARGE, (curl_off_t)ask->body.n);
-        SET(READFUNCTION, on_upload);
-        SET(READDATA, t);
-        SET(SEEKFUNCTION, on_seek);
-        SET(SEEKDATA, t);
-    } else if (strcmp(ask->method, "HEAD") == 0) {
-        SET(NOBODY, 1L);
-    }
-    if (t->is_once && !has_body)
-        SET(FRESH_CONNECT, 1L);
-    SET(CUSTOMREQUEST, ask->method);
-    SET(HTTPHEADER, (struct curl_slist *)t->lines);
-    if (r == CURLE_OK && c->multi_add_handle(c->multi, t->easy) == CURLM_OK)
-        return 0;
-    end_transfer(c, t);
-    return sp_fail(e, SP_E_FAILED, 0, "%s",
-                   c->easy_strerror(r == CURLE_OK ? CURLE_FAILED_INIT : r));
-}
-
-#undef SET
-
-static void resume_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
-{
-    if (t->easy != NULL)
-        (void)c->easy_pause(t->easy, CURLPAUSE_CONT);
-}
-
-static const char *reason(struct sp_curl *c, const struct sp_curl_transfer *t, CURLcode result)
-{
-    long err = 0;
-
-    if (result == CURLE_COULDNT_CONNECT &&
-        c->easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &err) == CURLE_OK && err != 0)
-        return strerror((int)err);
-    return t->why[0] != 0 ? t->why : c->easy_strerror(result);
-}
-
-/* Waits until fd is readable or a transfer has an event, and handles the transfers. */
-static void run_transfers(struct sp_curl *c, int fd)
-{
-    struct curl_waitfd extra = {.fd = fd, .events = CURL_WAIT_POLLIN};
-    int running = 0;
-    int left = 0;
-    CURLMsg *m;
-
-    (void)c->multi_poll(c->multi, &extra, 1, 60000, NULL);
-    (void)c->multi_perform(c->multi, &running);
-    while ((m = c->multi_info_read(c->multi, &left)) != NULL) {
-        char why[sizeof((struct sp_curl_transfer *)NULL)->why];
-        const CURLcode result = m->data.result; /* end_transfer frees *m */
-        char *private = NULL;
-
-        if (m->msg != CURLMSG_DONE ||
-            c->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &private) != CURLE_OK ||
-            private == NULL)
-            continue;
-        struct sp_curl_transfer *t = (void *)private;
-        (void)snprintf(why, sizeof why, "%s", reason(c, t, result));
-        end_transfer(c, t);
-        t->ops->done(t, result == CURLE_OK ? NULL : why);
-    }
-}
-
 #define READ_FLAGS (CURLU_URLENCODE | CURLU_NON_SUPPORT_SCHEME)
 
 /* Resolves a reference against a base URL; drops user, fragment and default port. NULL: invalid.
@@ -322,85 +155,6 @@ static char *join_urls(struct sp_curl *c, const char *base, const char *referenc
     return joined;
 }
 
-#else
-
-static int open_curl(struct sp_curl **ret, struct sp_err *e)
-{
-    *ret = NULL;
-    return sp_fail(e, SP_E_STATE, 0,
-                   "this sallyport was built without it: build it where libcurl's headers are "
-                   "(Debian: the package libcurl4-openssl-dev)");
-}
-
-/* Never called: open_curl fails. */
-static int begin_curl(struct sp_curl *c, struct sp_curl_transfer *t, const struct sp_curl_ask *ask,
-                      struct sp_err *e)
-{
-    (void)c;
-    (void)t;
-    (void)ask;
-    return sp_fail(e, SP_E_STATE, 0, "built without libcurl");
-}
-
-static void resume_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
-{
-    (void)c;
-    (void)t;
-}
-
-static void end_transfer(struct sp_curl *c, struct sp_curl_transfer *t)
-{
-    (void)c;
-    (void)t;
-}
-
-static void run_transfers(struct sp_curl *c, int fd)
-{
-    (void)c;
-    (void)fd;
-}
-
-static char *join_urls(struct sp_curl *c, const char *base, const char *reference)
-{
-    (void)c;
-    (void)base;
-    (void)reference;
-    return NULL;
-}
-
-#endif
-
-bool sp_web_worker_is_built_in(void)
-{
-#ifdef SP_HAVE_CURL
-    return true;
-#else
-    return false;
-#endif
-}
-
-/* ---- messages to the front ---- */
-
-/* Blocks until the front has taken the message. */
-static void send_message(struct sp_web_worker *w, enum sp_web_op op, uint64_t number,
-                         uint64_t value, struct sp_str bytes)
-{
-    struct sp_web_message m = {.version = SP_WEB_VERSION,
-                               .op = (uint16_t)op,
-                               .len = (uint32_t)bytes.n,
-                               .number = number,
-                               .value = value};
-    struct iovec iov[2] = {{.iov_base = &m, .iov_len = sizeof m},
-                           {.iov_base = (void *)(uintptr_t)bytes.p, .iov_len = bytes.n}};
-    struct msghdr h = {.msg_iov = iov, .msg_iovlen = bytes.n != 0 ? 2 : 1};
-
-    while (sendmsg(w->socket, &h, MSG_NOSIGNAL) < 0)
-        if (errno != EINTR) {
-            w->is_over = true;
-            return;
-        }
-}
-
 /* ---- redirects ---- */
 
 static struct sp_str scheme_of(const char *url)
@@ -417,23 +171,25 @@ static struct sp_str origin_of(const char *url)
     return (struct sp_str){url, before + strcspn(url + before, "/?#")};
 }
 
-static enum sp_curl_taken refuse(struct sp_web_task *t, const char *why)
+/* Returns false: the transfer ends. */
+static bool refuse(struct sp_web_task *t, const char *why)
 {
     t->refusal = why;
-    return SP_CURL_STOP;
+    return false;
 }
 
-/* Sets t->next_url. A response without a usable Location is passed on as it is. */
-static enum sp_curl_taken find_next_url(struct sp_web_task *t)
+/* Sets t->next_url. A response without a usable Location is passed on as it is. false: the rest of
+ * this response is not needed, or the redirect is refused. */
+static bool find_next_url(struct sp_web_task *t)
 {
     const bool is_redirect =
         (t->status >= 301 && t->status <= 303) || t->status == 307 || t->status == 308;
 
     if (!t->follows || !is_redirect || !t->has_location || !sp_buf_add(&t->location, "", 1))
-        return SP_CURL_TAKEN;
+        return true;
     t->next_url = join_urls(t->worker->curl, t->url, t->location.data);
     if (t->next_url == NULL)
-        return SP_CURL_TAKEN;
+        return true;
     const struct sp_str scheme = scheme_of(t->next_url);
     if (!sp_str_eq(scheme, SP_STR("http")) && !sp_str_eq(scheme, SP_STR("https"))) {
         (void)snprintf(t->refusal_text, sizeof t->refusal_text,
@@ -448,7 +204,7 @@ static enum sp_curl_taken find_next_url(struct sp_web_task *t)
     }
     /* The body is not needed. An empty one is read to its end, so that the connection can be
      * reused. */
-    return t->is_empty ? SP_CURL_TAKEN : SP_CURL_STOP;
+    return t->is_empty;
 }
 
 static bool is_about_body(struct sp_str name)
@@ -479,7 +235,7 @@ static bool add_referer(struct sp_web_task *t, bool is_same_origin, struct sp_bu
     if (is_same_origin)
         return sp_web_field_add(fields, SP_STR("referer"), sp_str_of(t->url));
     return sp_buf_add_str(&text, origin) && sp_buf_add(&text, "/", 1) &&
-           sp_web_field_add(fields, SP_STR("referer"), (struct sp_str){text.data, text.len});
+           sp_web_field_add(fields, SP_STR("referer"), sp_buf_str(&text));
 }
 
 /* Turns the request into the one for t->next_url. false: no memory. */
@@ -488,12 +244,12 @@ static bool follow_redirect(struct sp_web_task *t)
     const bool is_post = strcmp(t->method, "POST") == 0;
     const bool becomes_get = t->status == 303 || (t->status <= 302 && is_post);
     const bool is_same_origin = sp_str_eq_nocase(origin_of(t->url), origin_of(t->next_url));
-    struct sp_str rest = {t->fields.data, t->fields.len};
+    struct sp_str rest = sp_buf_str(&t->fields);
     struct sp_web_field field;
     auto_buf struct sp_buf fields = {.max = SP_WEB_MAX_FIELDS + (size_t)SP_WEB_MAX_URL + 64};
     bool ok = true;
 
-    while (ok && sp_web_field_take(&rest, &field))
+    while (ok && sp_web_field_next(&rest, &field))
         if (!(becomes_get && is_about_body(field.name)) &&
             (is_same_origin || !stays_behind(&field)) && !sp_str_eq(field.name, SP_STR("referer")))
             ok = sp_web_field_put(&fields, &field);
@@ -519,13 +275,13 @@ static bool follow_redirect(struct sp_web_task *t)
 
 /* ---- the head of a response ---- */
 
-static enum sp_curl_taken end_head(struct sp_web_task *t)
+static bool end_head(struct sp_web_task *t)
 {
     if (t->status >= 100 && t->status < 200 && t->status != 101)
-        return SP_CURL_TAKEN; /* the final response follows */
-    const enum sp_curl_taken r = find_next_url(t);
+        return true; /* the final response follows */
+    const bool goes_on = find_next_url(t);
     if (t->next_url != NULL || t->refusal != NULL)
-        return r;
+        return goes_on;
     for (size_t at = 0; at < t->head.len; at += SP_WEB_PIECE) {
         const size_t left = t->head.len - at;
 
@@ -536,11 +292,11 @@ static enum sp_curl_taken end_head(struct sp_web_task *t)
     t->is_head_sent = true;
     /* After 101 another protocol follows; HEAD with a body has no response body. */
     t->is_stopped = t->status == 101 || (strcmp(t->method, "HEAD") == 0 && t->body.n > 0);
-    return t->is_stopped ? SP_CURL_STOP : SP_CURL_TAKEN;
+    return !t->is_stopped;
 }
 
 /* "HTTP/1.1 200 OK", "HTTP/2 200" */
-static enum sp_curl_taken begin_head(struct sp_web_task *t, struct sp_str line)
+static bool begin_head(struct sp_web_task *t, struct sp_str line)
 {
     const char *space = memchr(line.p, ' ', line.n);
     const size_t at = space == NULL ? line.n : (size_t)(space - line.p) + 1;
@@ -554,23 +310,29 @@ static enum sp_curl_taken begin_head(struct sp_web_task *t, struct sp_str line)
     t->location.len = 0;
     t->has_location = false;
     t->is_empty = false;
-    return SP_CURL_TAKEN;
+    return true;
 }
 
 /* Two different lengths: request smuggling, refused. */
 static bool note_length(struct sp_web_task *t, struct sp_str value)
 {
-    struct sp_str rest = {t->head.data, t->head.len};
-    struct sp_str name;
-    struct sp_str other;
+    struct sp_str rest = sp_buf_str(&t->head);
+    struct sp_web_field f;
 
     t->is_empty = sp_str_eq(value, SP_STR("0"));
-    while (sp_web_field_next(&rest, &name, &other))
-        if (sp_str_eq(name, SP_STR("content-length")) && !sp_str_eq(other, value)) {
-            t->refusal = "the response has two lengths";
-            return false;
-        }
+    while (sp_web_field_next(&rest, &f))
+        if (sp_str_eq(f.name, SP_STR("content-length")) && !sp_str_eq(f.value, value))
+            return refuse(t, "the response has two lengths");
     return true;
+}
+
+/* A field value in ASCII: others are left out. */
+static bool is_visible(struct sp_str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.p[i] > 0x7e)
+            return false;
+    return sp_web_is_value(s);
 }
 
 static bool keep_field(struct sp_web_task *t, struct sp_str line, const char *colon)
@@ -584,20 +346,20 @@ static bool keep_field(struct sp_web_task *t, struct sp_str line, const char *co
         return true;
     if (!sp_web_add_lower(&lower, given))
         return false;
-    const struct sp_str name = {lower.data, lower.len};
+    const struct sp_str name = sp_buf_str(&lower);
     if (sp_str_eq(name, SP_STR("location")) && !t->has_location && !sp_str_has_nul(value)) {
         t->has_location = sp_buf_add_str(&t->location, value);
         ok = t->has_location;
     }
     if (sp_str_eq(name, SP_STR("content-length")) && !note_length(t, value))
         return true;
-    return ok && (!sp_web_is_visible(value) || sp_web_field_add(&t->head, name, value));
+    return ok && (!is_visible(value) || sp_web_field_add(&t->head, name, value));
 }
 
-enum sp_curl_taken sp_web_response_line(struct sp_web_task *t, struct sp_str line)
+bool sp_web_response_line(struct sp_web_task *t, struct sp_str line)
 {
     if (t->is_head_sent || t->next_url != NULL) /* a trailer */
-        return SP_CURL_TAKEN;
+        return true;
     if (line.n == 0)
         return end_head(t);
     t->head_read += line.n + 16;
@@ -609,13 +371,27 @@ enum sp_curl_taken sp_web_response_line(struct sp_web_task *t, struct sp_str lin
         return refuse(t, "a header line of the response begins with white space");
     const char *colon = memchr(line.p, ':', line.n);
     if (colon == NULL)
-        return SP_CURL_TAKEN;
+        return true;
     if (!keep_field(t, line, colon))
         return refuse(t, "no memory");
-    return t->refusal == NULL ? SP_CURL_TAKEN : SP_CURL_STOP;
+    return t->refusal == NULL;
 }
 
 /* ---- the end of a task ---- */
+
+/* Fine if not begun. Must not be called in libcurl's callbacks. */
+static void end_transfer(struct sp_web_task *t)
+{
+    struct sp_curl *c = t->worker->curl;
+
+    if (t->easy != NULL) {
+        (void)c->multi_remove_handle(c->multi, t->easy); /* fails if it was not added */
+        c->easy_cleanup(t->easy);
+    }
+    c->slist_free_all(t->lines);
+    t->easy = NULL;
+    t->lines = NULL;
+}
 
 static void free_task(struct sp_web_task *t)
 {
@@ -625,7 +401,7 @@ static void free_task(struct sp_web_task *t)
         t->worker->first = t->next;
     if (t->next != NULL)
         t->next->prev = t->prev;
-    end_transfer(t->worker->curl, &t->transfer);
+    end_transfer(t);
     if (t->memory != NULL)
         (void)munmap(t->memory, t->memory_len);
     sp_buf_done(&t->fields);
@@ -669,46 +445,186 @@ static void flush_body(struct sp_web_task *t)
     t->out_len = 0;
 }
 
-static struct sp_web_task *task_of(struct sp_curl_transfer *transfer)
+/* ---- callbacks of libcurl: `size` is always 1 ---- */
+
+static size_t on_line(char *p, size_t size, size_t n, void *task)
 {
-    return SP_CONTAINER(transfer, struct sp_web_task, transfer);
+    struct sp_str line = {p, n};
+
+    (void)size;
+    while (line.n > 0 && (p[line.n - 1] == '\n' || p[line.n - 1] == '\r'))
+        line.n--;
+    return sp_web_response_line(task, line) ? n : 0;
 }
 
-static enum sp_curl_taken on_body(struct sp_curl_transfer *transfer, struct sp_str bytes)
+static size_t on_body(char *p, size_t size, size_t n, void *task)
 {
-    struct sp_web_task *t = task_of(transfer);
+    struct sp_web_task *t = task;
 
-    if (!t->is_head_sent || bytes.n > SP_WEB_PIECE)
-        return SP_CURL_STOP; /* the body of a redirect */
+    (void)size;
+    if (!t->is_head_sent || n > SP_WEB_PIECE)
+        return CURL_WRITEFUNC_ERROR; /* the body of a redirect */
     if (t->out == NULL && (t->out = malloc(SP_WEB_PIECE)) == NULL) {
         t->refusal = "no memory";
-        return SP_CURL_STOP;
+        return CURL_WRITEFUNC_ERROR;
     }
-    if (t->out_len + bytes.n > SP_WEB_PIECE)
+    if (t->out_len + n > SP_WEB_PIECE)
         flush_body(t);
-    if (t->out_len + bytes.n > t->window) {
+    if (t->out_len + n > t->window) {
         flush_body(t);
         t->is_paused = true;
-        return SP_CURL_LATER;
+        return CURL_WRITEFUNC_PAUSE; /* the same bytes again after easy_pause */
     }
-    memcpy(t->out + t->out_len, bytes.p, bytes.n);
-    t->out_len += bytes.n;
-    return SP_CURL_TAKEN;
+    memcpy(t->out + t->out_len, p, n);
+    t->out_len += n;
+    return n;
+}
+
+static size_t on_upload(char *p, size_t size, size_t room, void *task)
+{
+    struct sp_web_task *t = task;
+    const size_t left = t->body.n - t->body_at;
+    const size_t n = left < room * size ? left : room * size;
+
+    memcpy(p, t->body.p + t->body_at, n);
+    t->body_at += n;
+    return n;
+}
+
+/* If the server has closed an idle connection, libcurl sends the request again on a new one. */
+static int on_seek(void *task, curl_off_t offset, int origin)
+{
+    struct sp_web_task *t = task;
+
+    if (t->is_once || origin != SEEK_SET || offset < 0 || (size_t)offset > t->body.n)
+        return CURL_SEEKFUNC_FAIL;
+    t->body_at = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
 }
 
 /* ---- the request ---- */
 
-static enum sp_curl_taken on_line(struct sp_curl_transfer *transfer, struct sp_str line)
+static bool add_line(struct sp_web_task *t, const char *line)
 {
-    return sp_web_response_line(task_of(transfer), line);
+    struct curl_slist *more = t->worker->curl->slist_append(t->lines, line);
+
+    if (more != NULL)
+        t->lines = more;
+    return more != NULL;
 }
 
-static void begin_transfer(struct sp_web_task *t);
-
-static void on_done(struct sp_curl_transfer *transfer, const char *why)
+/* In libcurl "name:" removes a field, and "name;" is a field without a value. */
+static bool add_lines(struct sp_web_task *t)
 {
-    struct sp_web_task *t = task_of(transfer);
+    struct sp_str rest = sp_buf_str(&t->fields);
+    struct sp_web_field f;
+    bool has_expect = false;
 
+    while (sp_web_field_next(&rest, &f)) {
+        auto_buf struct sp_buf line = {0};
+
+        f.value = sp_str_trim(f.value);
+        has_expect = has_expect || sp_str_eq(f.name, SP_STR("expect"));
+        if (sp_str_eq(f.name, SP_STR("content-length")) ||
+            sp_str_eq(f.name, SP_STR("transfer-encoding")))
+            continue; /* set by libcurl */
+        if (!sp_buf_add_str(&line, f.name) || !sp_buf_add_str(&line, SP_STR(": ")) ||
+            !sp_buf_add_str(&line, f.value) || !sp_buf_add(&line, "", 1))
+            return false;
+        if (f.value.n == 0)
+            memcpy(line.data + f.name.n, ";", 2);
+        if (!add_line(t, line.data))
+            return false;
+    }
+    return (has_expect || add_line(t, "Expect:")) && add_line(t, "Proxy-Connection:");
+}
+
+#define SET(option, value) \
+    r = r == CURLE_OK ? c->easy_setopt(t->easy, CURLOPT_##option, (value)) : r
+
+/* Hands the current request to libcurl, with ms left (0: no limit). */
+static CURLcode set_up(struct sp_web_task *t, long ms)
+{
+    static const char *const idempotent[] = {"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"};
+    const char *certificates = getenv("SSL_CERT_FILE");
+    const char *directory = getenv("SSL_CERT_DIR");
+    struct sp_curl *c = t->worker->curl;
+
+    t->body_at = 0;
+    t->is_once = true;
+    for (size_t i = 0; i < sizeof idempotent / sizeof idempotent[0]; i++)
+        t->is_once = t->is_once && strcmp(t->method, idempotent[i]) != 0;
+    t->why[0] = 0;
+    t->easy = c->easy_init();
+    CURLcode r = t->easy != NULL && add_lines(t) ? CURLE_OK : CURLE_OUT_OF_MEMORY;
+
+    /* All requests: nothing but HTTP, no files of the user, no cookies. */
+    SET(PROTOCOLS_STR, "http,https");
+    SET(NOSIGNAL, 1L);
+    /* Dropping a transfer does not wait for its name lookup. Unknown to older versions: ignored. */
+    if (r == CURLE_OK)
+        (void)c->easy_setopt(t->easy, CURLOPT_QUICK_EXIT, 1L);
+    SET(SUPPRESS_CONNECT_HEADERS, 1L);
+    SET(PRIVATE, t);
+    SET(ERRORBUFFER, t->why);
+    SET(HEADERFUNCTION, on_line);
+    SET(HEADERDATA, t);
+    SET(WRITEFUNCTION, on_body);
+    SET(WRITEDATA, t);
+    if (certificates != NULL && certificates[0] != 0)
+        SET(CAINFO, certificates);
+    if (directory != NULL && directory[0] != 0)
+        SET(CAPATH, directory);
+
+    SET(URL, t->url);
+    SET(TIMEOUT_MS, ms);
+    if (t->body.n > 0) { /* any method may have a body */
+        SET(UPLOAD, 1L);
+        SET(INFILESIZE_LARGE, (curl_off_t)t->body.n);
+        SET(READFUNCTION, on_upload);
+        SET(READDATA, t);
+        SET(SEEKFUNCTION, on_seek);
+        SET(SEEKDATA, t);
+    } else if (strcmp(t->method, "HEAD") == 0) {
+        SET(NOBODY, 1L);
+    }
+    if (t->is_once && t->body.n == 0)
+        SET(FRESH_CONNECT, 1L);
+    SET(CUSTOMREQUEST, t->method);
+    SET(HTTPHEADER, (struct curl_slist *)t->lines);
+    return r == CURLE_OK && c->multi_add_handle(c->multi, t->easy) != CURLM_OK ? CURLE_FAILED_INIT
+                                                                               : r;
+}
+
+#undef SET
+
+static void begin_transfer(struct sp_web_task *t)
+{
+    const uint64_t now = sp_clock_ms();
+
+    t->head_read = 0;
+    t->status = 0;
+    if (t->deadline_ms <= now) {
+        fail_task(t, "the time for it has passed");
+        return;
+    }
+    const uint64_t left = t->deadline_ms == UINT64_MAX ? 0 : t->deadline_ms - now;
+    const CURLcode r = set_up(t, left > INT_MAX ? INT_MAX : (long)left);
+    if (r != CURLE_OK)
+        fail_task(t, t->worker->curl->easy_strerror(r));
+}
+
+/* libcurl has ended the transfer: the task ends with it, or follows a redirect. */
+static void on_transfer_end(struct sp_web_task *t, CURLcode result)
+{
+    struct sp_curl *c = t->worker->curl;
+    const char *why = t->why[0] != 0 ? t->why : c->easy_strerror(result);
+    long err = 0;
+
+    if (result == CURLE_COULDNT_CONNECT &&
+        c->easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &err) == CURLE_OK && err != 0)
+        why = strerror((int)err);
+    end_transfer(t);
     flush_body(t);
     if (t->refusal != NULL && t->is_redirect_refused)
         send_done(t, t->refusal);
@@ -718,37 +634,29 @@ static void on_done(struct sp_curl_transfer *transfer, const char *why)
         begin_transfer(t);
     else if (t->next_url != NULL)
         fail_task(t, "no memory");
-    else if (t->is_head_sent && (t->is_stopped || why == NULL))
+    else if (t->is_head_sent && (t->is_stopped || result == CURLE_OK))
         send_done(t, NULL);
     else
-        fail_task(t, why == NULL ? "the server sent no response" : why);
+        fail_task(t, result == CURLE_OK ? "the server sent no response" : why);
 }
 
-static const struct sp_curl_ops ops = {.line = on_line, .body = on_body, .done = on_done};
-
-static void begin_transfer(struct sp_web_task *t)
+/* Waits until fd is readable or a transfer has an event, and handles the transfers. */
+static void run_transfers(struct sp_curl *c, int fd)
 {
-    const uint64_t now = sp_clock_ms();
-    const struct sp_curl_ask ask = {
-        .method = t->method,
-        .url = t->url,
-        .fields = {t->fields.data, t->fields.len},
-        .body = t->body,
-        .timeout_ms = t->deadline_ms == UINT64_MAX ? SP_WEB_NO_TIMEOUT : t->deadline_ms - now,
-    };
-    struct sp_err e = {0};
+    struct curl_waitfd extra = {.fd = fd, .events = CURL_WAIT_POLLIN};
+    int running = 0;
+    int left = 0;
+    CURLMsg *m;
 
-    t->head_read = 0;
-    t->status = 0;
-    if (t->deadline_ms <= now)
-        fail_task(t, "the time for it has passed");
-    else if (begin_curl(t->worker->curl, &t->transfer, &ask, &e) < 0)
-        fail_task(t, e.msg);
-}
+    (void)c->multi_poll(c->multi, &extra, 1, 60000, NULL);
+    (void)c->multi_perform(c->multi, &running);
+    while ((m = c->multi_info_read(c->multi, &left)) != NULL) {
+        char *task = NULL;
 
-static char *copy_text(const char *p, size_t n)
-{
-    return memchr(p, 0, n) != NULL ? NULL : strndup(p, n);
+        if (m->msg == CURLMSG_DONE &&
+            c->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &task) == CURLE_OK && task != NULL)
+            on_transfer_end((void *)task, m->data.result);
+    }
 }
 
 /* false: the order is malformed, or there is no memory. */
@@ -759,7 +667,7 @@ static bool read_order(struct sp_web_task *t, const struct sp_web_order *o, int 
     struct stat st;
 
     /* The seals keep the memory from being changed or truncated while it is mapped. */
-    t->memory_len = sp_web_order_size(o);
+    t->memory_len = (size_t)o->method_len + o->url_len + o->fields_len + o->body_len;
     if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0 ||
         (uint64_t)st.st_size < t->memory_len)
         return false;
@@ -768,16 +676,15 @@ static bool read_order(struct sp_web_task *t, const struct sp_web_order *o, int 
         return false;
     t->memory = memory;
 
-    const char *p = t->memory;
-    t->method = copy_text(p, o->method_len);
-    p += o->method_len;
-    url = copy_text(p, o->url_len);
-    p += o->url_len;
-    const struct sp_str fields = {p, o->fields_len};
-    t->body = (struct sp_str){p + o->fields_len, o->body_len};
-    if (t->method == NULL || url == NULL ||
-        !sp_web_is_token((struct sp_str){t->method, o->method_len}) ||
-        !sp_web_fields_are_whole(fields) || !sp_buf_add_str(&t->fields, fields))
+    const struct sp_str method = {t->memory, o->method_len};
+    const struct sp_str address = {method.p + method.n, o->url_len};
+    const struct sp_str fields = {address.p + address.n, o->fields_len};
+    t->body = (struct sp_str){fields.p + fields.n, o->body_len};
+    if (!sp_web_is_token(method) || sp_str_has_nul(address) || !sp_web_fields_are_whole(fields))
+        return false;
+    t->method = sp_str_dup(method);
+    url = sp_str_dup(address);
+    if (t->method == NULL || url == NULL || !sp_buf_add_str(&t->fields, fields))
         return false;
     t->url = join_urls(t->worker->curl, url, url);
     if (t->url == NULL) /* libcurl reports what is wrong with the URL */
@@ -795,7 +702,6 @@ static int begin_task(struct sp_web_worker *w, const struct sp_web_order *o, int
         return -ENOMEM;
     *t = (struct sp_web_task){.worker = w,
                               .next = w->first,
-                              .transfer = {.ops = &ops},
                               .number = o->head.number,
                               .follows = (o->head.value & SP_WEB_FOLLOWS) != 0,
                               .deadline_ms = UINT64_MAX,
@@ -858,7 +764,7 @@ static void obey(struct sp_web_worker *w, const union received *h, int fd)
             t->window = SP_WEB_WINDOW;
         if (t->is_paused && t->window >= ROOM_ENOUGH) {
             t->is_paused = false;
-            resume_transfer(w->curl, &t->transfer);
+            (void)w->curl->easy_pause(t->easy, CURLPAUSE_CONT);
         }
     } else if (t != NULL) {
         free_task(t);
@@ -869,10 +775,8 @@ int sp_web_worker_run(int socket, struct sp_err *e)
 {
     struct sp_web_worker w = {.socket = socket};
 
-    if (open_curl(&w.curl, e) < 0) {
-        send_message(&w, SP_WEB_UNABLE, 0, 0, sp_str_of(e->msg));
-        return -(int)e->code;
-    }
+    if (open_curl(&w.curl, e) < 0)
+        return refuse_all(&w, e);
     while (!w.is_over) {
         for (int r = 1; !w.is_over && r > 0;) {
             auto_close int fd = -1;
@@ -892,3 +796,5 @@ int sp_web_worker_run(int socket, struct sp_err *e)
         free_task(w.first);
     return 0;
 }
+
+#endif

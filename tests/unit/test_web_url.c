@@ -11,7 +11,7 @@ static void reads(const char *text, const char *want)
 
     assert_int_equal(sp_web_url_read((struct sp_str){exact, strlen(text)}, &u, &e), 0);
     free(exact);
-    assert_true(sp_web_url_is_http(&u));
+    assert_true(u.is_http);
     assert_string_equal(u.text.data, want);
     assert_int_equal(u.text.len, strlen(want));
 }
@@ -127,7 +127,7 @@ static void test_other_schemes(void **state)
         struct sp_err e = {0};
 
         assert_int_equal(sp_web_url_read(sp_str_of(table[i][0]), &u, &e), 0);
-        assert_false(sp_web_url_is_http(&u));
+        assert_false(u.is_http);
         assert_int_equal(u.scheme.len, strlen(table[i][1]));
         assert_memory_equal(u.scheme.data, table[i][1], u.scheme.len);
     }

@@ -161,8 +161,7 @@ static int make_fields(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
     const struct sp_params p = {c->json, a->headers, e};
     const struct sp_buf *user = &a->address.userinfo;
     auto_buf struct sp_buf value = {0};
-    struct sp_str name;
-    struct sp_str other;
+    struct sp_web_field f;
     struct header h;
 
     a->fields.max = SP_WEB_MAX_FIELDS;
@@ -173,8 +172,8 @@ static int make_fields(struct sp_rpc_call *c, struct ask *a, struct sp_err *e)
         return sp_params_result(&p);
     /* USER:PASSWORD in the URL becomes an authorization header, unless there is one already. */
     struct sp_str rest = {a->fields.data, a->fields.len};
-    while (sp_web_field_next(&rest, &name, &other))
-        if (sp_str_eq(name, SP_STR("authorization")))
+    while (sp_web_field_next(&rest, &f))
+        if (sp_str_eq(f.name, SP_STR("authorization")))
             return 0;
     char *room = sp_buf_room(&value, sizeof basic + SP_BASE64_LEN(user->len));
     if (room != NULL)
@@ -284,14 +283,14 @@ static void on_head(struct sp_web_call *call, int status, struct sp_str fields)
     struct job *j = SP_CONTAINER(call, struct job, call);
     struct sp_buf *b = &j->head;
     const char *comma = "";
-    struct sp_str name;
-    struct sp_str value;
+    struct sp_web_field f;
     struct sp_err e = {0};
     bool ok = sp_buf_printf(b, "{\"status\":%d,\"headers\":[", status);
 
-    for (; ok && sp_web_field_next(&fields, &name, &value); comma = ",")
-        ok = sp_buf_printf(b, "%s{\"name\":", comma) && sp_json_add_str(b, name) &&
-             sp_buf_printf(b, ",\"value\":") && sp_json_add_str(b, value) && sp_buf_add(b, "}", 1);
+    for (; ok && sp_web_field_next(&fields, &f); comma = ",")
+        ok = sp_buf_printf(b, "%s{\"name\":", comma) && sp_json_add_str(b, f.name) &&
+             sp_buf_printf(b, ",\"value\":") && sp_json_add_str(b, f.value) &&
+             sp_buf_add(b, "}", 1);
     if (!ok || !sp_buf_printf(b, "],\"bodyBase64\":\"%s", j->is_stream ? "\"}" : "")) {
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "http/request failed");
         fail_job(j, &e);
@@ -461,7 +460,7 @@ static int http_request(struct sp_rpc_call *c, struct sp_err *e)
                        "can carry");
     if (sp_web_url_read(a.url, &a.address, e) < 0)
         return sp_wrap(e, "http/request url is invalid");
-    if (!sp_web_url_is_http(&a.address))
+    if (!a.address.is_http)
         return sp_fail(e, SP_E_INVALID, 0,
                        "http/request only supports http and https URLs, got " SP_STR_FMT,
                        SP_STR_ARG((sp_buf_str(&a.address.scheme))));
