@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "cell/bell.h"
 #include "cell/cell.h"
 #include "os/fd.h"
 #include "os/landlock.h"
@@ -27,34 +26,30 @@
 
 #define ANSWER_MS 5000
 
-int sp_cell_seal(const char *name, const struct sp_buf *bytes)
+int sp_seal(const char *name, const struct sp_str *parts, size_t count)
 {
     auto_close int fd = sp_fd_lift(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
 
     if (fd < 0)
         return -1;
-    const int err = sp_write_all(fd, bytes->data, bytes->len);
-    if (err != 0) {
-        errno = err;
-        return -1;
-    }
+    for (size_t i = 0; i < count; i++)
+        if ((errno = sp_write_all(fd, parts[i].p, parts[i].n)) != 0)
+            return -1;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
         return -1;
     return TAKE_FD(fd);
 }
 
-int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
+int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp, const char *what,
+                        int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
 {
-    auto_close int ours = -1;
-    auto_close int theirs = -1;
-    char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t) "cell", NULL};
-    char *const envp[] = {NULL};
+    char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t)verb, NULL};
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's socket");
-    ours = sp_fd_lift(pair[0]);
-    theirs = sp_fd_lift(pair[1]);
+        return sp_fail(e, SP_E_SYSTEM, errno, "make a socket for %s", what);
+    auto_close int ours = sp_fd_lift(pair[0]);
+    auto_close int theirs = sp_fd_lift(pair[1]);
     /* A host program may have closed its stderr; descriptor 2 must not be another file then. */
     struct sp_spawn s = {.stdio = {theirs, -1, fcntl(STDERR_FILENO, F_GETFD) < 0 ? -1 : 2},
                          .is_apart = true,
@@ -63,11 +58,34 @@ int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *re
                          .argv = argv,
                          .envp = envp};
     if (sp_spawn(&s) < 0)
-        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start the cell: %s",
+        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start %s: %s", what,
                        sp_step_name(s.failed_step));
     sp_cell_child_set(ret, s.pid, s.pidfd);
     *ret_socket = TAKE_FD(ours);
     return 0;
+}
+
+int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struct sp_bell *bell,
+                   const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
+                   struct sp_err *e)
+{
+    char *const envp[] = {NULL};
+    auto_close int memory = -1;
+
+    if (plan != NULL) {
+        const struct sp_str bytes = sp_buf_str(plan);
+
+        memory = sp_seal("sallyport-plan", &bytes, 1);
+        if (memory < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
+    }
+    int r = sp_cell_child_spawn(program, "cell", envp, "the cell", ret_socket, ret, e);
+    if (r < 0)
+        return r;
+    hello->head = (struct sp_wire_head){.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO};
+    const int fds[3] = {bell->page_fd, bell->wake[SP_SIDE_CELL], memory};
+    r = sp_wire_send(*ret_socket, true, hello, sizeof *hello, NULL, 0, fds, plan != NULL ? 3 : 2);
+    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
 }
 
 void sp_cell_child_set(struct sp_cell_child *child, pid_t pid, int pidfd)
@@ -162,21 +180,6 @@ int sp_cell_child_run(int fd, struct sp_err *e)
 
 /* ---- one cell, made and ended ---- */
 
-static int send_hello(int socket, int plan, struct sp_err *e)
-{
-    struct sp_bell bell;
-    struct sp_wire_hello hello = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
-                                  .slots = 1};
-    int r = sp_bell_new(1, &bell, e);
-
-    if (r < 0)
-        return r;
-    const int fds[3] = {bell.page_fd, bell.wake[SP_SIDE_CELL], plan};
-    r = sp_wire_send(socket, true, &hello, sizeof hello, NULL, 0, fds, 3);
-    sp_bell_free(&bell);
-    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
-}
-
 /* Reads BORN (of a maker) and READY. false: no READY within ANSWER_MS, or the socket has ended. */
 static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_child *ret_cell,
                         struct sp_wire_ready *ret)
@@ -201,21 +204,20 @@ static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_ch
 int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_step, int *ret_err,
                 struct sp_err *e)
 {
-    auto_close int memory = sp_cell_seal("sallyport-plan", plan);
     auto_close int socket = -1;
     auto_free struct sp_wire_message *m = malloc(sizeof *m);
     struct sp_cell_child first = {.pidfd = -1}; /* the maker of a forked cell, or the cell */
     struct sp_cell_child forked = {.pidfd = -1};
+    struct sp_wire_hello hello = {.slots = 1};
     struct sp_wire_ready ready = {.step = SP_BUILD_PLAN, .err = ETIMEDOUT};
+    struct sp_bell bell;
     const bool is_forked = ((const struct sp_plan *)(const void *)plan->data)->tier == SP_TIER_CELL;
 
-    if (memory < 0 || m == NULL) {
-        *ret_err = errno;
-        return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
+    int r = m == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell") : sp_bell_new(1, &bell, e);
+    if (r == 0) {
+        r = sp_cell_launch(program, &hello, &bell, plan, &socket, &first, e);
+        sp_bell_free(&bell);
     }
-    int r = sp_cell_spawn(program, &socket, &first, e);
-    if (r == 0)
-        r = send_hello(socket, memory, e);
     const bool has_answer = r == 0 && await_ready(socket, m, &forked, &ready);
 
     /* A maker exits by itself after BORN; only then it is certain whether there is a cell. */

@@ -7,6 +7,7 @@
 #define SP_CORE_CELL_CHILD_H
 
 #include "base/buf.h"
+#include "cell/bell.h"
 #include "cell/wire.h"
 #include "os/loop.h"
 #include "sandbox/compile.h"
@@ -18,11 +19,17 @@ struct sp_cell_child {
     struct sp_watch on_end;
 };
 
-/* A memfd with these bytes, sealed: the cell reads what we wrote. -1: errno. */
-int sp_cell_seal(const char *name, const struct sp_buf *bytes);
-/* Runs our own binary (`program`) as a cell at the other end of a new socket. */
-int sp_cell_spawn(const char *program, int *ret_socket, struct sp_cell_child *ret,
-                  struct sp_err *e);
+/* A memfd with these bytes, sealed: its reader gets what we wrote. -1: errno. */
+int sp_seal(const char *name, const struct sp_str *parts, size_t count);
+/* Runs our own binary as `PROGRAM verb` at the other end of a new socket. `what` names it in
+ * errors. */
+int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp, const char *what,
+                        int *ret_socket, struct sp_cell_child *ret, struct sp_err *e);
+/* Spawns a cell and greets it, with its plan (NULL: an open cell). The head of *hello is filled in
+ * here. After a failure the caller still closes *ret_socket and ends *ret, if they are set. */
+int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struct sp_bell *bell,
+                   const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
+                   struct sp_err *e);
 /* Notes a started process as ours (os/tree.h) until it is reaped. */
 void sp_cell_child_set(struct sp_cell_child *child, pid_t pid, int pidfd);
 void sp_cell_child_kill(const struct sp_cell_child *child);          /* none: fine */

@@ -308,7 +308,7 @@ static void on_watch_timer(struct sp_timer *t)
     struct pool_cell *c = SP_CONTAINER(t, struct pool_cell, watch_timer);
 
     displace_planted(&c->watched);
-    if (sp_cell_is_busy(c->cell) || !sp_cell_is_deserted(c->cell))
+    if (c->cell->busy > 0 || !sp_cell_is_deserted(c->cell))
         (void)sp_loop_timer(c->pool->loop, t, sp_loop_now(c->pool->loop) + SP_PLANTED_CHECK_MS,
                             on_watch_timer);
 }
@@ -356,7 +356,7 @@ static void on_idle_timer(struct sp_timer *t)
         end_pool_cell(c);
         return;
     }
-    if (sp_cell_is_busy(c->cell))
+    if (c->cell->busy > 0)
         return; /* on_idle is called again */
     end_in(c, c->check_ms);
     c->check_ms = c->check_ms * 2 > LAST_CHECK_MS ? LAST_CHECK_MS : c->check_ms * 2;
@@ -475,10 +475,9 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
     o.idle = on_idle;
     o.gone = on_gone;
     o.drained = on_drained;
-    r = sp_cell_new(c->pool->cells, &o, &c->cell, e);
-    for (size_t i = 0; r == 0 && i < c->placeholder_count; i++)
-        sp_cell_hold(c->cell, c->locks[i]);
-    return r;
+    o.locks = c->locks;
+    o.lock_count = c->placeholder_count;
+    return sp_cell_new(c->pool->cells, &o, &c->cell, e);
 }
 
 static uint32_t cells_of(const struct sp_cell_pool *pool, uint64_t session)
@@ -624,7 +623,7 @@ static int use_survey(struct sp_cell_pool *pool, uint64_t session, const struct 
     }
     if (c != NULL) { /* takes no more starts, and ends with its last command */
         c->is_stale = true;
-        if (!sp_cell_is_busy(c->cell))
+        if (c->cell->busy == 0)
             on_idle(c);
     }
     return make_pool_cell(pool, session, p, key, survey, ret, e);

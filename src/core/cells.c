@@ -30,10 +30,7 @@
 
 #include "base/auto.h"
 #include "base/log.h"
-#include "core/cell_child.h"
 #include "core/journal.h"
-#include "core/outbox.h"
-#include "os/cgroup.h"
 #include "os/fd.h"
 #include "os/spawn.h"
 #include "os/tree.h"
@@ -47,47 +44,6 @@
 #define ORPHAN_ROUND_MS    50 /* of work in one turn of the loop */
 #define ORPHAN_FIRST_PAUSE 2
 #define ORPHAN_LAST_PAUSE  100
-
-struct sp_cells {
-    struct sp_loop *loop;
-    bool is_embedded;
-    uint64_t overflows;   /* messages queued while the outbox of their cell was full */
-    struct sp_list cells; /* struct sp_cell, the newest first */
-
-    /* Processes that a killed cell without a pid namespace has left, see "orphans". */
-    bool expects_orphans;
-    uint64_t orphans_until_ms, orphans_pause_ms;
-    struct sp_timer on_orphans;
-};
-
-struct sp_cell {
-    struct sp_cells *group;
-    struct sp_list link;
-    struct sp_loop *loop;
-    struct sp_cell_options options;
-    bool is_confined, is_ready, is_killed;
-    uint32_t tier;
-    struct sp_cell_child self;
-    struct sp_cell_child maker;  /* in tier CELL: forks the cell, reports its pid, and exits */
-    struct sp_err why;           /* why the cell could not confine itself; code NONE: no failure */
-    uint32_t busy;               /* seats with a process that has not closed, and workers */
-    int socket;                  /* -1: the cell is lost */
-    char cgroup[SP_CGROUP_NAME]; /* name of its directory; "": none */
-    char cgroup_path[512];       /* as noted in the journal; "": not noted */
-    struct sp_bell bell;
-    struct sp_watch on_socket, on_bell;
-    struct sp_deferred deferred_end; /* report the loss, or reap and free */
-
-    struct sp_seat **seats; /* by slot */
-    uint32_t *free_slots, free_count;
-    uint64_t next_number;
-
-    struct sp_list workers;
-    struct sp_outbox outbox;
-    struct sp_timer on_stall, on_short;
-    bool is_stalled; /* the cell has taken nothing from the outbox for STALL_MS, or is suspected */
-    struct sp_wire_message message;
-};
 
 static struct sp_cell *cell_of(struct sp_list *link)
 {
@@ -264,11 +220,6 @@ void sp_cells_free(struct sp_cells *g)
     free(g);
 }
 
-uint64_t sp_cells_overflows(const struct sp_cells *g)
-{
-    return g->overflows;
-}
-
 /* ---- sending ---- */
 
 static void flush_outbox(struct sp_cell *c);
@@ -354,7 +305,7 @@ static int send_message(struct sp_cell *c, const void *msg, size_t len, const vo
     }
     if (!sp_outbox_add(&c->outbox, msg, len, tail, tail_len, fd))
         return -ENOMEM;
-    if (sp_outbox_is_full(&c->outbox) && !c->is_stalled)
+    if (c->outbox.bytes > SP_OUTBOX_FULL && !c->is_stalled)
         c->group->overflows++;
     watch_outbox(c);
     return 0;
@@ -390,9 +341,10 @@ static int explain_unsent(int r, struct sp_err *e)
                        : sp_fail(e, SP_E_SYSTEM, -r, "ask the cell");
 }
 
-static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int a, int b)
+int sp_cell_send(const struct sp_seat *s, enum sp_wire_op op, uint64_t token, int a, int b)
 {
-    struct sp_wire_call m = {
+    const bool wants_answer = op == SP_WIRE_SIGNAL || op == SP_WIRE_RESIZE;
+    const struct sp_wire_call m = {
         .head = {.version = SP_WIRE_VERSION,
                  .op = (uint16_t)op,
                  .slot = s->slot,
@@ -402,7 +354,9 @@ static bool send_call(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int
         .b = b,
     };
 
-    return s->cell != NULL && send_message(s->cell, &m, sizeof m, NULL, 0, -1) == 0;
+    if (wants_answer && s->cell != NULL && s->cell->is_stalled)
+        return ETIMEDOUT;
+    return s->cell != NULL && send_message(s->cell, &m, sizeof m, NULL, 0, -1) == 0 ? 0 : EIO;
 }
 
 /* ---- seats ---- */
@@ -449,7 +403,8 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
                   const struct sp_buf *strings, bool is_owned, struct sp_err *e)
 {
     auto_close int fd = -1;
-    const bool is_inline = strings->len <= SP_WIRE_MAX - sizeof *m;
+    const struct sp_str bytes = sp_buf_str(strings);
+    const bool is_inline = bytes.n <= SP_WIRE_MAX - sizeof *m;
     int r = check_answers(c, e);
 
     if (r < 0)
@@ -461,7 +416,7 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
             e, SP_E_LIMIT, 0,
             "at most %u processes may exist at once, closed ones included (--max-processes)",
             c->options.slots);
-    if (!is_inline && (fd = sp_cell_seal("sallyport-start", strings)) < 0)
+    if (!is_inline && (fd = sp_seal("sallyport-start", &bytes, 1)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over arguments");
 
     s->cell = c;
@@ -484,59 +439,14 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     return 0;
 }
 
-/* A request that the cell answers with DONE. If it cannot be sent, ops.done is called here. */
-static void ask_cell(struct sp_seat *s, enum sp_wire_op op, uint64_t token, int a, int b)
-{
-    if (s->cell != NULL && s->cell->is_stalled)
-        s->ops->done(s, token, ETIMEDOUT);
-    else if (!send_call(s, op, token, a, b))
-        s->ops->done(s, token, EIO);
-}
-
-void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal)
-{
-    ask_cell(s, SP_WIRE_SIGNAL, token, signal, 0);
-}
-
-void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols)
-{
-    ask_cell(s, SP_WIRE_RESIZE, token, rows, cols);
-}
-
-void sp_cell_terminate(struct sp_seat *s)
-{
-    (void)send_call(s, SP_WIRE_TERMINATE, 0, 0, 0); /* a lost cell has no process to terminate */
-}
-
 void sp_cell_forget(struct sp_seat *s)
 {
     if (s->cell == NULL)
         return;
     /* The socket keeps the order: the slot's next START arrives after FORGET. */
-    (void)send_call(s, SP_WIRE_FORGET, 0, 0, 0);
+    (void)sp_cell_send(s, SP_WIRE_FORGET, 0, 0, 0);
     sp_bell_serve(&s->cell->bell, s->slot, false, 0);
     give_seat_back(s);
-}
-
-void sp_cell_end_session(struct sp_cell *c, uint64_t session)
-{
-    struct sp_seat about = {.cell = c, .number = session};
-
-    (void)send_call(&about, SP_WIRE_END_SESSION, 0, 0, 0);
-}
-
-void sp_cell_serve(struct sp_seat *s, bool is_owned, uint64_t served)
-{
-    if (s->cell != NULL)
-        sp_bell_serve(&s->cell->bell, s->slot, is_owned, served);
-}
-
-void sp_cell_wake(struct sp_seat *s)
-{
-    if (s->cell == NULL)
-        return;
-    sp_bell_mark(&s->cell->bell, s->slot);
-    sp_bell_wake(&s->cell->bell);
 }
 
 /* ---- workers ---- */
@@ -568,11 +478,13 @@ void sp_cell_leave(struct sp_cell_worker *h)
     set_less_busy(c);
 }
 
-void sp_cell_hold(struct sp_cell *c, int fd)
+/* The cell keeps a duplicate open, and the flock on it. If the message cannot be sent, the lock
+ * ends with the front. */
+static void hold(struct sp_cell *c, int fd)
 {
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HOLD}};
 
-    if (fd >= 0) /* if the message cannot be sent, the lock ends with the front */
+    if (fd >= 0)
         (void)send_message(c, &m, sizeof m, NULL, 0, fd);
 }
 
@@ -610,8 +522,8 @@ static void lose_seats(struct sp_cell *c)
         sp_cell_leave(h);
         h->lost(h, &c->why);
     }
-    sp_outbox_drop(&c->outbox);
-    if (c->outbox.was_full) { /* connections that wait for room must not wait for ever */
+    sp_outbox_free(&c->outbox); /* send_message takes no more */
+    if (c->outbox.was_full) {   /* connections that wait for room must not wait for ever */
         c->outbox.was_full = false;
         c->options.drained(c->options.user);
     }
@@ -845,38 +757,12 @@ static void on_bell(struct sp_watch *w, uint32_t events)
 
 /* ---- the beginning of a cell ---- */
 
-static int launch(struct sp_cell *c, struct sp_err *e)
-{
-    auto_close int plan = -1;
-
-    if (c->is_confined && (plan = sp_cell_seal("sallyport-plan", c->options.plan)) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
-    const int spawned =
-        sp_cell_spawn(c->options.program, &c->socket, is_forked(c) ? &c->maker : &c->self, e);
-    if (spawned < 0)
-        return spawned;
-
-    struct sp_wire_hello hello = {
-        .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO},
-        .slots = c->options.slots,
-        .nofile_soft = c->options.nofile_soft,
-        .nofile_hard = c->options.nofile_hard,
-    };
-    memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
-    const int fds[3] = {c->bell.page_fd, c->bell.wake[SP_SIDE_CELL], plan};
-    const int r =
-        sp_wire_send(c->socket, true, &hello, sizeof hello, NULL, 0, fds, plan >= 0 ? 3 : 2);
-    if (r < 0)
-        return sp_fail(e, SP_E_SYSTEM, -r, "greet the cell");
-    (void)close(c->bell.wake[SP_SIDE_CELL]);
-    c->bell.wake[SP_SIDE_CELL] = -1;
-    return 0;
-}
-
 int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
                 struct sp_err *e)
 {
     struct sp_cell *c = calloc(1, sizeof *c);
+    struct sp_wire_hello hello = {
+        .slots = o->slots, .nofile_soft = o->nofile_soft, .nofile_hard = o->nofile_hard};
     int r;
 
     if (c == NULL)
@@ -884,10 +770,9 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     c->group = g;
     c->loop = g->loop;
     c->options = *o;
-    c->is_confined = o->plan != NULL;
-    c->is_ready = !c->is_confined;
-    c->tier =
-        c->is_confined ? ((const struct sp_plan *)(const void *)o->plan->data)->tier : SP_TIER_NONE;
+    c->is_ready = o->plan == NULL;
+    c->tier = o->plan == NULL ? SP_TIER_NONE
+                              : ((const struct sp_plan *)(const void *)o->plan->data)->tier;
     c->socket = c->self.pidfd = c->maker.pidfd = -1;
     c->self.on_end.fd = c->maker.on_end.fd = -1;
     c->bell = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
@@ -900,6 +785,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         sp_journal_add(o->journal, SP_JOURNAL_CGROUP, c->cgroup_path);
     else
         c->cgroup_path[0] = 0;
+    memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));
     c->free_slots = calloc(o->slots, sizeof *c->free_slots);
     if (c->seats == NULL || c->free_slots == NULL) {
@@ -913,7 +799,8 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     r = sp_outbox_reserve(&c->outbox) ? sp_bell_new(o->slots, &c->bell, e)
                                       : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
     if (r == 0)
-        r = launch(c, e);
+        r = sp_cell_launch(o->program, &hello, &c->bell, o->plan, &c->socket,
+                           is_forked(c) ? &c->maker : &c->self, e);
     if (r == 0)
         r = sp_loop_watch(c->loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
     if (r == 0)
@@ -922,9 +809,14 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         r = sp_loop_watch(c->loop, &c->maker.on_end, c->maker.pidfd, EPOLLIN, on_maker_end, e);
     if (r < 0)
         goto fail;
+    (void)close(c->bell.wake[SP_SIDE_CELL]);
+    c->bell.wake[SP_SIDE_CELL] = -1;
     if (c->cgroup_path[0] != 0)
-        sp_cell_hold(c, sp_journal_fd(o->journal));
+        hold(c, sp_journal_fd(o->journal));
+    for (size_t i = 0; i < o->lock_count; i++)
+        hold(c, o->locks[i]);
     c->options.plan = NULL; /* borrowed for this call */
+    c->options.locks = NULL;
     *ret = c;
     return 0;
 fail:
@@ -940,29 +832,4 @@ bool sp_cell_is_deserted(const struct sp_cell *c)
     const uint32_t idle = count_idle(c);
 
     return c->busy == idle && c->self.pidfd >= 0 && sp_tree_living(c->self.pid) <= (int)idle;
-}
-
-bool sp_cell_is_ready(const struct sp_cell *c)
-{
-    return c->is_ready;
-}
-
-uint32_t sp_cell_tier(const struct sp_cell *c)
-{
-    return c->tier;
-}
-
-bool sp_cell_is_busy(const struct sp_cell *c)
-{
-    return c->busy > 0;
-}
-
-pid_t sp_cell_pid(const struct sp_cell *c)
-{
-    return c->self.pid;
-}
-
-const char *sp_cell_cgroup(const struct sp_cell *c)
-{
-    return c->cgroup;
 }

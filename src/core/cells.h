@@ -14,6 +14,9 @@
 #include "base/list.h"
 #include "cell/bell.h"
 #include "cell/wire.h"
+#include "core/cell_child.h"
+#include "core/outbox.h"
+#include "os/cgroup.h"
 #include "os/loop.h"
 
 /* How long the processes that a killed cell has left are killed, while the server runs and when it
@@ -22,7 +25,6 @@
 #define SP_ORPHANS_END_MS 5000
 
 struct sp_journal;
-struct sp_cells;
 struct sp_cell;
 struct sp_seat;
 
@@ -62,6 +64,8 @@ struct sp_cell_options {
     struct sp_journal *journal;        /* notes the cgroup; NULL: none */
     uint64_t nofile_soft, nofile_hard; /* RLIMIT_NOFILE of commands */
     const struct sp_buf *plan;         /* of its sandbox; NULL: an open cell */
+    const int *locks; /* descriptors that the cell keeps open, with the flocks on them */
+    size_t lock_count;
     void *user;
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
     void (*died)(void *user);    /* after every seat has heard ops.lost */
@@ -70,14 +74,57 @@ struct sp_cell_options {
     void (*gone)(void *user); /* after sp_cell_kill: no process of the cell is left; may be NULL */
 };
 
-/* All cells of a front. A front that is embedded in a host program is no subreaper: processes that
+/* All cells of a front. */
+struct sp_cells {
+    struct sp_loop *loop;
+    bool is_embedded;
+    /* Counts messages queued into a full outbox. A connection that caused one reads no more
+     * requests until options.drained was called. */
+    uint64_t overflows;
+    struct sp_list cells; /* struct sp_cell, the newest first */
+
+    /* Processes that a killed cell without a pid namespace has left, see "orphans". */
+    bool expects_orphans;
+    uint64_t orphans_until_ms, orphans_pause_ms;
+    struct sp_timer on_orphans;
+};
+
+/* Written by cells.c only. */
+struct sp_cell {
+    struct sp_cells *group;
+    struct sp_list link;
+    struct sp_loop *loop;
+    struct sp_cell_options options;
+    bool is_ready; /* it has confined itself; before that its first start waits in the socket */
+    bool is_killed;
+    uint32_t tier; /* enum sp_tier */
+    struct sp_cell_child self;
+    struct sp_cell_child maker; /* in tier CELL: forks the cell, reports its pid, and exits */
+    struct sp_err why;          /* why the cell could not confine itself; code NONE: no failure */
+    uint32_t busy; /* seats with a process that has not closed, and workers, also resting ones */
+    int socket;    /* -1: the cell is lost */
+    char cgroup[SP_CGROUP_NAME]; /* name of its directory (os/cgroup.h); "": none */
+    char cgroup_path[512];       /* as noted in the journal; "": not noted */
+    struct sp_bell bell;
+    struct sp_watch on_socket, on_bell;
+    struct sp_deferred deferred_end; /* report the loss, or reap and free */
+
+    struct sp_seat **seats; /* by slot */
+    uint32_t *free_slots, free_count;
+    uint64_t next_number;
+
+    struct sp_list workers;
+    struct sp_outbox outbox;
+    struct sp_timer on_stall, on_short;
+    bool is_stalled; /* the cell has taken nothing from the outbox for STALL_MS, or is suspected */
+    struct sp_wire_message message;
+};
+
+/* A front that is embedded in a host program is no subreaper: processes that
  * a killed cell leaves end with its cgroup, or live on. */
 int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, struct sp_err *e);
 /* Frees the remaining cells, too. */
 void sp_cells_free(struct sp_cells *g);
-/* Counts messages queued into a full outbox. A connection that caused one reads no
- * more requests until options.drained was called. */
-uint64_t sp_cells_overflows(const struct sp_cells *g);
 
 int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
                 struct sp_err *e);
@@ -89,12 +136,6 @@ void sp_cell_kill(struct sp_cell *c);
 void sp_cell_abandon(struct sp_cell *c);
 /* No process that has not closed, none that a command has left, and no worker but idle ones. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
-/* The cell has confined itself. Before that its first start waits in the socket. */
-bool sp_cell_is_ready(const struct sp_cell *c);
-/* enum sp_tier */
-uint32_t sp_cell_tier(const struct sp_cell *c);
-/* It has seats that have not closed, or workers, also resting ones. */
-bool sp_cell_is_busy(const struct sp_cell *c);
 
 /* Takes a seat and requests the start; m->head is filled in here. Strings as in sp_wire_start. */
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
@@ -102,29 +143,17 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
 /* The cell has not answered the start for so many seconds, as *ret says: further starts are refused
  * until it takes or sends a message. */
 void sp_cell_suspect(struct sp_seat *s, int seconds, struct sp_err *ret);
-void sp_cell_signal(struct sp_seat *s, uint64_t token, int signal);
-void sp_cell_resize(struct sp_seat *s, uint64_t token, uint16_t rows, uint16_t cols);
-void sp_cell_terminate(struct sp_seat *s);
+/* Sends a struct sp_wire_call; ops.done answers SIGNAL and RESIZE. 0, or an errno: ETIMEDOUT, the
+ * cell is stalled and gets no such requests; EIO, it is lost, or there is no memory. */
+int sp_cell_send(const struct sp_seat *s, enum sp_wire_op op, uint64_t token, int a, int b);
 /* The process of the seat has closed. */
 void sp_cell_note_closed(struct sp_seat *s);
 /* Gives the seat back; fine if none is taken. */
 void sp_cell_forget(struct sp_seat *s);
-void sp_cell_end_session(struct sp_cell *c, uint64_t session);
 
 /* Requests a process that serves the other end of `socket`, which the caller closes. If the cell
  * cannot start the process, it closes its copy. */
 int sp_cell_join(struct sp_cell *c, struct sp_cell_worker *h, int socket, struct sp_err *e);
 void sp_cell_leave(struct sp_cell_worker *h); /* the worker ends; fine if it has left already */
-/* The cell keeps a duplicate open, and the flock on it, until the cell ends. */
-void sp_cell_hold(struct sp_cell *c, int fd);
-
-/* Position in the ring up to which the owner was served: the records before are queued for it. */
-void sp_cell_serve(struct sp_seat *s, bool is_owned, uint64_t served);
-/* The cell had paused this process until the owner was served, and may go on. */
-void sp_cell_wake(struct sp_seat *s);
-
-pid_t sp_cell_pid(const struct sp_cell *c);
-/* Name of the cgroup directory (os/cgroup.h); "": none. */
-const char *sp_cell_cgroup(const struct sp_cell *c);
 
 #endif

@@ -23,7 +23,6 @@
 #include "os/fd.h"
 #include "os/spawn.h"
 
-#define SEALS           (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 #define GRACE_MS        5000 /* the worker enforces timeouts; the front does so this much later */
 #define MESSAGES_A_TURN 32
 #define HEARD_BYTES     (sizeof(struct sp_web_message) + SP_WEB_PIECE)
@@ -75,7 +74,7 @@ static void hang_up(struct sp_web_child *c, bool is_killed)
         h->child = NULL;
     sp_loop_unwatch(h->loop, &c->watch);
     sp_loop_cancel(h->loop, &c->ping);
-    sp_outbox_drop(&c->outbox);
+    sp_outbox_free(&c->outbox);
     (void)shutdown(c->socket, SHUT_RDWR);
     (void)close(TAKE_FD(c->socket));
     if (is_killed)
@@ -218,7 +217,7 @@ static char *find_variable(char *const *environ, const char *name)
 }
 
 /* HTTP_PROXY is renamed: libcurl reads http_proxy in lower case only. */
-static size_t choose_variables(const struct sp_web *h, char *renamed, size_t size, char **ret)
+static void choose_variables(const struct sp_web *h, char *renamed, size_t size, char **ret)
 {
     size_t n = 0;
 
@@ -236,44 +235,22 @@ static size_t choose_variables(const struct sp_web *h, char *renamed, size_t siz
         ret[n++] = v;
     }
     ret[n] = NULL;
-    return n;
-}
-
-static int spawn(struct sp_web_child *c, struct sp_err *e)
-{
-    char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t) "http", NULL};
-    char *envp[VARIABLES_MAX];
-    char renamed[4096];
-    int pair[2];
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make a socket for HTTP requests");
-    c->socket = sp_fd_lift(pair[0]);
-    auto_close int theirs = sp_fd_lift(pair[1]);
-    (void)choose_variables(c->http, renamed, sizeof renamed, envp);
-    struct sp_spawn s = {.stdio = {theirs, -1, fcntl(STDERR_FILENO, F_GETFD) < 0 ? -1 : 2},
-                         .is_apart = true,
-                         .cgroup = -1,
-                         .file = c->http->program,
-                         .argv = argv,
-                         .envp = envp};
-    if (sp_spawn(&s) < 0)
-        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start a process for HTTP requests: %s",
-                       sp_step_name(s.failed_step));
-    sp_cell_child_set(&c->process, s.pid, s.pidfd);
-    return 0;
 }
 
 static int start_child(struct sp_web *h, struct sp_err *e)
 {
     struct sp_web_child *c = calloc(1, sizeof *c);
+    char *envp[VARIABLES_MAX];
+    char renamed[4096];
 
     if (c == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for HTTP requests");
     *c = (struct sp_web_child){
         .http = h, .next = h->children, .process = {.pidfd = -1}, .socket = -1};
     h->children = c;
-    int r = spawn(c, e);
+    choose_variables(h, renamed, sizeof renamed, envp);
+    int r = sp_cell_child_spawn(h->program, "http", envp, "a process for HTTP requests", &c->socket,
+                                &c->process, e);
     if (r == 0)
         r = sp_loop_watch(h->loop, &c->watch, c->socket, EPOLLIN, on_socket, e);
     if (r == 0)
@@ -282,10 +259,8 @@ static int start_child(struct sp_web *h, struct sp_err *e)
         h->child = c;
         return 0;
     }
-    if (c->process.pidfd >= 0) {
-        sp_cell_child_kill(&c->process);
-        (void)sp_cell_child_reap(&c->process);
-    }
+    sp_cell_child_kill(&c->process);
+    (void)sp_cell_child_reap(&c->process);
     sp_loop_unwatch(h->loop, &c->watch);
     if (c->socket >= 0)
         (void)close(c->socket);
@@ -469,26 +444,6 @@ static void start_more(struct sp_deferred *d)
     }
 }
 
-/* Method, URL, fields and body in one sealed memory file. */
-static int seal_request(const struct sp_web_ask *ask, struct sp_web_call *c, struct sp_err *e)
-{
-    const struct sp_str parts[] = {ask->method, ask->url, ask->fields, ask->body};
-    auto_close int fd = sp_fd_lift(memfd_create("sallyport-http", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-
-    if (fd < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "keep an HTTP request");
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        const int err = sp_write_all(fd, parts[i].p, parts[i].n);
-
-        if (err != 0)
-            return sp_fail(e, SP_E_SYSTEM, err, "keep an HTTP request");
-    }
-    if (fcntl(fd, F_ADD_SEALS, SEALS) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "keep an HTTP request");
-    c->memory = TAKE_FD(fd);
-    return 0;
-}
-
 static int check_sizes(const struct sp_web_ask *ask, struct sp_err *e)
 {
     if (ask->method.n > SP_WEB_MAX_METHOD)
@@ -505,6 +460,7 @@ static int check_sizes(const struct sp_web_ask *ask, struct sp_err *e)
 int sp_web_ask(struct sp_web *h, struct sp_web_client *client, const struct sp_web_ask *ask,
                struct sp_web_call *call, struct sp_err *e)
 {
+    const struct sp_str parts[] = {ask->method, ask->url, ask->fields, ask->body};
     const uint64_t now = sp_loop_now(h->loop);
     int r = check_sizes(ask, e);
 
@@ -529,12 +485,13 @@ int sp_web_ask(struct sp_web *h, struct sp_web_client *client, const struct sp_w
                   .url_len = (uint32_t)ask->url.n,
                   .fields_len = (uint32_t)ask->fields.n,
                   .body_len = (uint32_t)ask->body.n},
-        .memory = -1,
         .fields = {.max = SP_WEB_MAX_HEAD},
         .window = SP_WEB_WINDOW};
     link_call(h, call, false);
-    r = seal_request(ask, call, e);
-    if (r == 0)
+    call->memory = sp_seal("sallyport-http", parts, sizeof parts / sizeof parts[0]);
+    if (call->memory < 0)
+        r = sp_fail(e, SP_E_SYSTEM, errno, "keep an HTTP request");
+    else
         r = has_room(call) ? start_call(call, e) : arm_timer(call, 0, e);
     if (r < 0)
         forget_call(call);

@@ -17,7 +17,7 @@ static int find_place(struct sp_observer *o, uint64_t after_seq)
         o->at = p->tail;
     } else {
         o->at = c;
-        while ((more = sp_proc_next_at(p, &c, &r)) > 0 && r.seq <= after_seq)
+        while ((more = sp_proc_next(p, &c, &r)) > 0 && r.seq <= after_seq)
             o->at = c;
     }
     o->told_seq = after_seq < p->tail.seq ? after_seq : p->tail.seq;
@@ -39,7 +39,7 @@ struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_
 
 int sp_observer_next(struct sp_observer *o, struct sp_record *ret, struct sp_gap *ret_gap)
 {
-    const int r = sp_proc_next_at(o->proc, &o->at, ret);
+    const int r = sp_proc_next(o->proc, &o->at, ret);
 
     if (r > 0)
         *ret_gap = sp_observer_gap(o, ret->seq, ret->bytes_before);
@@ -84,7 +84,7 @@ void sp_observer_end(struct sp_observer *o)
         return;
     p->writer = NULL;
     if (p->has_writer_size && p->life == SP_PROC_RUNNING)
-        sp_cell_resize(&p->seat, 0, p->rows, p->cols); /* token 0: the answer is ignored */
+        (void)sp_cell_send(&p->seat, SP_WIRE_RESIZE, 0, p->rows, p->cols);
     p->has_writer_size = false;
 }
 
@@ -105,36 +105,13 @@ int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e)
 
 /* ---- terminal size ---- */
 
-bool sp_observers_owner_size(struct sp_proc *p, uint16_t rows, uint16_t cols)
+bool sp_observers_resize(struct sp_proc *p, bool is_owner, uint16_t rows, uint16_t cols)
 {
+    if (!is_owner) {
+        p->has_writer_size = p->writer != NULL;
+        return true;
+    }
     p->rows = rows;
     p->cols = cols;
     return !p->has_writer_size;
-}
-
-void sp_observers_writer_size(struct sp_proc *p)
-{
-    p->has_writer_size = p->writer != NULL;
-}
-
-/* ---- for proc.c ---- */
-
-void sp_observers_news(struct sp_proc *p)
-{
-    sp_list_each_safe(i, &p->observers) {
-        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
-
-        o->ops->news(o);
-    }
-}
-
-void sp_observers_forget(struct sp_proc *p)
-{
-    struct sp_list *i;
-
-    while ((i = sp_list_first(&p->observers)) != NULL) {
-        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
-
-        o->ops->ending(o);
-    }
 }

@@ -60,14 +60,8 @@ struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_
 
 /* ---- terminal size ---- */
 
-/* Remembers the owner's size. false: the writer's size stays for now. */
-bool sp_observers_owner_size(struct sp_proc *p, uint16_t rows, uint16_t cols);
-/* The writer has set the size. */
-void sp_observers_writer_size(struct sp_proc *p);
-
-/* ---- for proc.c ---- */
-
-void sp_observers_news(struct sp_proc *p);
-void sp_observers_forget(struct sp_proc *p);
+/* The owner or the writer sets the size. false: it is the owner's, which is only remembered while
+ * the writer's size stays. */
+bool sp_observers_resize(struct sp_proc *p, bool is_owner, uint16_t rows, uint16_t cols);
 
 #endif

@@ -9,8 +9,6 @@
 
 #include "cell/wire.h"
 
-#define FULL_BYTES (1U << 20)
-
 struct sp_parcel {
     struct sp_parcel *next;
     int fd; /* -1: none */
@@ -32,15 +30,6 @@ bool sp_outbox_reserve(struct sp_outbox *o)
     return true;
 }
 
-static struct sp_parcel *take_reserve(struct sp_outbox *o, size_t len)
-{
-    struct sp_parcel *p = len <= sizeof(struct sp_wire_call) ? o->reserve : NULL;
-
-    if (p != NULL)
-        o->reserve = p->next;
-    return p;
-}
-
 static void free_parcel(struct sp_outbox *o, struct sp_parcel *p)
 {
     if (!p->is_reserve) {
@@ -51,19 +40,18 @@ static void free_parcel(struct sp_outbox *o, struct sp_parcel *p)
     o->reserve = p;
 }
 
-bool sp_outbox_is_full(const struct sp_outbox *o)
-{
-    return o->bytes > FULL_BYTES;
-}
-
 bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void *tail,
                    size_t tail_len, int fd)
 {
     struct sp_parcel *p = malloc(sizeof *p + len + tail_len);
     const bool is_reserve = p == NULL;
 
-    if (p == NULL && (p = take_reserve(o, len + tail_len)) == NULL)
+    if (is_reserve && (o->reserve == NULL || len + tail_len > sizeof(struct sp_wire_call)))
         return false;
+    if (is_reserve) {
+        p = o->reserve;
+        o->reserve = p->next;
+    }
     *p = (struct sp_parcel){.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 7),
                             .is_reserve = is_reserve,
                             .len = len + tail_len};
@@ -77,7 +65,7 @@ bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void 
     *(o->first == NULL ? &o->first : &o->last->next) = p;
     o->last = p;
     o->bytes += p->len;
-    o->was_full = o->was_full || sp_outbox_is_full(o);
+    o->was_full = o->was_full || o->bytes > SP_OUTBOX_FULL;
     return true;
 }
 
@@ -105,26 +93,22 @@ bool sp_outbox_send(struct sp_outbox *o, int socket)
         if (r < 0) { /* the reader of the socket sees its end after the last messages */
             if (r != -EPIPE && r != -ECONNRESET)
                 o->err = -r;
-            sp_outbox_drop(o);
+            while (o->first != NULL)
+                drop_first(o);
             break;
         }
         drop_first(o);
     }
-    const bool has_drained = o->was_full && o->bytes < FULL_BYTES / 2;
-    if (has_drained)
-        o->was_full = false;
-    return has_drained;
-}
-
-void sp_outbox_drop(struct sp_outbox *o)
-{
-    while (o->first != NULL)
-        drop_first(o);
+    if (!o->was_full || o->bytes >= SP_OUTBOX_FULL / 2)
+        return false;
+    o->was_full = false;
+    return true;
 }
 
 void sp_outbox_free(struct sp_outbox *o)
 {
-    sp_outbox_drop(o);
+    while (o->first != NULL)
+        drop_first(o);
     while (o->reserve != NULL) {
         struct sp_parcel *p = o->reserve;
 

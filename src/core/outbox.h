@@ -8,11 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define SP_OUTBOX_FULL (1U << 20)
+
 struct sp_parcel;
 
 struct sp_outbox { /* zero: empty */
     struct sp_parcel *first, *last;
-    size_t bytes;
+    size_t bytes; /* above SP_OUTBOX_FULL the outbox is full, but still takes messages */
     bool was_full;
     bool is_short; /* the last send failed with ENOMEM or ENOBUFS */
     int err;       /* why messages were dropped, other than EPIPE and ECONNRESET; 0: none were */
@@ -22,14 +24,12 @@ struct sp_outbox { /* zero: empty */
 /* Memory for SP_OUTBOX_RESERVE messages without descriptor or tail. false: no memory. */
 #define SP_OUTBOX_RESERVE 64
 bool sp_outbox_reserve(struct sp_outbox *o);
-/* Above FULL_BYTES. */
-bool sp_outbox_is_full(const struct sp_outbox *o);
 /* The descriptor (-1: none) is duplicated. false: out of memory or descriptors. */
 bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void *tail,
                    size_t tail_len, int fd);
 /* Sends until the socket is full. true: the outbox was full and has room again. */
 bool sp_outbox_send(struct sp_outbox *o, int socket);
-void sp_outbox_drop(struct sp_outbox *o);
-void sp_outbox_free(struct sp_outbox *o); /* with the reserve */
+/* Drops the messages, and frees the reserve. */
+void sp_outbox_free(struct sp_outbox *o);
 
 #endif

@@ -113,7 +113,7 @@ static void make_up_end(struct sp_proc *p)
 static void fail_ring(struct sp_proc *p)
 {
     sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken", SP_STR_ARG(p->id));
-    sp_cell_terminate(&p->seat);
+    (void)sp_cell_send(&p->seat, SP_WIRE_TERMINATE, 0, 0, 0);
     make_up_end(p);
 }
 
@@ -208,7 +208,7 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
 
 /* ---- records ---- */
 
-int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
+int sp_proc_next(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
 {
     if (p->view.head != NULL && (!p->is_lost || at->seq < p->last_real_seq)) {
         const int r = sp_ring_next(&p->view, at, ret);
@@ -236,21 +236,21 @@ int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_reco
     return 1;
 }
 
-int sp_proc_next(struct sp_proc *p, struct sp_record *ret)
-{
-    return sp_proc_next_at(p, &p->sent, ret);
-}
-
 /* ---- what the owner was served ---- */
 
 /* The cell pauses a process that is too far ahead of its owner, and is woken here. */
 static void tell_served(struct sp_proc *p, bool is_owned)
 {
-    sp_cell_serve(&p->seat, is_owned, p->sent.pos);
+    if (p->seat.cell == NULL)
+        return;
+    struct sp_bell *bell = &p->seat.cell->bell;
+    sp_bell_serve(bell, p->seat.slot, is_owned, p->sent.pos);
     const bool may_go_on =
         !is_owned || p->sent.pos >= p->tail.pos || p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
-    if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view))
-        sp_cell_wake(&p->seat);
+    if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view)) {
+        sp_bell_mark(bell, p->seat.slot);
+        sp_bell_wake(bell);
+    }
 }
 
 void sp_proc_served(struct sp_proc *p)
@@ -309,7 +309,11 @@ static void on_news(struct sp_seat *seat)
     }
     if (p->session->client != NULL)
         p->session->client->news(p->session->client, p);
-    sp_observers_news(p);
+    sp_list_each_safe(i, &p->observers) {
+        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
+
+        o->ops->news(o);
+    }
     sp_waiters_wake(&p->on_news);
 }
 
@@ -586,11 +590,11 @@ static bool keep_confined_start(struct sp_proc *p, const struct sp_policy *polic
 static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_start *m,
                     const struct sp_buf *strings, struct sp_err *e)
 {
-    if (p->is_tty && sp_cell_tier(cell) == SP_TIER_THIN)
+    if (p->is_tty && cell->tier == SP_TIER_THIN)
         return sp_fail(e, SP_E_INVALID, 0,
                        "sandbox intent cannot be enforced on this executor: without namespaces a "
                        "sandbox has no terminals of its own; see `sallyport doctor`");
-    p->tier = sp_cell_tier(cell);
+    p->tier = cell->tier;
     return sp_cell_start(cell, &p->seat, m, strings, p->session->client != NULL, e);
 }
 
@@ -663,7 +667,7 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     set_deadline(p, ANSWER_MS, on_no_answer);
     /* Only a confined cell can be not ready. If it finds that the disk has changed, start_again
      * needs the start; without memory to keep it, there is one try only. */
-    if (!sp_cell_is_ready(cell))
+    if (!cell->is_ready)
         (void)keep_confined_start(p, o->policy, &m, &strings);
     return 0;
 }
@@ -726,11 +730,16 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
 void sp_proc_free(struct sp_proc *p)
 {
     struct sp_front *front = p->session->front;
+    struct sp_list *i;
 
     if (!sp_list_is_empty(&p->observers)) {
         refresh(p);
         make_up_end(p);
-        sp_observers_forget(p);
+    }
+    while ((i = sp_list_first(&p->observers)) != NULL) {
+        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
+
+        o->ops->ending(o);
     }
     sp_waiters_wake(&p->on_freed);
     if (p->life == SP_PROC_STARTING && !p->is_answered)
@@ -749,23 +758,25 @@ void sp_proc_free(struct sp_proc *p)
 
 /* ---- asking the cell ---- */
 
-static void add_call(struct sp_proc *p, struct sp_proc_call *c)
+/* The cell answers with DONE. If the request cannot be sent, the call is answered here. */
+static void ask_cell(struct sp_proc *p, struct sp_proc_call *c, enum sp_wire_op op, int a, int b)
 {
     c->token = ++p->next_token;
     c->err = 0;
     sp_waiters_add(&p->on_done, &c->waiter);
+    const int err = sp_cell_send(&p->seat, op, c->token, a, b);
+    if (err != 0)
+        on_done(&p->seat, c->token, err);
 }
 
 void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal)
 {
-    add_call(p, c);
-    sp_cell_signal(&p->seat, c->token, signal);
+    ask_cell(p, c, SP_WIRE_SIGNAL, signal, 0);
 }
 
 void sp_proc_resize(struct sp_proc *p, struct sp_proc_call *c, uint16_t rows, uint16_t cols)
 {
-    add_call(p, c);
-    sp_cell_resize(&p->seat, c->token, rows, cols);
+    ask_cell(p, c, SP_WIRE_RESIZE, rows, cols);
 }
 
 enum sp_input_result sp_proc_write(struct sp_proc *p, struct sp_str id, struct sp_str bytes)
@@ -784,7 +795,7 @@ bool sp_proc_terminate(struct sp_proc *p)
         return false;
     p->was_terminated = true;
     sp_input_break(&p->input);
-    sp_cell_terminate(&p->seat);
+    (void)sp_cell_send(&p->seat, SP_WIRE_TERMINATE, 0, 0, 0); /* a lost cell has no process */
     return true;
 }
 
@@ -796,14 +807,14 @@ void sp_proc_look(const struct sp_proc *p, const struct sp_inspect_ask *ask,
                            fstat(p->input.fd, &st) == 0;
 
     *ret = (struct sp_inspection){0};
-    if (p->seat.cell == NULL || sp_cell_pid(p->seat.cell) <= 0 || p->is_lost ||
+    if (p->seat.cell == NULL || p->seat.cell->self.pid <= 0 || p->is_lost ||
         p->life == SP_PROC_STARTING || p->life == SP_PROC_CLOSED)
         return;
     const struct sp_inspect_command c = {
-        .cell = sp_cell_pid(p->seat.cell),
+        .cell = p->seat.cell->self.pid,
         .pid = p->pid,
         .has_exited = p->life == SP_PROC_EXITED,
-        .cgroup = sp_cell_cgroup(p->seat.cell),
+        .cgroup = p->seat.cell->cgroup,
         .leaf = p->leaf,
         .terminal = p->terminal,
         .input = has_input ? st.st_ino : 0,

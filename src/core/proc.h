@@ -187,10 +187,9 @@ struct sp_page {
 /* max_bytes UINT64_MAX: no bound. -SP_E_MALFORMED: the ring is broken, the process is lost. */
 int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, struct sp_page *ret);
 
-/* The next record for the owner, which p->sent moves past: 1, or 0 if there is none. */
-int sp_proc_next(struct sp_proc *p, struct sp_record *ret);
-/* The same for a reader with its own position, which the ring may have overwritten. */
-int sp_proc_next_at(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret);
+/* The next record behind a reader's position (the owner's: p->sent), which moves past it: 1, or 0
+ * if there is none. The ring may have overwritten records before it. */
+int sp_proc_next(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret);
 /* The owner is served up to p->sent: all records before are queued for it. */
 void sp_proc_served(struct sp_proc *p);
 /* The session got or lost its connection. A new owner gets the records from now on. */

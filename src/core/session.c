@@ -102,15 +102,10 @@ int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e)
         if (r < 0)
             return r;
         sp_log(is_first ? SP_LOG_INFO : SP_LOG_WARN,
-               "a new cell (pid %d) runs commands from now on", (int)sp_cell_pid(s->cell));
+               "a new cell (pid %d) runs commands from now on", (int)s->cell->self.pid);
     }
     *ret = s->cell;
     return 0;
-}
-
-uint64_t sp_front_overflows(const struct sp_front *s)
-{
-    return sp_cells_overflows(s->cells);
 }
 
 /* ---- making and ending ---- */
@@ -141,8 +136,8 @@ static void end_session(struct sp_session *s)
     sp_loop_cancel(front->loop, &s->expiry);
     while (s->first != NULL)
         sp_proc_free(s->first);
-    if (front->cell != NULL)
-        sp_cell_end_session(front->cell, s->number);
+    const struct sp_seat all = {.cell = front->cell, .number = s->number};
+    (void)sp_cell_send(&all, SP_WIRE_END_SESSION, 0, 0, 0);
     sp_cell_pool_end_session(front->cell_pool, s->number);
     if (s->prev != NULL)
         s->prev->next = s->next;

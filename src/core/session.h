@@ -91,7 +91,6 @@ void sp_front_free(struct sp_front *s);
 
 /* The open cell; a new one if there is none, or if it was lost. */
 int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e);
-uint64_t sp_front_overflows(const struct sp_front *s); /* as sp_cells_overflows */
 
 int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_session **ret,
                    struct sp_err *e);

@@ -297,7 +297,7 @@ static void tell_log(struct sp_local_task *t)
         const uint64_t missed = p->sent.missed_bytes;
         struct sp_record r;
 
-        goes_on = sp_proc_next(p, &r) > 0;
+        goes_on = sp_proc_next(p, &p->sent, &r) > 0;
         if (!goes_on)
             break;
         told += r.len;

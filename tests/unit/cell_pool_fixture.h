@@ -209,7 +209,7 @@ static inline struct sp_cell *cell_for(uint64_t session, const struct sp_policy 
     error = (struct sp_err){0};
     if (sp_cell_pool_get(cell_pool, session, p, &c, &error) < 0)
         fail_msg("%s", error.msg);
-    assert_int_equal(sp_cell_tier(c), SP_TIER_CELL);
+    assert_int_equal(c->tier, SP_TIER_CELL);
     return c;
 }
 
@@ -332,7 +332,7 @@ static inline void runs_to(struct sp_cell *c, uint64_t session, const char *scri
 
 static inline int pidfd_of(const struct sp_cell *c)
 {
-    const int fd = (int)syscall(SYS_pidfd_open, sp_cell_pid(c), 0);
+    const int fd = (int)syscall(SYS_pidfd_open, c->self.pid, 0);
 
     assert_true(fd >= 0);
     return fd;

@@ -99,7 +99,7 @@ static void test_after_a_change_there_is_another_and_the_old_one_ends_with_its_c
     lives(pidfd);
     assert_false(long_one.is_lost);
     assert_int_equal(cell_pool->count, 2);
-    sp_cell_terminate(&long_one.seat);
+    (void)sp_cell_send(&long_one.seat, SP_WIRE_TERMINATE, 0, 0, 0);
     until(is_true, &long_one.is_closed);
     dies(pidfd);
     until_count(1);
@@ -260,7 +260,7 @@ static void test_placeholders_are_gone_with_the_last_command(void **state)
     run_in(&second, cell_for(1, &p), 1, "true");
     until(is_true, &second.is_closed);
     assert_true(is_there("w/.git"));
-    sp_cell_terminate(&first.seat);
+    (void)sp_cell_send(&first.seat, SP_WIRE_TERMINATE, 0, 0, 0);
     until(is_true, &first.is_closed);
     let_pass(1);
     assert_int_equal(names_in("w"), 0);
@@ -433,7 +433,7 @@ static void test_a_cell_that_dies_is_replaced(void **state)
     struct sp_cell *c = cell_for(1, &p);
     run_in(&r, c, 1, "sleep 1000");
     const int pidfd = pidfd_of(c);
-    assert_int_equal(kill(sp_cell_pid(c), SIGKILL), 0);
+    assert_int_equal(kill(c->self.pid, SIGKILL), 0);
     until(is_true, &r.is_lost);
     run_done_with(&r);
     dies(pidfd);

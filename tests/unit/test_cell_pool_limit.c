@@ -17,7 +17,7 @@ static void fill(const struct sp_policy *p)
 
 static void finish(size_t i)
 {
-    sp_cell_terminate(&runs[i].seat);
+    (void)sp_cell_send(&runs[i].seat, SP_WIRE_TERMINATE, 0, 0, 0);
     until(is_true, &runs[i].is_closed);
 }
 

@@ -14,7 +14,7 @@ static pid_t file_process(void)
     pid_t pids[8];
     const uint64_t end = test_now_ms() + DEADLINE_MS;
 
-    while (sp_tree_children(sp_cell_pid(server->cell), pids, 8) != 1) { /* the dead are reaped */
+    while (sp_tree_children(server->cell->self.pid, pids, 8) != 1) { /* the dead are reaped */
         assert_true(test_now_ms() < end);
         let_pass(5);
     }
@@ -238,7 +238,7 @@ static void test_a_cell_that_is_killed(void **state)
     assert_int_equal(kill(pid, SIGSTOP), 0);
     job = a_job(SP_FILE_READ, "f");
     asks(&calls[0], &job);
-    assert_int_equal(kill(sp_cell_pid(server->cell), SIGKILL), 0);
+    assert_int_equal(kill(server->cell->self.pid, SIGKILL), 0);
     awaits(&calls[0]);
     assert_false(calls[0].has_answer);
     until_workers(0);
@@ -391,7 +391,7 @@ static void test_under_a_policy(void **state)
     struct sp_cell *cell = NULL;
     assert_int_equal(sp_cell_pool_get(server->cell_pool, job.session, &p, &cell, &error), 0);
     assert_int_equal(count_workers(), 1);
-    assert_true(sp_cell_is_busy(cell));
+    assert_true(cell->busy > 0);
     assert_true(sp_cell_is_deserted(cell));
     asks(&calls[1], &job);
     assert_false(sp_cell_is_deserted(cell));

@@ -191,8 +191,10 @@ static void test_what_the_ring_forgot_is_told_as_a_gap(void **state)
     until(o.refusals > 0);
     const struct sp_local_task *t = o.job.impl;
     struct sp_proc *p = t->proc;
-    sp_cell_serve(&p->seat, false, 0); /* as if nobody read it: the cell goes on and forgets */
-    sp_cell_wake(&p->seat);
+    sp_bell_serve(&p->seat.cell->bell, p->seat.slot, false,
+                  0); /* as if nobody read it: the cell goes on and forgets */
+    sp_bell_mark(&p->seat.cell->bell, p->seat.slot);
+    sp_bell_wake(&p->seat.cell->bell);
     const uint64_t end = test_now_ms() + DEADLINE_MS;
     while (p->life != SP_PROC_CLOSED) {
         assert_true(test_now_ms() < end);

@@ -128,7 +128,9 @@ static void test_everybody_has_a_place_of_their_own(void **state)
     hears_nothing(&some);
     hears_nothing(&none);
     put(s, 1);
-    sp_observers_news(&s->proc);
+    sp_list_each_safe(i, &s->proc.observers)
+        SP_CONTAINER(i, struct sp_observer, link)
+            ->ops->news(SP_CONTAINER(i, struct sp_observer, link));
     for (struct watcher *const *w = (struct watcher *[]){&all, &some, &none, &beyond, NULL};
          *w != NULL; w++) {
         assert_int_equal((*w)->news, 1);
@@ -282,16 +284,16 @@ static void test_the_writers_size_holds_while_it_is_there(void **state)
     struct sp_err e = {0};
     struct watcher w;
 
-    assert_true(sp_observers_owner_size(&s->proc, 10, 20));
-    sp_observers_writer_size(&s->proc); /* there is none */
-    assert_true(sp_observers_owner_size(&s->proc, 11, 21));
+    assert_true(sp_observers_resize(&s->proc, true, 10, 20));
+    (void)sp_observers_resize(&s->proc, false, 1, 2); /* there is none */
+    assert_true(sp_observers_resize(&s->proc, true, 11, 21));
     begin(s, &w, 0);
     assert_int_equal(sp_observer_type(&w.observer, false, &e), 0);
-    assert_true(sp_observers_owner_size(&s->proc, 12, 22)); /* it has set none */
-    sp_observers_writer_size(&s->proc);
-    assert_false(sp_observers_owner_size(&s->proc, 13, 23));
+    assert_true(sp_observers_resize(&s->proc, true, 12, 22)); /* it has set none */
+    (void)sp_observers_resize(&s->proc, false, 1, 2);
+    assert_false(sp_observers_resize(&s->proc, true, 13, 23));
     sp_observer_end(&w.observer);
-    assert_true(sp_observers_owner_size(&s->proc, s->proc.rows, s->proc.cols));
+    assert_true(sp_observers_resize(&s->proc, true, s->proc.rows, s->proc.cols));
     assert_int_equal(s->proc.rows, 13);
 }
 
@@ -310,7 +312,9 @@ static void test_a_process_has_so_many_observers(void **state)
     assert_null(one_more.observer.proc);
     sp_observer_end(&many[5].observer);
     begin(s, &one_more, 0);
-    sp_observers_forget(&s->proc);
+    sp_list_each_safe(i, &s->proc.observers)
+        SP_CONTAINER(i, struct sp_observer, link)
+            ->ops->ending(SP_CONTAINER(i, struct sp_observer, link));
     for (size_t i = 0; i < SP_PROC_MAX_OBSERVERS; i++)
         assert_int_equal(many[i].ended, i == 5 ? 0 : 1);
     assert_int_equal(one_more.ended, 1);

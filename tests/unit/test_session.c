@@ -51,7 +51,7 @@ static void listen_to(struct listener *l, struct sp_proc *p)
 {
     struct sp_record r;
 
-    while (sp_proc_next(p, &r) > 0) {
+    while (sp_proc_next(p, &p->sent, &r) > 0) {
         const uint64_t seq = r.seq;
 
         if (r.type == SP_RECORD_EXITED) {
@@ -788,7 +788,7 @@ static void test_a_lost_cell_ends_its_processes_and_the_next_start_works(void **
     (void)state;
     until(has_heard_line, &ear);
     const int leader = pidfd_of(p->pid);
-    const pid_t first = sp_cell_pid(server->cell);
+    const pid_t first = server->cell->self.pid;
     assert_int_equal(kill(first, SIGSTOP), 0); /* it answers nothing more */
     assert_int_equal(ask(s, &w, "late", false, false, argv, &starting, NULL), 0);
     sp_proc_signal(p, &c.base, SIGINT);
@@ -808,7 +808,7 @@ static void test_a_lost_cell_ends_its_processes_and_the_next_start_works(void **
 
     clear(&ear);
     struct sp_proc *q = SH(s, "q", "echo again; exit 2");
-    assert_int_not_equal(sp_cell_pid(server->cell), first);
+    assert_int_not_equal(server->cell->self.pid, first);
     until(is_closed, q);
     assert_memory_equal(ear.output, "again\n", 6);
     assert_string_equal(ear.log, "2:exited2 3:closed ");
@@ -827,7 +827,7 @@ static void test_a_process_that_had_ended_keeps_its_exit_when_its_cell_is_lost(v
     struct sp_proc *held = SH(s, "h", "sleep 1000 & exit 5");
     until(is_exited, held);
     clear(&ear);
-    assert_int_equal(kill(sp_cell_pid(server->cell), SIGKILL), 0);
+    assert_int_equal(kill(server->cell->self.pid, SIGKILL), 0);
     until(is_closed, held);
     assert_int_equal(held->state.exit.code, 5); /* as the kernel said */
     assert_string_equal(ear.log, "2:closed ");  /* only the close is made up */
@@ -842,7 +842,7 @@ static void test_a_session_may_end_after_its_cell(void **state)
     struct sp_proc *p = START(s, "p", "sleep", "1000");
 
     (void)state;
-    assert_int_equal(kill(sp_cell_pid(server->cell), SIGKILL), 0);
+    assert_int_equal(kill(server->cell->self.pid, SIGKILL), 0);
     until(is_closed, p);
     sp_session_detach(s, true);
     sp_front_free(server); /* with a lost cell and a detached session */

@@ -626,9 +626,10 @@ static void on_message(void *user, char *text, size_t len)
 
     if (conn->is_closing)
         return;
-    const uint64_t overflows = sp_front_overflows(conn->rpc->front);
+    const struct sp_cells *cells = conn->rpc->front->cells;
+    const uint64_t overflows = cells->overflows;
     dispatch(conn, text, len, sp_clock_us());
-    if (sp_front_overflows(conn->rpc->front) != overflows)
+    if (cells->overflows != overflows)
         conn->waits_for_cell = true; /* it filled the outbox of a cell: no more until that drains */
     pause_if_full(conn);
 }

@@ -87,7 +87,8 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
     size_t bytes = 0;
     int more = 0;
 
-    while (bytes < PUSH_TURN && !sp_link_is_full(c->link) && (more = sp_proc_next(p, &r)) > 0) {
+    while (bytes < PUSH_TURN && !sp_link_is_full(c->link) &&
+           (more = sp_proc_next(p, &p->sent, &r)) > 0) {
         bytes += r.len;
         const enum push_result sent = send_record(c, p, &r, SP_STR(""));
         if (sent == PUSH_CLOSING)

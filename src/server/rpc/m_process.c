@@ -302,7 +302,6 @@ static int process_resize(struct sp_rpc_call *c, struct sp_err *e)
     uint64_t cols = 0;
     struct sp_proc *p = NULL;
     bool waits = false;
-    bool is_effective = true;
 
     sp_proc_target_read(&params, &t);
     sp_params_u64(&params, "rows", UINT16_MAX, &rows);
@@ -319,10 +318,8 @@ static int process_resize(struct sp_rpc_call *c, struct sp_err *e)
     if (check_writer(c, p, e) < 0)
         return -(int)e->code;
     /* The owner's size is only remembered while another connection types with its own size. */
-    if (is_owner(c, p))
-        is_effective = sp_observers_owner_size(p, (uint16_t)rows, (uint16_t)cols);
-    else
-        sp_observers_writer_size(p);
+    const bool is_effective =
+        sp_observers_resize(p, is_owner(c, p), (uint16_t)rows, (uint16_t)cols);
     if (!is_effective || p->life != SP_PROC_RUNNING) {
         sp_rpc_call_reply(c, SP_STR("{}"));
         return 0;
