@@ -219,7 +219,7 @@ static int remove_one(int dir, const char *name)
 /* Removes the entries of t->dir. 1: it is empty; 0: t->dir is now a subdirectory to be emptied. */
 static int empty_level(struct doomed_tree *t)
 {
-    DIR *names = sp_file_read_dir(t->dir, ".");
+    DIR *names = sp_file_read_dir(t->dir, ".", O_NOFOLLOW);
     const struct dirent *d;
     int r = 1;
 
@@ -288,81 +288,59 @@ static int remove_tree(int parent, const char *name)
     return r < 0 ? r : 0;
 }
 
-/* Opens the parent of ask->path; *ret_name is the last component. */
-static int open_parent_through_links(const struct sp_file_ask *ask, int *ret_dir, char **ret_name)
+/* Cuts `path` into its parent, which is opened, and its last component. For "/" and names that are
+ * dots, which sp_file_op_remove refuses, the parent is not opened. */
+static int open_parent_through_links(char *path, int *ret_dir, const char **ret_name)
 {
-    auto_free char *path = strdup(ask->path);
-
-    if (path == NULL)
-        return -ENOMEM;
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
         path[n - 1] = 0;
     char *slash = strrchr(path, '/');
-    if (slash == NULL || slash[1] == 0)
-        return -EBUSY; /* "/" */
-    if (sp_is_dots(slash + 1))
-        return -EINVAL; /* "." cannot be unlinked: its directory would only be emptied */
-    *ret_name = strdup(slash + 1);
-    if (*ret_name == NULL)
-        return -ENOMEM;
-    slash[slash == path] = 0;
-    *ret_dir = open(path, HOLD);
+    *ret_name = slash + 1;
+    if (slash[1] == 0 || sp_is_dots(slash + 1))
+        return 0;
+    *slash = 0;
+    *ret_dir = open(slash == path ? "/" : path, HOLD);
     return *ret_dir < 0 ? -errno : 0;
 }
 
-static int remove_at(const struct sp_file_ask *ask, int dir, const char *name)
+static int remove_at(const struct sp_file_ask *ask, int dir, const char *name,
+                     struct sp_file_answer *a)
 {
     struct stat st;
 
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return -errno;
-    if (!S_ISDIR(st.st_mode))
-        return unlinkat(dir, name, 0) < 0 ? -errno : 0;
-    if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
-        return 0;
-    return ask->is_recursive && (errno == ENOTEMPTY || errno == EEXIST) ? remove_tree(dir, name)
-                                                                        : -errno;
-}
-
-static int remove_without_links(const struct sp_file_ask *ask, struct sp_file_answer *a)
-{
-    auto_close int dir = -1;
-    struct stat st;
-    const char *name;
-    const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
-
-    if (r < 0)
-        return r;
     if (name[0] == 0)
-        return -EBUSY;
+        return -EBUSY; /* "/" */
     if (sp_is_dots(name))
-        return -EINVAL;
+        return -EINVAL; /* "." cannot be unlinked: its directory would only be emptied */
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (S_ISLNK(st.st_mode)) {
+    if (S_ISLNK(st.st_mode) && !ask->follows) {
         a->refusal = SP_FILE_HAS_LINK;
         return 0;
     }
-    return remove_at(ask, dir, name);
+    if (unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) == 0)
+        return 0;
+    return S_ISDIR(st.st_mode) && ask->is_recursive && (errno == ENOTEMPTY || errno == EEXIST)
+               ? remove_tree(dir, name)
+               : -errno;
 }
 
 int sp_file_op_remove(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
+    auto_free char *path = strdup(ask->path);
     auto_close int dir = -1;
-    auto_free char *name = NULL;
-    int r;
+    const char *name;
 
+    if (path == NULL)
+        return -ENOMEM;
     if (!ask->follows && ask->is_recursive) {
         a->refusal = SP_FILE_TREE_WITHOUT_LINKS;
         return 0;
     }
-    if (!ask->follows) {
-        r = remove_without_links(ask, a);
-    } else {
-        r = open_parent_through_links(ask, &dir, &name);
-        if (r == 0)
-            r = remove_at(ask, dir, name);
-    }
+    int r = ask->follows ? open_parent_through_links(path, &dir, &name)
+                         : sp_file_open_parent(AT_FDCWD, path, &dir, &name);
+    if (r == 0)
+        r = remove_at(ask, dir, name, a);
     return r == -ENOENT && ask->is_forced ? 0 : r;
 }
 
@@ -536,7 +514,7 @@ static int copy_entry(struct copied_tree *t, const char *name)
 
 static int copy_entries(struct copied_tree *t)
 {
-    DIR *names = sp_file_read_dir(t->from, ".");
+    DIR *names = sp_file_read_dir(t->from, ".", O_NOFOLLOW);
     const struct dirent *d;
     int r = 0;
 

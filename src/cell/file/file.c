@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways to open a path, the data of an answer, reading and writing files, listing and walking
- * directories, and the table of operations.
- *
- * Where no symlink may be followed, a path is opened component by component, each with O_NOFOLLOW
- * below the directory that is already held. A symlink that a command puts there in the meantime is
- * refused by the kernel.
+ * The data of an answer, reading and writing files, listing, walking and watching directories, and
+ * the table of operations.
  *
  * Files are opened with O_NONBLOCK and O_NOCTTY: a FIFO without a writer, a terminal or a tape must
  * not block this process.
@@ -17,14 +13,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -34,14 +28,14 @@
 #include "base/io.h"
 #include "base/uri.h"
 #include "cell/file/file_priv.h"
-
-#define HOLD (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+#include "os/notify.h"
 
 #define NO_WAIT    (O_NONBLOCK | O_NOCTTY)
 #define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
 #define PIECE      (1U << 20)
 #define SEND_PIECE (1U << 30)
 
+#define WATCH_TRIES 64       /* gives up if a process keeps making and removing ancestors */
 #define MAX_COUNTED 10000000 /* names of one directory, in case it has no end */
 #define WANTED      (STATX_TYPE | STATX_MODE | STATX_SIZE | STATX_MTIME | STATX_BTIME)
 
@@ -50,144 +44,23 @@
 #define HIGHEST_ENTRIES     50000
 #define ERROR_TEXT          40 /* bytes counted for the message of an errno */
 
-/* ---- paths ---- */
-
-/* Over slashes and components that are a single dot. */
-static const char *skip_empty_components(const char *at)
-{
-    while (*at == '/' || (at[0] == '.' && (at[1] == '/' || at[1] == 0)))
-        at++;
-    return at;
-}
-
-int sp_file_open_parent(int dir, const char *path, int *ret_dir, const char **ret_name)
-{
-    auto_close int held = dir == AT_FDCWD ? open("/", HOLD) : openat(dir, ".", HOLD);
-    const char *at = skip_empty_components(path);
-    char component[NAME_MAX + 1];
-
-    if (held < 0)
-        return -errno;
-    for (;;) {
-        const size_t n = strcspn(at, "/");
-        const char *rest = skip_empty_components(at + n);
-
-        if (*rest == 0 && (n == 0 || at[n] == 0))
-            break;
-        if (n > NAME_MAX)
-            return -ENAMETOOLONG;
-        memcpy(component, at, n);
-        component[n] = 0;
-        const int next = openat(held, component, HOLD);
-        if (next < 0)
-            return -errno;
-        (void)close(held);
-        held = next;
-        at = rest;
-        if (*rest == 0) /* a trailing slash: the last component had to be a directory */
-            break;
-    }
-    *ret_name = at;
-    *ret_dir = TAKE_FD(held);
-    return 0;
-}
-
-/* -ENOSYS: the kernel or a seccomp filter (EPERM) does not allow openat2. */
-static int try_openat2(int dir, const char *path, int flags, mode_t mode, uint64_t resolve)
-{
-    const struct open_how how = {
-        .flags = (uint64_t)(unsigned)flags, .mode = mode, .resolve = resolve};
-    const long fd = syscall(SYS_openat2, dir, path, &how, sizeof how);
-
-    return fd >= 0 ? (int)fd : errno == EPERM ? -ENOSYS : -errno;
-}
-
-int sp_file_open_to_write(const char *path, int flags, mode_t mode)
-{
-    int fd = try_openat2(AT_FDCWD, path, flags, mode & 0777, RESOLVE_NO_MAGICLINKS);
-
-    if (fd != -ENOSYS)
-        return fd;
-    fd = open(path, flags, mode);
-    return fd < 0 ? -errno : fd;
-}
-
-static int open_path(const struct sp_file_ask *ask, int flags)
-{
-    auto_close int dir = -1;
-    const char *name = "";
-    int fd;
-
-    if (ask->follows && (flags & O_CREAT) != 0)
-        return sp_file_open_to_write(ask->path, flags | O_CLOEXEC, 0666);
-    if (ask->follows) { /* wherever it leads: this view has only what the policy shows */
-        fd = open(ask->path, flags | O_CLOEXEC);
-        return fd < 0 ? -errno : fd;
-    }
-    const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
-    if (r < 0)
-        return r;
-    fd = openat(dir, name[0] == 0 ? "." : name, flags | O_CLOEXEC | O_NOFOLLOW, 0666);
-    return fd < 0 ? -errno : fd;
-}
-
-/* A directory to be listed, below `dir`, without a symlink on the way ("": dir itself). */
-static int open_dir_below(int dir, const char *path)
-{
-    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    const char *relative = skip_empty_components(path);
-    auto_close int parent = -1;
-    const char *name = "";
-    int fd = try_openat2(dir, *relative == 0 ? "." : relative, flags, 0, RESOLVE_NO_SYMLINKS);
-
-    if (fd != -ENOSYS && fd != -ENAMETOOLONG)
-        return fd;
-    const int r = sp_file_open_parent(dir, path, &parent, &name);
-    if (r < 0)
-        return r;
-    fd = openat(parent, name[0] == 0 ? "." : name, flags);
-    return fd < 0 ? -errno : fd;
-}
-
-DIR *sp_file_read_dir(int dir, const char *path)
-{
-    auto_close int fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *names = fd < 0 ? NULL : fdopendir(fd);
-
-    if (names != NULL)
-        (void)TAKE_FD(fd); /* closedir closes it */
-    return names;
-}
-
-bool sp_file_is_placeholder(int dir, const char *path, const char *name)
-{
-    const struct dirent *d;
-    struct stat st;
-
-    if (name[0] != '.' || fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
-        return false;
-    const mode_t mode = st.st_mode & SP_PLACEHOLDER_MASK;
-    if (mode != SP_PLACEHOLDER_MODE && mode != SP_PLACEHOLDER_COVER)
-        return false;
-    DIR *names = sp_file_read_dir(dir, path);
-    if (names == NULL)
-        return false;
-    while ((d = readdir(names)) != NULL && sp_is_dots(d->d_name))
-        continue;
-    (void)closedir(names);
-    return d == NULL;
-}
-
 /* ---- the data of an answer ---- */
 
-static bool has_memory(const struct sp_file_out *o)
+/* Data goes to the answer's window. Once the window is full, all of it moves to a memory file, and
+ * the window becomes a staging buffer for writes to that file. */
+struct out {
+    struct sp_file_answer *answer;
+    size_t at;     /* bytes so far */
+    size_t staged; /* bytes in the window that the memory file does not have yet */
+};
+
+static bool has_memory(const struct out *o)
 {
     return o->answer->memory >= 0;
 }
 
 /* Moves the window's bytes to a new memory file. */
-static int move_to_memory(struct sp_file_out *o)
+static int move_to_memory(struct out *o)
 {
     struct sp_file_answer *a = o->answer;
 
@@ -195,7 +68,7 @@ static int move_to_memory(struct sp_file_out *o)
     return a->memory < 0 ? -errno : -sp_write_all(a->memory, a->window, o->at);
 }
 
-static int flush(struct sp_file_out *o)
+static int flush(struct out *o)
 {
     const size_t n = o->staged;
 
@@ -203,7 +76,7 @@ static int flush(struct sp_file_out *o)
     return -sp_write_all(o->answer->memory, o->answer->window, n);
 }
 
-int sp_file_out_add(struct sp_file_out *o, const void *data, size_t n)
+static int add_bytes(struct out *o, const void *data, size_t n)
 {
     struct sp_file_answer *a = o->answer;
     int err = 0;
@@ -227,7 +100,8 @@ int sp_file_out_add(struct sp_file_out *o, const void *data, size_t n)
     return 0;
 }
 
-int sp_file_out_done(struct sp_file_out *o)
+/* No more data comes: seals the memory file, if there is one, and sets data_len. */
+static int finish_data(struct out *o)
 {
     const int err = has_memory(o) ? flush(o) : 0;
 
@@ -238,7 +112,7 @@ int sp_file_out_done(struct sp_file_out *o)
 }
 
 /* Copies one piece of the file: its size, 0 at the end of the file, or minus errno. */
-static ssize_t take_piece(struct sp_file_out *o, int fd, uint64_t max, bool *can_send)
+static ssize_t take_piece(struct out *o, int fd, uint64_t max, bool *can_send)
 {
     struct sp_file_answer *a = o->answer;
     char *to = has_memory(o) ? a->window : a->window + o->at;
@@ -260,7 +134,7 @@ static ssize_t take_piece(struct sp_file_out *o, int fd, uint64_t max, bool *can
 }
 
 /* Copies the rest of the file. *ret_is_more: the file has more than `max` bytes. */
-static int take_file(struct sp_file_out *o, int fd, uint64_t max, bool *ret_is_more)
+static int take_file(struct out *o, int fd, uint64_t max, bool *ret_is_more)
 {
     bool can_send = true;
     char probe;
@@ -286,6 +160,25 @@ static int take_file(struct sp_file_out *o, int fd, uint64_t max, bool *ret_is_m
 }
 
 /* ---- whole files ---- */
+
+static int open_path(const struct sp_file_ask *ask, int flags)
+{
+    auto_close int dir = -1;
+    const char *name = "";
+    int fd;
+
+    if (ask->follows && (flags & O_CREAT) != 0)
+        return sp_file_open_to_write(ask->path, flags | O_CLOEXEC, 0666);
+    if (ask->follows) { /* wherever it leads: this view has only what the policy shows */
+        fd = open(ask->path, flags | O_CLOEXEC);
+        return fd < 0 ? -errno : fd;
+    }
+    const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
+    if (r < 0)
+        return r;
+    fd = openat(dir, name[0] == 0 ? "." : name, flags | O_CLOEXEC | O_NOFOLLOW, 0666);
+    return fd < 0 ? -errno : fd;
+}
 
 /* Paths inside a placeholder directory do not exist for clients. */
 static bool is_in_placeholder(const struct sp_file_ask *ask)
@@ -321,7 +214,7 @@ static int op_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     const uint32_t limit =
         ask->length != 0 && ask->length < SP_FILE_MAX_READ ? ask->length : SP_FILE_MAX_READ;
-    struct sp_file_out out = {.answer = a};
+    struct out out = {.answer = a};
     struct stat st;
     bool is_more = false;
     int r = 0;
@@ -340,7 +233,7 @@ static int op_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
         a->number = limit;
         return 0;
     }
-    return sp_file_out_done(&out);
+    return finish_data(&out);
 }
 
 /* Overwrites in place and truncates afterwards, so that the file keeps its inode and page cache.
@@ -452,18 +345,6 @@ static int64_t to_ms(const struct statx_timestamp *t)
     return t->tv_sec * 1000 + t->tv_nsec / 1000000;
 }
 
-static void fill_stat(const struct statx *sx, bool is_link, struct sp_file_stat *ret)
-{
-    *ret = (struct sp_file_stat){
-        .is_directory = S_ISDIR(sx->stx_mode),
-        .is_file = S_ISREG(sx->stx_mode),
-        .is_link = is_link,
-        .size = sx->stx_size,
-        .created_ms = (sx->stx_mask & STATX_BTIME) != 0 ? to_ms(&sx->stx_btime) : 0,
-        .modified_ms = (sx->stx_mask & STATX_MTIME) != 0 ? to_ms(&sx->stx_mtime) : 0,
-    };
-}
-
 /* With its trailing slashes. */
 static const char *last_component(const char *path)
 {
@@ -478,56 +359,57 @@ static const char *last_component(const char *path)
 
 static int op_stat(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    auto_close int dir = -1;
-    const char *name;
+    auto_close int dir = -1; /* not used for an absolute path */
+    const char *name = ask->path;
     struct statx sx;
 
     if (ask->hides_placeholders &&
         sp_file_is_placeholder(AT_FDCWD, ask->path, last_component(ask->path)))
         return -ENOENT;
-    if (!ask->follows) {
-        const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
-
-        if (r < 0)
-            return r;
-        if (statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, WANTED, &sx) < 0)
-            return -errno;
-        if (S_ISLNK(sx.stx_mode))
-            a->refusal = SP_FILE_HAS_LINK;
-        else
-            fill_stat(&sx, false, &a->stat);
-        return 0;
-    }
-    if (statx(AT_FDCWD, ask->path, AT_SYMLINK_NOFOLLOW, WANTED, &sx) < 0)
+    const int r = ask->follows ? 0 : sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
+    if (r < 0)
+        return r;
+    if (statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, WANTED, &sx) < 0)
         return -errno;
     const bool is_link = S_ISLNK(sx.stx_mode);
+    if (is_link && !ask->follows) {
+        a->refusal = SP_FILE_HAS_LINK;
+        return 0;
+    }
     if (is_link && statx(AT_FDCWD, ask->path, 0, WANTED, &sx) < 0)
         return -errno;
-    fill_stat(&sx, is_link, &a->stat);
+    a->stat = (struct sp_file_stat){
+        .is_directory = S_ISDIR(sx.stx_mode),
+        .is_file = S_ISREG(sx.stx_mode),
+        .is_link = is_link,
+        .size = sx.stx_size,
+        .created_ms = (sx.stx_mask & STATX_BTIME) != 0 ? to_ms(&sx.stx_btime) : 0,
+        .modified_ms = (sx.stx_mask & STATX_MTIME) != 0 ? to_ms(&sx.stx_mtime) : 0,
+    };
     return 0;
 }
 
 static int op_canonical(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    struct sp_file_out out = {.answer = a};
+    struct out out = {.answer = a};
     char path[PATH_MAX];
 
     if (realpath(ask->path, path) == NULL)
         return -errno;
-    const int r = sp_file_out_add(&out, path, strlen(path));
-    return r < 0 ? r : sp_file_out_done(&out);
+    const int r = add_bytes(&out, path, strlen(path));
+    return r < 0 ? r : finish_data(&out);
 }
 
 /* ---- one directory ---- */
 
-static int add_entry(struct sp_file_out *o, enum sp_file_entry_kind kind, int err, const char *name,
+static int add_entry(struct out *o, enum sp_file_entry_kind kind, int err, const char *name,
                      size_t name_len)
 {
     const struct sp_file_entry entry = {
         .name_len = (uint32_t)name_len, .kind = (uint16_t)kind, .err = (int16_t)err};
-    const int failed = sp_file_out_add(o, &entry, sizeof entry);
+    const int failed = add_bytes(o, &entry, sizeof entry);
 
-    return failed < 0 ? failed : sp_file_out_add(o, name, name_len);
+    return failed < 0 ? failed : add_bytes(o, name, name_len);
 }
 
 /* Follows symlinks. false: a dangling symlink, or the name is gone. */
@@ -554,7 +436,7 @@ static bool kind_of(int dir, const struct dirent *d, enum sp_file_entry_kind *re
 /* Names above SP_FILE_MAX_ENTRIES are counted, not listed. */
 static int op_list(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    struct sp_file_out out = {.answer = a};
+    struct out out = {.answer = a};
     enum sp_file_entry_kind kind;
     const struct dirent *d;
     uint64_t count = 0;
@@ -575,7 +457,7 @@ static int op_list(const struct sp_file_ask *ask, struct sp_file_answer *a)
         r = -errno;
     (void)closedir(dir);
     if (r == 0)
-        r = sp_file_out_done(&out);
+        r = finish_data(&out);
     if (r == 0 && count > SP_FILE_MAX_ENTRIES) {
         a->refusal = SP_FILE_TOO_MANY;
         a->number = count;
@@ -615,7 +497,7 @@ struct names {
 struct walk {
     const struct sp_file_walk *limits;
     bool hides_placeholders;
-    struct sp_file_out out;
+    struct out out;
     int root; /* where symlinks are not followed, everything is opened below it */
     size_t root_len;
     struct sp_buf uri, path;
@@ -685,11 +567,6 @@ static bool join(struct walk *w, const char *dir, const char *name)
            sp_buf_add_str(&w->path, sp_str_of(name));
 }
 
-static struct sp_str joined(const struct walk *w)
-{
-    return (struct sp_str){w->path.data, w->path.len};
-}
-
 static int by_bytes(const void *a, const void *b)
 {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
@@ -755,7 +632,7 @@ static int meet_directory(struct walk *w, const struct directory *in, int dir, c
         if (r <= 0)
             return r;
     }
-    return enqueue(w, in->depth + 1, is_link, joined(w));
+    return enqueue(w, in->depth + 1, is_link, sp_buf_str(&w->path));
 }
 
 static int visit(struct walk *w, const struct directory *in, int dir, const struct name *n)
@@ -765,8 +642,9 @@ static int visit(struct walk *w, const struct directory *in, int dir, const stru
 
     if (type == DT_UNKNOWN) {
         if (fstatat(dir, n->text, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            return join(w, in->path, n->text) ? add_path(w, SP_FILE_ENTRY_ERROR, errno, joined(w))
-                                              : -ENOMEM;
+            return join(w, in->path, n->text)
+                       ? add_path(w, SP_FILE_ENTRY_ERROR, errno, sp_buf_str(&w->path))
+                       : -ENOMEM;
         type = S_ISREG(st.st_mode)   ? DT_REG
                : S_ISDIR(st.st_mode) ? DT_DIR
                : S_ISLNK(st.st_mode) ? DT_LNK
@@ -790,39 +668,19 @@ static int visit(struct walk *w, const struct directory *in, int dir, const stru
         return 0;
     if (!join(w, in->path, n->text))
         return -ENOMEM;
-    const int r =
-        add_path(w, type == DT_REG ? SP_FILE_ENTRY_FILE : SP_FILE_ENTRY_DIRECTORY, 0, joined(w));
+    const int r = add_path(w, type == DT_REG ? SP_FILE_ENTRY_FILE : SP_FILE_ENTRY_DIRECTORY, 0,
+                           sp_buf_str(&w->path));
     return r < 0 || w->is_over || type == DT_REG ? r : meet_directory(w, in, dir, n->text, is_link);
-}
-
-static int open_directory(const struct walk *w, const struct directory *d, DIR **ret)
-{
-    auto_close int fd = -1;
-
-    if (w->limits->follows_directories) {
-        fd = open(d->path,
-                  O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC | (d->is_link ? 0 : O_NOFOLLOW));
-        fd = fd < 0 ? -errno : fd;
-    } else {
-        fd = open_dir_below(w->root, d->path + w->root_len);
-    }
-    if (fd < 0)
-        return TAKE_FD(fd);
-    *ret = fdopendir(fd);
-    if (*ret == NULL)
-        return -errno;
-    (void)TAKE_FD(fd); /* closedir closes it */
-    return 0;
 }
 
 static int visit_directory(struct walk *w, const struct directory *d)
 {
     struct names names = {0};
-    DIR *dir = NULL;
-    int r = open_directory(w, d, &dir);
+    DIR *dir = w->limits->follows_directories
+                   ? sp_file_read_dir(AT_FDCWD, d->path, d->is_link ? 0 : O_NOFOLLOW)
+                   : sp_file_read_dir_below(w->root, d->path + w->root_len);
+    int r = dir == NULL ? -errno : read_names(dir, &names);
 
-    if (r == 0)
-        r = read_names(dir, &names);
     if (r < 0 && r != -ENOMEM)
         r = add_path(w, SP_FILE_ENTRY_ERROR, -r, sp_str_of(d->path));
     for (size_t i = 0; i < names.count && r == 0 && !w->is_over; i++)
@@ -890,7 +748,7 @@ static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
         free(d);
     }
     if (r == 0)
-        r = sp_file_out_done(&w.out);
+        r = finish_data(&w.out);
     a->is_cut = w.is_cut;
     if (w.root >= 0)
         (void)close(w.root);
@@ -898,6 +756,124 @@ static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
     sp_buf_done(&w.uri);
     sp_buf_done(&w.path);
     return r;
+}
+
+/*
+ * ---- watches that tell when a path appears or changes ----
+ *
+ * A path also changes when one of its ancestors is moved or removed, or when a symlink among them
+ * is pointed elsewhere. So each ancestor is watched, too.
+ */
+
+/* 0: missing. */
+static mode_t mode_of(const char *path, int flags)
+{
+    struct stat st;
+
+    return fstatat(AT_FDCWD, path, &st, flags) == 0 ? st.st_mode : 0;
+}
+
+static bool exists(const char *path)
+{
+    return mode_of(path, AT_SYMLINK_NOFOLLOW) != 0;
+}
+
+static bool is_link(const char *path)
+{
+    return S_ISLNK(mode_of(path, AT_SYMLINK_NOFOLLOW));
+}
+
+/* Cuts the last component off; returns the length of the rest, at least 1. */
+static size_t cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    slash[slash == path] = 0;
+    return strlen(path);
+}
+
+/* The two halves of SP_FILE_WATCH_*'s number. */
+static uint64_t pack(int low, size_t high)
+{
+    return (uint64_t)(uint32_t)low | (uint64_t)high << 32;
+}
+
+/* Watches each ancestor of `dir`, which is watched already. Cuts `dir` down to "/". */
+static int watch_ancestors(const struct sp_file_ask *ask, char *dir, struct sp_file_answer *a)
+{
+    struct out out = {.answer = a};
+    int r = 0;
+
+    while (r == 0 && dir[1] != 0) {
+        const bool has_link = is_link(dir);
+        const uint32_t len = (uint32_t)cut_last(dir);
+        const int id =
+            sp_notify_add(ask->fd, dir, SP_NOTIFY_FOLDER | (has_link ? SP_NOTIFY_NAMES : 0U));
+        const struct sp_file_above above = {.watch = id, .len = has_link ? len : 0};
+
+        r = id < 0 ? id : add_bytes(&out, &above, sizeof above);
+    }
+    return r < 0 ? r : finish_data(&out);
+}
+
+/* Watches the nearest existing directory above the path. 1: the next component has appeared
+ * meanwhile, so the caller tries again. */
+static int watch_above(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    auto_free char *dir = strdup(ask->path);
+    auto_free char *next = NULL;
+    size_t len;
+
+    if (dir == NULL)
+        return -ENOMEM;
+    for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
+        dir[n - 1] = 0;
+    do {
+        free(next);
+        next = strdup(dir);
+        len = cut_last(dir);
+    } while (next != NULL && len > 1 && !S_ISDIR(mode_of(dir, 0)));
+    if (next == NULL)
+        return -ENOMEM;
+    if (is_link(next)) /* dangling: its target may appear anywhere */
+        return -ELOOP;
+    const int id = sp_notify_add(ask->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
+    if (id < 0)
+        return id;
+    a->number = pack(id, len);
+    const int r = watch_ancestors(ask, dir, a);
+    return r < 0 ? r : S_ISDIR(mode_of(next, 0));
+}
+
+static int op_watch_missing(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    int r = 1;
+
+    for (int i = 0; r > 0 && i < WATCH_TRIES; i++)
+        r = exists(ask->path) ? -EEXIST : watch_above(ask, a);
+    if (r == 0 && exists(ask->path)) /* created before the watches were in place */
+        return -EEXIST;
+    return r > 0 ? -EBUSY : r;
+}
+
+static int op_watch_present(const struct sp_file_ask *ask, struct sp_file_answer *a)
+{
+    auto_free char *dir = strdup(ask->path);
+
+    if (dir == NULL)
+        return -ENOMEM;
+    const int self = sp_notify_add(ask->fd, ask->path, SP_NOTIFY_CONTENTS | SP_NOTIFY_OWN_LINKS);
+    if (self < 0)
+        return self;
+    (void)cut_last(dir);
+    const int id = sp_notify_add(ask->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
+    if (id < 0)
+        return id;
+    a->number = pack(id, (size_t)self);
+    const int r = watch_ancestors(ask, dir, a);
+    if (r < 0)
+        return r;
+    return exists(ask->path) ? 0 : -ENOENT;
 }
 
 /* ---- dispatch ---- */
@@ -936,8 +912,8 @@ static const struct operation {
     [SP_FILE_OPEN] = {op_open, 1, false},
     [SP_FILE_READ_BLOCK] = {op_read_block, 0, false},
     [SP_FILE_WRITE_BLOCK] = {op_write_block, 0, true},
-    [SP_FILE_WATCH_MISSING] = {sp_file_op_watch_missing, 1, false},
-    [SP_FILE_WATCH_PRESENT] = {sp_file_op_watch_present, 1, false},
+    [SP_FILE_WATCH_MISSING] = {op_watch_missing, 1, false},
+    [SP_FILE_WATCH_PRESENT] = {op_watch_present, 1, false},
 };
 
 bool sp_file_changes(enum sp_file_op op, bool is_replace)

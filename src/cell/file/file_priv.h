@@ -13,7 +13,7 @@
 
 #include "cell/file/file.h"
 
-/* ---- paths (file.c) ---- */
+/* ---- paths (file_path.c) ---- */
 
 /*
  * Opens the directory that holds the last component, starting at `dir` (AT_FDCWD: at "/") and
@@ -29,8 +29,11 @@ int sp_file_open_parent(int dir, const char *path, int *ret_dir, const char **re
  */
 int sp_file_open_to_write(const char *path, int flags, mode_t mode);
 
-/* For readdir(); the last component must not be a symlink. NULL: errno. */
-DIR *sp_file_read_dir(int dir, const char *path);
+/* For readdir(). flags: O_NOFOLLOW if the last component must not be a symlink, or 0. NULL: errno.
+ */
+DIR *sp_file_read_dir(int dir, const char *path, int flags);
+/* The same below `dir`, without a symlink on the way ("": dir itself). */
+DIR *sp_file_read_dir_below(int dir, const char *path);
 
 /* close() reports delayed write errors: NFS, quotas. */
 static inline int sp_file_close(int fd)
@@ -46,27 +49,10 @@ static inline bool sp_is_dots(const char *name)
     return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0));
 }
 
-/* ---- the data of an answer (file.c) ---- */
-
-/* Data goes to the answer's window. Once the window is full, all of it moves to a memory file, and
- * the window becomes a staging buffer for writes to that file. */
-struct sp_file_out {
-    struct sp_file_answer *answer;
-    size_t at;     /* bytes so far */
-    size_t staged; /* bytes in the window that the memory file does not have yet */
-};
-
-int sp_file_out_add(struct sp_file_out *o, const void *data, size_t n);
-/* No more data comes: seals the memory file, if there is one, and sets data_len. */
-int sp_file_out_done(struct sp_file_out *o);
-
-/* ---- operations ---- */
+/* ---- operations (directory.c) ---- */
 
 int sp_file_op_make(const struct sp_file_ask *ask, struct sp_file_answer *a);
 int sp_file_op_remove(const struct sp_file_ask *ask, struct sp_file_answer *a);
 int sp_file_op_copy(const struct sp_file_ask *ask, struct sp_file_answer *a);
-
-int sp_file_op_watch_missing(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_watch_present(const struct sp_file_ask *ask, struct sp_file_answer *a);
 
 #endif
