@@ -14,7 +14,6 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "core/cell_child.h"
-#include "core/placeholder.h"
 #include "sandbox/canonical.h"
 
 #define FAILED_PROBE_MS 5000 /* until a host that refused cells is probed again */
@@ -38,7 +37,7 @@ struct watched {
 /*
  * A cell of the pool, with the session, policy and survey it was made for.
  *
- *   in use --idle--> waits for idle_timer --deserted--> ending: killed --on_gone--> freed
+ *   in use --idle--> waits for idle_timer --deserted--> ending: killed --gone--> freed
  *     |                                                    ^
  *     '--the disk has changed: stale, takes no starts------'
  */
@@ -232,14 +231,17 @@ static void displace_planted(const struct watched *w)
 static void drop_placeholders(struct pool_cell *c)
 {
     for (size_t i = 0; i < c->placeholder_count; i++) {
-        sp_placeholder_drop(c->pool->placeholders, c->placeholders[i]);
+        sp_placeholder_drop(&c->pool->placeholders, c->placeholders[i]);
         free(c->placeholders[i]);
     }
     c->placeholder_count = 0;
 }
 
-static void free_pool_cell(struct pool_cell *c)
+/* options.gone */
+static void free_pool_cell(void *user)
 {
+    struct pool_cell *c = user;
+
     sp_list_remove(&c->link);
     sp_loop_cancel(c->pool->loop, &c->idle_timer);
     sp_loop_cancel(c->pool->loop, &c->watch_timer);
@@ -253,13 +255,11 @@ static void free_pool_cell(struct pool_cell *c)
     free(c);
 }
 
-static void on_gone(void *user)
+/* options.died */
+static void end_pool_cell(void *user)
 {
-    free_pool_cell(user);
-}
+    struct pool_cell *c = user;
 
-static void end_pool_cell(struct pool_cell *c)
-{
     if (!c->is_ending)
         c->pool->count--;
     c->is_stale = c->is_ending = true;
@@ -267,14 +267,9 @@ static void end_pool_cell(struct pool_cell *c)
     sp_cell_kill(c->cell);
 }
 
-static void on_died(void *user)
-{
-    end_pool_cell(user);
-}
-
 static void on_drained(void *user)
 {
-    const struct sp_cell_pool_options *o = &((struct pool_cell *)user)->pool->options;
+    const struct sp_cell_options *o = &((struct pool_cell *)user)->pool->options.cell;
 
     o->drained(o->user);
 }
@@ -407,7 +402,8 @@ static int take_placeholder(struct pool_cell *c, const char *path, struct sp_pla
                             struct sp_err *e)
 {
     struct sp_placeholder_at at = {0};
-    const int r = sp_placeholder_take(c->pool->placeholders, path, &at, e);
+    struct sp_identity who;
+    const int r = sp_placeholder_take(&c->pool->placeholders, path, &at, e);
 
     if (r > 0)
         op->op = SP_OP_NOTHING;
@@ -418,11 +414,19 @@ static int take_placeholder(struct pool_cell *c, const char *path, struct sp_pla
     c->locks[c->placeholder_count] = at.fd;
     c->placeholders[c->placeholder_count] = strdup(path);
     if (c->placeholders[c->placeholder_count] == NULL) {
-        sp_placeholder_drop(c->pool->placeholders, path);
+        sp_placeholder_drop(&c->pool->placeholders, path);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a placeholder");
     }
     c->placeholder_count++;
-    sp_survey_mark_placeholder(&c->survey, path);
+    /* The survey saw nothing here: from now on it holds only while the placeholder stays. */
+    for (size_t i = 0; i < c->survey.mark_count; i++) {
+        struct sp_mark *m = &c->survey.marks[i];
+
+        if (strcmp(m->path, path) == 0 && sp_identity_get_strictly(path, &who) == 0) {
+            m->is_missing = m->is_exact = false;
+            m->who = who;
+        }
+    }
     return 0;
 }
 
@@ -470,10 +474,10 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
      * tree, and the end of the cell kills its pid namespace. */
     o.use_cgroups = false;
     o.user = c;
-    o.died = on_died;
+    o.died = end_pool_cell;
     o.closed = on_process_closed;
     o.idle = on_idle;
-    o.gone = on_gone;
+    o.gone = free_pool_cell;
     o.drained = on_drained;
     o.locks = c->locks;
     o.lock_count = c->placeholder_count;
@@ -571,7 +575,7 @@ static int make_pool_cell(struct sp_cell_pool *pool, uint64_t session, const str
 static bool has_placeholders(const struct pool_cell *c)
 {
     for (size_t i = 0; i < c->placeholder_count; i++)
-        if (!sp_placeholder_stands(c->pool->placeholders, c->placeholders[i]))
+        if (!sp_placeholder_stands(&c->pool->placeholders, c->placeholders[i]))
             return false;
     return true;
 }
@@ -764,11 +768,6 @@ int sp_cell_pool_request(struct sp_cell_pool *pool, uint64_t session, const stru
     return sp_surveyor_ask(pool->surveyor, session, p, &a->survey, e);
 }
 
-void sp_cell_pool_cancel(struct sp_cell_request *a)
-{
-    sp_surveyor_cancel(&a->survey);
-}
-
 /* ---- beginning and end ---- */
 
 int sp_cell_pool_new(struct sp_loop *loop, struct sp_cells *cells,
@@ -784,9 +783,8 @@ int sp_cell_pool_new(struct sp_loop *loop, struct sp_cells *cells,
     pool->options = *o;
     sp_list_init(&pool->in_use);
     sp_remote_mounts_open(&pool->mounts);
-    int r = sp_placeholders_new(o->cell.journal, &pool->placeholders, e);
-    if (r == 0)
-        r = sp_surveyor_new(loop, &o->fixed, &pool->surveyor, e);
+    pool->placeholders.journal = o->cell.journal;
+    const int r = sp_surveyor_new(loop, &o->fixed, &pool->surveyor, e);
     if (r < 0) {
         sp_cell_pool_free(pool);
         return r;
@@ -807,14 +805,9 @@ void sp_cell_pool_free(struct sp_cell_pool *pool)
     if (pool == NULL)
         return;
     for (struct sp_list *i; (i = sp_list_first(&pool->in_use)) != NULL;)
-        sp_cell_free(cell_of(i)->cell); /* on_gone frees the pool_cell */
+        sp_cell_free(cell_of(i)->cell); /* frees the pool_cell */
     sp_surveyor_free(pool->surveyor);
-    sp_placeholders_free(pool->placeholders);
+    sp_placeholders_free(&pool->placeholders);
     sp_remote_mounts_close(&pool->mounts);
     free(pool);
-}
-
-bool sp_cell_pool_has_placeholder(const struct sp_cell_pool *pool, const char *path)
-{
-    return sp_placeholder_is_ours(pool->placeholders, path);
 }

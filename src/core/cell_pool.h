@@ -10,6 +10,7 @@
 #define SP_CORE_CELL_POOL_H
 
 #include "core/cells.h"
+#include "core/placeholder.h"
 #include "core/surveyor.h"
 #include "os/remote_mounts.h"
 #include "sandbox/compile.h"
@@ -30,11 +31,9 @@
 #define SP_PLANTED_CHECK_MS 500 /* between two checks for planted files while commands run */
 
 struct sp_cell_pool_options {
-    struct sp_cell_options cell;  /* without plan and callbacks */
+    struct sp_cell_options cell;  /* without plan; of its callbacks only drained is used */
     struct sp_fixed_places fixed; /* borrowed */
     bool is_exposed;              /* a command with network could send us requests */
-    void *user;
-    void (*drained)(void *user);
 };
 
 #define SP_CELL_BURSTS 16 /* sessions with a counter of starts */
@@ -56,7 +55,7 @@ struct sp_cell_pool {
     bool has_features;
     uint64_t features_until_ms;
     struct sp_host_features host_features;
-    struct sp_placeholders *placeholders;
+    struct sp_placeholders placeholders;
     struct sp_surveyor *surveyor;
     struct sp_remote_mounts mounts;
 };
@@ -80,7 +79,7 @@ int sp_cell_pool_get(struct sp_cell_pool *w, uint64_t session, const struct sp_p
 int sp_cell_pool_find(struct sp_cell_pool *w, uint64_t session, const struct sp_policy *p,
                       struct sp_cell **ret, struct sp_err *e);
 /* Second: surveys the policy in a thread; done is called later, with a cell, or NULL and an error.
- * The caller sets the deadline. */
+ * The caller sets the deadline, and may cancel with sp_surveyor_cancel. */
 struct sp_cell_request {
     void (*done)(struct sp_cell_request *a, struct sp_cell *cell, struct sp_err *e);
     struct sp_cell_pool *pool;
@@ -90,7 +89,6 @@ struct sp_cell_request {
 };
 int sp_cell_pool_request(struct sp_cell_pool *w, uint64_t session, const struct sp_policy *p,
                          struct sp_cell_request *a, struct sp_err *e);
-void sp_cell_pool_cancel(struct sp_cell_request *a); /* fine if nothing is pending */
 void sp_cell_pool_end_session(struct sp_cell_pool *w, uint64_t session);
 
 /* Makes the plan but no cell. The host is probed when its features are first needed. */
@@ -98,8 +96,5 @@ int sp_cell_pool_plan(struct sp_cell_pool *w, const struct sp_policy *p, struct 
                       struct sp_err *e);
 int sp_cell_pool_features(struct sp_cell_pool *w, const struct sp_host_features **ret,
                           struct sp_err *e);
-
-/* Whether the directory at `path` is a placeholder of this server. */
-bool sp_cell_pool_has_placeholder(const struct sp_cell_pool *w, const char *path);
 
 #endif

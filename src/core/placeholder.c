@@ -22,18 +22,12 @@
 #define LOCK_TRIES   50 /* LOCK_REST_NS apart: another server may be removing it */
 #define LOCK_REST_NS 200000
 
-struct placeholder {
-    struct placeholder *next;
+struct sp_placeholder {
+    struct sp_placeholder *next;
     int fd; /* locked (LOCK_SH); -1: not made yet */
     unsigned users;
     struct sp_identity who; /* identifies the directory */
     char path[];
-};
-
-struct sp_placeholders {
-    struct placeholder *first;
-    unsigned count;
-    struct sp_journal *journal;
 };
 
 /* ---- inspecting ---- */
@@ -151,7 +145,7 @@ bool sp_placeholder_remove(const char *path)
 }
 
 /* By its own descriptor: its parent directory may have been moved. */
-static bool remove_held(const struct placeholder *p)
+static bool remove_held(const struct sp_placeholder *p)
 {
     const struct where w = {.parent = openat(p->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC),
                             .name = strrchr(p->path, '/') + 1};
@@ -163,20 +157,9 @@ static bool remove_held(const struct placeholder *p)
     return ok;
 }
 
-/* ---- beginning and end ---- */
+/* ---- the table ---- */
 
-int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret, struct sp_err *e)
-{
-    struct sp_placeholders *t = calloc(1, sizeof *t);
-
-    if (t == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the table of placeholders");
-    t->journal = journal;
-    *ret = t;
-    return 0;
-}
-
-static void free_placeholder(struct placeholder *p)
+static void free_placeholder(struct sp_placeholder *p)
 {
     if (p->fd >= 0)
         (void)close(p->fd);
@@ -185,10 +168,8 @@ static void free_placeholder(struct placeholder *p)
 
 void sp_placeholders_free(struct sp_placeholders *t)
 {
-    if (t == NULL)
-        return;
     while (t->first != NULL) {
-        struct placeholder *p = t->first;
+        struct sp_placeholder *p = t->first;
 
         p->users = 1;
         sp_placeholder_drop(t, p->path);
@@ -197,7 +178,6 @@ void sp_placeholders_free(struct sp_placeholders *t)
             free_placeholder(p);
         }
     }
-    free(t);
 }
 
 /* ---- one placeholder ---- */
@@ -210,23 +190,16 @@ bool sp_placeholder_is_at(const char *path)
     return fd >= 0 && is_placeholder(fd) > 0;
 }
 
-/* The umask may remove bits of the mode; it belongs to the whole process, so fchmod follows. */
-static int make_dir(const struct where *w, bool *ret_is_new)
-{
-    const int r = mkdirat(w->parent, w->name, MODE);
-
-    *ret_is_new = r == 0;
-    return r < 0 && errno != EEXIST ? -1 : 0;
-}
-
 /* Makes or opens it, and locks it: 0, or errno. EEXIST: another file has the name. EAGAIN: another
  * server is removing it. */
 static int make_or_find(const struct where *w, struct sp_identity *ret, int *ret_fd)
 {
-    bool is_new = false;
     struct stat st;
 
-    if (w->parent < 0 || make_dir(w, &is_new) < 0)
+    if (w->parent < 0)
+        return errno;
+    const bool is_new = mkdirat(w->parent, w->name, MODE) == 0;
+    if (!is_new && errno != EEXIST)
         return errno;
     auto_close int fd = open_placeholder(w);
     if (fd < 0)
@@ -250,21 +223,6 @@ static int make_or_find(const struct where *w, struct sp_identity *ret, int *ret
     return err;
 }
 
-static int make_and_lock(const char *path, struct sp_identity *ret, int *ret_fd)
-{
-    const struct timespec wait = {.tv_nsec = LOCK_REST_NS};
-    int err = EAGAIN;
-
-    for (int i = 0; err == EAGAIN && i < LOCK_TRIES; i++) {
-        auto_where struct where w = find_where(path);
-
-        if (i > 0)
-            (void)nanosleep(&wait, NULL);
-        err = make_or_find(&w, ret, ret_fd);
-    }
-    return err;
-}
-
 /* mkdir was refused, and chmod cannot help: another user owns the parent directory. */
 static bool is_out_of_reach(const char *path, int err)
 {
@@ -277,9 +235,9 @@ static bool is_out_of_reach(const char *path, int err)
            st.st_uid != geteuid();
 }
 
-static struct placeholder *find_placeholder(const struct sp_placeholders *t, const char *path)
+static struct sp_placeholder *find_placeholder(const struct sp_placeholders *t, const char *path)
 {
-    struct placeholder *p = t->first;
+    struct sp_placeholder *p = t->first;
 
     while (p != NULL && strcmp(p->path, path) != 0)
         p = p->next;
@@ -288,7 +246,7 @@ static struct placeholder *find_placeholder(const struct sp_placeholders *t, con
 
 bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path)
 {
-    const struct placeholder *p = find_placeholder(t, path);
+    const struct sp_placeholder *p = find_placeholder(t, path);
     auto_where struct where w = find_where(path);
     struct sp_identity now;
 
@@ -299,21 +257,6 @@ bool sp_placeholder_stands(const struct sp_placeholders *t, const char *path)
 bool sp_placeholder_is_ours(const struct sp_placeholders *t, const char *path)
 {
     return find_placeholder(t, path) != NULL;
-}
-
-static struct placeholder *add_placeholder(struct sp_placeholders *t, const char *path)
-{
-    struct placeholder *p = calloc(1, sizeof *p + strlen(path) + 1);
-
-    if (p == NULL)
-        return NULL;
-    p->fd = -1;
-    memcpy(p->path, path, strlen(path) + 1);
-    p->next = t->first;
-    t->first = p;
-    t->count++;
-    sp_journal_add(t->journal, SP_JOURNAL_PLACEHOLDER, path); /* before the directory exists */
-    return p;
 }
 
 static int refuse(const char *path, int err, struct sp_err *e)
@@ -329,25 +272,36 @@ static int refuse(const char *path, int err, struct sp_err *e)
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
                         struct sp_err *e)
 {
-    struct placeholder *p = find_placeholder(t, path);
+    struct sp_placeholder *p = find_placeholder(t, path);
     int fd = -1;
     int err = 0;
 
     if (p == NULL && t->count >= SP_MAX_PLACEHOLDERS)
         return sp_fail(e, SP_E_LIMIT, 0, "sandboxes need more than %d placeholders at once",
                        SP_MAX_PLACEHOLDERS);
-    if (p == NULL)
-        p = add_placeholder(t, path);
-    if (p == NULL)
-        return refuse(path, ENOMEM, e);
+    if (p == NULL) {
+        p = calloc(1, sizeof *p + strlen(path) + 1);
+        if (p == NULL)
+            return refuse(path, ENOMEM, e);
+        p->fd = -1;
+        memcpy(p->path, path, strlen(path) + 1);
+        p->next = t->first;
+        t->first = p;
+        t->count++;
+        sp_journal_add(t->journal, SP_JOURNAL_PLACEHOLDER, path); /* before the directory exists */
+    }
     p->users++;
     /* One lock for all cells of this server, so that LOCK_EX succeeds for the last reference. */
     const bool is_held = p->fd >= 0 && sp_placeholder_stands(t, path) && is_placeholder(p->fd) > 0;
-    if (!is_held)
-        err = make_and_lock(path, &p->who, &fd);
+    for (int i = 0; !is_held && i < LOCK_TRIES && (i == 0 || err == EAGAIN); i++) {
+        if (i > 0)
+            (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_REST_NS}, NULL);
+        auto_where struct where w = find_where(path);
+
+        err = make_or_find(&w, &p->who, &fd);
+    }
     if (err == 0) {
-        /* The directory was replaced: the old descriptor is of no use. */
-        if (!is_held && p->fd >= 0)
+        if (!is_held && p->fd >= 0) /* the directory was replaced */
             (void)close(p->fd);
         if (!is_held)
             p->fd = fd;
@@ -361,11 +315,11 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_p
 
 void sp_placeholder_drop(struct sp_placeholders *t, const char *path)
 {
-    struct placeholder **at = &t->first;
+    struct sp_placeholder **at = &t->first;
 
     while (*at != NULL && strcmp((*at)->path, path) != 0)
         at = &(*at)->next;
-    struct placeholder *p = *at;
+    struct sp_placeholder *p = *at;
     if (p == NULL || p->users == 0 || --p->users > 0)
         return;
     /* If it could not be opened, it stays in the journal, and the next server removes it. */

@@ -19,15 +19,20 @@
 #define SP_MAX_PLACEHOLDERS 2048 /* of a server */
 
 struct sp_journal;
-struct sp_placeholders;
+struct sp_placeholder;
+
+/* Those of a server. Zero but for the journal at first. */
+struct sp_placeholders {
+    struct sp_placeholder *first;
+    unsigned count;
+    struct sp_journal *journal; /* NULL, or it outlives the table */
+};
 
 struct sp_placeholder_at {
     uint64_t dev, ino;
     int fd; /* owned by the table; a process with a duplicate keeps the lock */
 };
 
-/* journal: NULL, or it outlives the table. */
-int sp_placeholders_new(struct sp_journal *journal, struct sp_placeholders **ret, struct sp_err *e);
 /* Removes the remaining placeholders. */
 void sp_placeholders_free(struct sp_placeholders *t);
 

@@ -332,7 +332,7 @@ static void forget_confined_start(struct sp_proc *p)
 {
     if (p->confined_start == NULL)
         return;
-    sp_cell_pool_cancel(&p->confined_start->request);
+    sp_surveyor_cancel(&p->confined_start->request.survey);
     sp_policy_done(&p->confined_start->policy);
     sp_buf_done(&p->confined_start->strings);
     free(p->confined_start);

@@ -41,26 +41,6 @@ static struct sp_cell_options cell_options(struct sp_front *s)
     };
 }
 
-static int make_cell(struct sp_front *s, struct sp_err *e)
-{
-    const struct sp_cell_options o = cell_options(s);
-
-    return sp_cell_new(s->cells, &o, &s->cell, e);
-}
-
-static int make_cell_pool(struct sp_front *s, struct sp_err *e)
-{
-    const struct sp_cell_pool_options o = {
-        .cell = cell_options(s),
-        .fixed = s->options.fixed,
-        .is_exposed = s->options.is_exposed,
-        .user = s,
-        .drained = on_drained,
-    };
-
-    return sp_cell_pool_new(s->loop, s->cells, &o, &s->cell_pool, e);
-}
-
 int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
                  struct sp_err *e)
 {
@@ -73,10 +53,13 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     int r = sp_journal_new(o->runtime_dir, &s->journal, e);
     if (r == 0)
         r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
+    const struct sp_cell_options cell = cell_options(s);
+    const struct sp_cell_pool_options pool = {
+        .cell = cell, .fixed = o->fixed, .is_exposed = o->is_exposed};
     if (r == 0 && !o->is_embedded)
-        r = make_cell(s, e);
+        r = sp_cell_new(s->cells, &cell, &s->cell, e);
     if (r == 0)
-        r = make_cell_pool(s, e);
+        r = sp_cell_pool_new(loop, s->cells, &pool, &s->cell_pool, e);
     if (r == 0)
         r = sp_files_new(s, &s->files, e);
     if (r < 0) {
@@ -97,7 +80,8 @@ int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e)
         s->has_lost_cell = false;
     }
     if (s->cell == NULL) {
-        const int r = make_cell(s, e);
+        const struct sp_cell_options o = cell_options(s);
+        const int r = sp_cell_new(s->cells, &o, &s->cell, e);
 
         if (r < 0)
             return r;

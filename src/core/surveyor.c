@@ -116,20 +116,6 @@ int sp_survey_and_prepare(const struct sp_policy *p, const struct sp_fixed_place
     return r < 0 ? r : 0;
 }
 
-void sp_survey_mark_placeholder(struct sp_survey *s, const char *path)
-{
-    struct sp_identity who;
-
-    for (size_t i = 0; i < s->mark_count; i++) {
-        struct sp_mark *m = &s->marks[i];
-
-        if (strcmp(m->path, path) != 0 || sp_identity_get_strictly(path, &who) != 0)
-            continue;
-        m->is_missing = m->is_exact = false;
-        m->who = who;
-    }
-}
-
 /* ---- in threads ---- */
 
 struct sp_survey_job {

@@ -22,10 +22,6 @@ int sp_survey_policy(const struct sp_policy *p, const struct sp_fixed_places *fi
 int sp_survey_and_prepare(const struct sp_policy *p, const struct sp_fixed_places *fixed,
                           struct sp_survey *ret, struct sp_err *e);
 
-/* The survey saw nothing at `path`, where a placeholder was made since: the survey holds only while
- * the placeholder stays. */
-void sp_survey_mark_placeholder(struct sp_survey *s, const char *path);
-
 struct sp_surveyor;
 struct sp_survey_job;
 

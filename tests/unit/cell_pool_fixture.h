@@ -46,9 +46,9 @@ static inline void make_cell_pool(const char *of_program)
                                                     .slots = SLOTS,
                                                     .nofile_soft = 64,
                                                     .nofile_hard = 64,
-                                                    .journal = journal},
-                                           .fixed = {.hidden = hidden_paths},
-                                           .drained = on_drained};
+                                                    .journal = journal,
+                                                    .drained = on_drained},
+                                           .fixed = {.hidden = hidden_paths}};
 
     if (sp_cell_pool_new(loop, cells, &o, &cell_pool, &error) < 0)
         fail_msg("%s", error.msg);

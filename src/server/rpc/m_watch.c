@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/grow.h"
+#include "core/placeholder.h"
 #include "os/notify.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/fs.h"
@@ -254,7 +255,7 @@ static bool is_meant(const struct item *i, const struct sp_file_notice *n)
      * exist. */
     auto_free char *path = strndup(i->path, (size_t)(name.p - i->path) + name.n);
     return path == NULL ||
-           !sp_cell_pool_has_placeholder(i->watch->conn->rpc->front->cell_pool, path);
+           !sp_placeholder_is_ours(&i->watch->conn->rpc->front->cell_pool->placeholders, path);
 }
 
 /* Event for an id that no watch uses: the operation that added it was dropped. */
