@@ -19,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/auto.h"
 #include "base/clock.h"
 #include "base/grow.h"
 #include "cell/cell_confine.h"
@@ -66,17 +65,13 @@ struct cell {
     int control;
     struct sp_cell_state state;
     struct rlimit nofile;
-    struct sp_command *commands;
-    uint32_t slots;
     struct sp_strays *strays;
-    uint32_t slot_end;                 /* one past the highest slot ever used */
     struct start_memory *spare_memory; /* for the next start; NULL: to be made */
     struct start_memory *pending[SP_MAX_PENDING];
     uint32_t pending_count;
     int child_signals;
     int plan;     /* sealed memory file; -1: none, the cell is not confined */
     int listener; /* seccomp notifications of refused calls; -1: none */
-    bool is_sweep_due;
     uint64_t last_sweep_ms;
     struct sp_wire_message *message;
 };
@@ -124,14 +119,15 @@ static struct start_memory *new_memory(void)
 /* The child uses the room no more. */
 static void give_back(struct cell *cell, struct start_memory *r)
 {
+    if (cell->spare_memory != NULL) {
+        free_room(r);
+        return;
+    }
     if (r->map != NULL)
         (void)munmap(r->map, r->map_len);
     r->map = NULL;
     r->command = NULL;
-    if (cell->spare_memory == NULL)
-        cell->spare_memory = r;
-    else
-        free_room(r);
+    cell->spare_memory = r;
 }
 
 /* ---- the strings ---- */
@@ -214,7 +210,8 @@ static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pend
 static void begin_start(struct cell *cell)
 {
     const struct sp_wire_start *m = (const void *)cell->message->bytes;
-    struct sp_command *c = m->head.slot < cell->slots ? &cell->commands[m->head.slot] : NULL;
+    struct sp_command *c =
+        m->head.slot < cell->state.slots ? &cell->state.commands[m->head.slot] : NULL;
     struct start_memory *r = NULL;
     int err = c == NULL || c->life != SP_LIFE_NONE ? EINVAL : cell->message->is_cut ? EMFILE : 0;
 
@@ -227,8 +224,8 @@ static void begin_start(struct cell *cell)
     }
     if (err == 0) {
         c->slot = m->head.slot;
-        if (c->slot >= cell->slot_end)
-            cell->slot_end = c->slot + 1;
+        if (c->slot >= cell->state.slot_end)
+            cell->state.slot_end = c->slot + 1;
         err = sp_strays_take_leaf(cell->strays, c) ? 0 : errno;
     }
     if (err != 0) {
@@ -289,16 +286,12 @@ static bool poll_start(struct cell *cell, struct start_memory *r)
         c = r->command = NULL; /* forgotten */
     if (c == NULL)
         return reap(cell, r->start.pidfd);
-    if (sp_command_poll_start(&cell->state, c)) {
-        answer_start(cell, c, &r->start);
-        return true;
-    }
-    if (cell->state.now_ms - r->began_ms < SP_START_DEADLINE_MS)
+    const bool is_late = cell->state.now_ms - r->began_ms >= SP_START_DEADLINE_MS;
+    if (!sp_command_poll_start(&cell->state, c, is_late))
         return false;
-    sp_command_give_up(&cell->state, c);
     answer_start(cell, c, &r->start);
     r->command = NULL;
-    return false;
+    return r->start.pidfd < 0; /* else the child was killed, and is to be reaped */
 }
 
 /* Once a turn: answers starts that are done or late, and reaps abandoned children. */
@@ -347,7 +340,6 @@ static void forget_command(struct cell *cell, struct sp_command *c)
         sp_strays_note_child(cell->strays, c->pid, c->session);
     sp_command_forget(&cell->state, c);
     sp_strays_leave_leaf(cell->strays, c, true, c->is_terminated);
-    cell->is_sweep_due = cell->is_sweep_due || sp_strays_has_dying(cell->strays);
 }
 
 /* Forks a file worker. If that fails, the front sees the socket closed. */
@@ -363,9 +355,9 @@ static void on_files(struct cell *cell)
     /* Unmaps the memory shared with the front and erases the arguments of commands. Clients could
      * read them if they could open /proc/self/mem: a second line behind is_process_memory (file.c).
      */
-    for (uint32_t i = 0; i < cell->slots; i++)
-        if (cell->commands[i].life != SP_LIFE_NONE)
-            sp_ring_free(&cell->commands[i].ring);
+    for (uint32_t i = 0; i < cell->state.slot_end; i++)
+        if (cell->state.commands[i].life != SP_LIFE_NONE)
+            sp_ring_free(&cell->state.commands[i].ring);
     sp_bell_free(&cell->state.bell);
     explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
     if (cell->spare_memory != NULL)
@@ -385,9 +377,9 @@ static void on_message(struct cell *cell)
 {
     const struct sp_wire_head *h = (const void *)cell->message->bytes;
     const struct sp_wire_call *call = (const void *)cell->message->bytes;
-    struct sp_command *c = h->slot < cell->slots ? &cell->commands[h->slot] : NULL;
+    struct sp_command *c = h->slot < cell->state.slots ? &cell->state.commands[h->slot] : NULL;
 
-    assert(cell->commands != NULL);
+    assert(cell->state.commands != NULL);
     if (c != NULL && (c->life == SP_LIFE_NONE || c->number != h->number))
         c = NULL; /* the slot is free or holds another command */
     switch (h->op) {
@@ -412,11 +404,12 @@ static void on_message(struct cell *cell)
             forget_command(cell, c);
         break;
     case SP_WIRE_END_SESSION:
-        for (uint32_t i = 0; i < cell->slots; i++)
-            if (cell->commands[i].life != SP_LIFE_NONE && cell->commands[i].session == h->number)
-                forget_command(cell, &cell->commands[i]);
+        for (uint32_t i = 0; i < cell->state.slot_end; i++)
+            if (cell->state.commands[i].life != SP_LIFE_NONE &&
+                cell->state.commands[i].session == h->number)
+                forget_command(cell, &cell->state.commands[i]);
         sp_strays_end_session(cell->strays, h->number);
-        cell->is_sweep_due = true;
+        cell->state.is_sweep_due = true;
         break;
     case SP_WIRE_FILES:
         on_files(cell);
@@ -436,13 +429,13 @@ static void on_served(void *user, uint32_t slot)
 {
     struct cell *cell = user;
 
-    if (slot < cell->slots && cell->commands[slot].life != SP_LIFE_NONE)
-        sp_command_served(&cell->state, &cell->commands[slot]);
+    if (slot < cell->state.slots && cell->state.commands[slot].life != SP_LIFE_NONE)
+        sp_command_served(&cell->state, &cell->state.commands[slot]);
 }
 
 static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_t slot)
 {
-    struct sp_command *c = &cell->commands[slot];
+    struct sp_command *c = &cell->state.commands[slot];
     const enum sp_life before = c->life;
 
     if (before == SP_LIFE_NONE)
@@ -459,25 +452,17 @@ static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_
 
 /* ---- refusals ---- */
 
-static struct sp_command *running_command(struct cell *cell, pid_t pid)
-{
-    for (uint32_t i = 0; i < cell->slot_end; i++)
-        if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
-            return &cell->commands[i];
-    return NULL;
-}
-
 /* The running command that is an ancestor of the process (or thread); NULL: none. */
 static struct sp_command *command_above(struct cell *cell, pid_t pid)
 {
     const pid_t us = getpid();
     const pid_t leader = getsid(pid); /* a command leads a session */
-    struct sp_command *c = leader > 0 ? running_command(cell, leader) : NULL;
+    struct sp_command *c = leader > 0 ? sp_command_of(&cell->state, leader) : NULL;
     pid_t parent;
 
     for (int i = 0; c == NULL && i < MAX_ABOVE && (parent = sp_tree_parent(pid)) > 0; i++) {
         if (parent == us)
-            return running_command(cell, pid);
+            return sp_command_of(&cell->state, pid);
         pid = parent;
     }
     return c;
@@ -520,13 +505,11 @@ static void sweep_if_due(struct cell *cell)
     const uint64_t now = cell->state.now_ms;
     struct signalfd_siginfo info;
 
-    if (!cell->is_sweep_due || now - cell->last_sweep_ms < SWEEP_INTERVAL_MS)
+    if (!cell->state.is_sweep_due || now - cell->last_sweep_ms < SWEEP_INTERVAL_MS)
         return;
-    cell->is_sweep_due = false;
     cell->last_sweep_ms = now;
     (void)!read(cell->child_signals, &info, sizeof info); /* re-arms the edge-triggered signalfd */
     sp_strays_sweep(cell->strays);
-    cell->is_sweep_due = sp_strays_has_dying(cell->strays);
 }
 
 /* false: the front is gone. */
@@ -547,7 +530,7 @@ static int sleep_ms(const struct cell *cell)
 {
     const int other = cell->state.resting_count > 0   ? SP_REST_MS
                       : cell->state.exiting_count > 0 ? SP_EXITING_MS
-                      : cell->is_sweep_due            ? SWEEP_INTERVAL_MS
+                      : cell->state.is_sweep_due      ? SWEEP_INTERVAL_MS
                                                       : -1;
     int starts = cell->pending_count > 0 ? DYING_POLL_MS : -1;
 
@@ -572,7 +555,7 @@ static bool one_turn(struct cell *cell)
     const int n = epoll_wait(cell->state.epoll, batch, BATCH, timeout);
     sp_bell_awake(&cell->state.bell);
     cell->state.now_ms = sp_clock_ms();
-    sp_command_end_waits(&cell->state, cell->commands);
+    sp_command_end_waits(&cell->state);
     (void)sp_bell_answer(&cell->state.bell, on_served, cell);
     for (int i = 0; i < n; i++) {
         const enum sp_cell_event kind = (enum sp_cell_event)(batch[i].data.u64 >> 32);
@@ -583,7 +566,7 @@ static bool one_turn(struct cell *cell)
         if (kind == SP_EV_CONTROL)
             has_message = true;
         else if (kind == SP_EV_CHILD)
-            cell->is_sweep_due = true;
+            cell->state.is_sweep_due = true;
         else if (kind == SP_EV_REAP)
             (void)reap(cell, (int)what);
         else if (kind == SP_EV_BELL)
@@ -628,7 +611,7 @@ static int receive_hello(struct cell *cell, struct sp_err *e)
         sp_wire_close_fds(cell->message);
         return sp_fail(e, SP_E_MALFORMED, 0, "the front did not say hello");
     }
-    cell->slots = h->slots;
+    cell->state.slots = h->slots;
     cell->nofile = (struct rlimit){.rlim_cur = h->nofile_soft, .rlim_max = h->nofile_hard};
     cell->state.nofile = &cell->nofile;
     const int *fds = cell->message->fds;
@@ -679,9 +662,9 @@ static int prepare(struct cell *cell, struct sp_err *e)
     sigset_t child;
 
     /* calloc of a large table uses no memory until a slot is written. */
-    cell->commands = calloc(cell->slots, sizeof *cell->commands);
-    cell->strays = sp_strays_new(&cell->state, cell->commands, cell->slots);
-    if (cell->commands == NULL || cell->strays == NULL)
+    cell->state.commands = calloc(cell->state.slots, sizeof *cell->state.commands);
+    cell->strays = sp_strays_new(&cell->state);
+    if (cell->state.commands == NULL || cell->strays == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell's tables");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "become subreaper");
@@ -757,9 +740,9 @@ static bool end_all(struct cell *cell)
     }
     sp_cgroup_free(&cell->state.cgroup);
     /* Reaped: their pids may be reused, so sp_command_forget must not signal them. */
-    for (uint32_t i = 0; i < cell->slots; i++)
-        if (cell->commands[i].life == SP_LIFE_RUNNING)
-            cell->commands[i].life = SP_LIFE_EXITED;
+    for (uint32_t i = 0; i < cell->state.slot_end; i++)
+        if (cell->state.commands[i].life == SP_LIFE_RUNNING)
+            cell->state.commands[i].life = SP_LIFE_EXITED;
     return is_empty;
 }
 
@@ -797,9 +780,9 @@ int sp_cell_run(int control, struct sp_err *e)
         if (cell->state.is_confined)
             _exit(has_ended ? 0 : 1); /* the seccomp filter may refuse the cleanup below */
     }
-    for (uint32_t i = 0; cell->commands != NULL && i < cell->slots; i++)
-        if (cell->commands[i].life != SP_LIFE_NONE)
-            sp_command_forget(&cell->state, &cell->commands[i]);
+    for (uint32_t i = 0; i < cell->state.slot_end; i++)
+        if (cell->state.commands[i].life != SP_LIFE_NONE)
+            sp_command_forget(&cell->state, &cell->state.commands[i]);
     free_starts(cell);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->state.bell);
@@ -809,7 +792,7 @@ int sp_cell_run(int control, struct sp_err *e)
     if (cell->state.epoll >= 0)
         (void)close(cell->state.epoll);
     free(cell->message);
-    free(cell->commands);
+    free(cell->state.commands);
     free(cell);
     return r;
 }

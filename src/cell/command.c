@@ -15,7 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/auto.h"
 #include "os/pty.h"
 #include "os/tree.h"
 
@@ -325,32 +324,37 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     return r == 0;
 }
 
-bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c)
+bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, bool is_late)
 {
     struct sp_pending_start *p = c->pending;
     const int r = sp_spawn_poll(&p->spawn);
 
-    if (r > 0)
+    if (r > 0 && !is_late)
         return false;
     c->pending = NULL;
     if (r == 0) {
         fill_reply(c, p);
         return true;
     }
-    c->pidfd = -1; /* sp_spawn_poll has reaped the child and closed it */
     cell->running--;
-    fail_start(cell, c, p, p->spawn.failed_step, p->spawn.failed_errno);
+    if (r > 0) {
+        const enum sp_step step = p->spawn.step;
+
+        abandon_child(cell, c, p);
+        fail_start(cell, c, p, step, ETIMEDOUT);
+    } else {
+        c->pidfd = -1; /* sp_spawn_poll has reaped the child and closed it */
+        fail_start(cell, c, p, p->spawn.failed_step, p->spawn.failed_errno);
+    }
     return true;
 }
 
-void sp_command_give_up(struct sp_cell_state *cell, struct sp_command *c)
+struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid)
 {
-    struct sp_pending_start *p = c->pending;
-    const enum sp_step step = p->spawn.step;
-
-    abandon_child(cell, c, p);
-    cell->running--;
-    fail_start(cell, c, p, step, ETIMEDOUT);
+    for (uint32_t i = 0; i < cell->slot_end; i++)
+        if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
+            return &cell->commands[i];
+    return NULL;
 }
 
 /* ---- reading ---- */
@@ -531,12 +535,12 @@ static void publish_exit(struct sp_cell_state *cell, struct sp_command *c)
     sp_bell_mark(&cell->bell, c->slot);
 }
 
-void sp_command_end_waits(struct sp_cell_state *cell, struct sp_command *commands)
+void sp_command_end_waits(struct sp_cell_state *cell)
 {
     uint32_t left = 0;
 
     for (uint32_t i = 0; i < cell->resting_count; i++) {
-        struct sp_command *c = &commands[cell->resting[i]];
+        struct sp_command *c = &cell->commands[cell->resting[i]];
 
         if (c->life == SP_LIFE_NONE || !c->is_resting)
             continue; /* forgotten; the slot may hold another command */
@@ -552,7 +556,7 @@ void sp_command_end_waits(struct sp_cell_state *cell, struct sp_command *command
     cell->resting_count = left;
     left = 0;
     for (uint32_t i = 0; i < cell->exiting_count; i++) {
-        struct sp_command *c = &commands[cell->exiting[i]];
+        struct sp_command *c = &cell->commands[cell->exiting[i]];
 
         if (c->life != SP_LIFE_EXITING)
             continue; /* the streams have ended, or the command was forgotten */

@@ -79,6 +79,10 @@ struct sp_command {
 struct sp_cell_state {
     uint64_t now_ms; /* read once a turn */
     int epoll;
+    struct sp_command *commands; /* by slot */
+    uint32_t slots;
+    uint32_t slot_end; /* one past the highest slot ever used */
+    bool is_sweep_due; /* for strays */
     struct sp_bell bell;
     const struct rlimit *nofile;
     struct sp_cgroup cgroup; /* dir -1: none, process trees are found through /proc */
@@ -119,19 +123,19 @@ enum sp_cell_event {
  */
 bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
                       const struct sp_wire_start *s, struct sp_pending_start *p);
-/* The same result for a pending start. */
-bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c);
-/* Kills a pending start (ETIMEDOUT in its reply); its pidfd moves to sp_pending_start.pidfd. */
-void sp_command_give_up(struct sp_cell_state *cell, struct sp_command *c);
+/* The same result for a pending start. If it is_late, it is killed (ETIMEDOUT in its reply), and
+ * its pidfd moves to sp_pending_start.pidfd. */
+bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, bool is_late);
+/* The running command with this pid; NULL: none. */
+struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid);
 
 /* A stream is readable or has ended. */
 void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int which);
 /* Reaps the leader if it has ended, reads its remaining output and records the exit. */
 void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c);
 /* Watches the streams of commands again that have rested REST_MS, and records the exit of EXITING
- * commands that have waited LAST_OUTPUT_MS for the end of their streams. `commands` is the table of
- * all slots. */
-void sp_command_end_waits(struct sp_cell_state *cell, struct sp_command *commands);
+ * commands that have waited LAST_OUTPUT_MS for the end of their streams. */
+void sp_command_end_waits(struct sp_cell_state *cell);
 /* The owner was served, or is gone: resumes a paused command. */
 void sp_command_served(struct sp_cell_state *cell, struct sp_command *c);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cell/strays.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -40,12 +39,8 @@ struct stray {
 
 struct sp_strays {
     struct sp_cell_state *cell;
-    struct sp_command *commands;
-    uint32_t slots;
-
     struct leaf *leaves;
     uint32_t leaf_count, leaf_cap, first_free, stray_leaves, last_number;
-    bool has_dying;        /* a killed leaf that was not empty yet */
     uint32_t ready_leaves; /* FREE ones: a few, for the next commands */
 
     /* Without cgroups: */
@@ -60,14 +55,12 @@ struct sp_strays {
     uint64_t ending_until_ms;
 };
 
-struct sp_strays *sp_strays_new(struct sp_cell_state *cell, struct sp_command *commands,
-                                uint32_t slots)
+struct sp_strays *sp_strays_new(struct sp_cell_state *cell)
 {
     struct sp_strays *s = calloc(1, sizeof *s);
 
     if (s != NULL)
-        *s = (struct sp_strays){
-            .cell = cell, .commands = commands, .slots = slots, .first_free = SP_NO_LEAF};
+        *s = (struct sp_strays){.cell = cell, .first_free = SP_NO_LEAF};
     return s;
 }
 
@@ -138,10 +131,10 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
     return true;
 }
 
-/* Frees the leaves of strays that have all exited. */
+/* Frees the leaves of strays that have all exited. A killed leaf that is not empty yet is looked at
+ * again. */
 static void free_emptied(struct sp_strays *s)
 {
-    s->has_dying = false;
     for (uint32_t i = 0; i < s->leaf_count && s->stray_leaves > 0; i++) {
         if (s->leaves[i].use != LEAF_STRAYS)
             continue;
@@ -149,14 +142,9 @@ static void free_emptied(struct sp_strays *s)
             free_leaf(s, i);
             s->stray_leaves--;
         } else if (s->leaves[i].was_killed) {
-            s->has_dying = true;
+            s->cell->is_sweep_due = true;
         }
     }
-}
-
-bool sp_strays_has_dying(const struct sp_strays *s)
-{
-    return s->has_dying || s->ending_count > 0;
 }
 
 void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten,
@@ -164,14 +152,15 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
 {
     if (c->leaf_index == SP_NO_LEAF)
         return;
-    s->leaves[c->leaf_index].was_killed = s->leaves[c->leaf_index].was_killed || is_spent;
+    struct leaf *l = &s->leaves[c->leaf_index];
+    l->was_killed = l->was_killed || is_spent;
     if (sp_cgroup_is_empty(c->leaf_fd)) {
         free_leaf(s, c->leaf_index);
     } else if (is_forgotten) {
-        s->leaves[c->leaf_index].use = LEAF_STRAYS;
-        s->leaves[c->leaf_index].session = c->session;
+        l->use = LEAF_STRAYS;
+        l->session = c->session;
         s->stray_leaves++;
-        s->has_dying = s->has_dying || s->leaves[c->leaf_index].was_killed;
+        s->cell->is_sweep_due = s->cell->is_sweep_due || l->was_killed;
     } else {
         return; /* called again when the command is forgotten */
     }
@@ -180,14 +169,6 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
 }
 
 /* ---- adopted children ---- */
-
-static struct sp_command *command_of(struct sp_strays *s, pid_t pid)
-{
-    for (uint32_t i = 0; i < s->slots; i++)
-        if (s->commands[i].life == SP_LIFE_RUNNING && s->commands[i].pid == pid)
-            return &s->commands[i];
-    return NULL;
-}
 
 static bool is_known(const struct sp_strays *s, pid_t pid)
 {
@@ -236,7 +217,7 @@ static void learn_adopted(struct sp_strays *s)
         n = n > max ? max : n;
     }
     for (int i = 0; i < n; i++)
-        if (command_of(s, pids[i]) == NULL && !is_known(s, pids[i]))
+        if (sp_command_of(s->cell, pids[i]) == NULL && !is_known(s, pids[i]))
             adopt_stray(s, pids[i]);
     if (pids != few)
         free(pids);
@@ -298,7 +279,7 @@ static void reap_dead(struct sp_strays *s)
 
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
             return;
-        struct sp_command *c = command_of(s, info.si_pid);
+        struct sp_command *c = sp_command_of(s->cell, info.si_pid);
         if (c != NULL) {
             /* A command: its pidfd event has not been handled yet. */
             sp_command_exited(s->cell, c);
@@ -367,6 +348,7 @@ static void end_sessions(struct sp_strays *s)
                              "do not die of SIGKILL or belong to another user");
         s->ending_count = 0;
     }
+    s->cell->is_sweep_due = s->ending_count > 0;
 }
 
 void sp_strays_sweep(struct sp_strays *s)

@@ -17,8 +17,7 @@
 
 struct sp_strays;
 
-struct sp_strays *sp_strays_new(struct sp_cell_state *cell, struct sp_command *commands,
-                                uint32_t slots);
+struct sp_strays *sp_strays_new(struct sp_cell_state *cell);
 void sp_strays_free(struct sp_strays *s);
 
 /* Gives the command an empty leaf (without cgroups: none). false: errno. */
@@ -31,10 +30,8 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
 /* The command has exited: the children that it leaves belong to its session. */
 void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c);
 /* Reaps dead strays and finds new ones. Linear in the number of our children: at most ten times a
- * second. */
+ * second. cell->is_sweep_due says afterwards whether killed processes are not gone yet. */
 void sp_strays_sweep(struct sp_strays *s);
-/* Killed processes are not gone yet: sweep again. */
-bool sp_strays_has_dying(const struct sp_strays *s);
 
 /* A child of ours was reaped elsewhere: its pid may be reused from now on. */
 void sp_strays_note_reaped(struct sp_strays *s, pid_t pid);

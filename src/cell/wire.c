@@ -14,21 +14,20 @@
 #define SHORT_MS    5
 #define SHORT_TRIES 1000
 
+/* 0: a struct sp_wire_call. */
 static const size_t least_size[SP_WIRE_OP_MAX] = {
     [SP_WIRE_HELLO] = sizeof(struct sp_wire_hello),
     [SP_WIRE_START] = sizeof(struct sp_wire_start),
-    [SP_WIRE_SIGNAL] = sizeof(struct sp_wire_call),
-    [SP_WIRE_RESIZE] = sizeof(struct sp_wire_call),
-    [SP_WIRE_TERMINATE] = sizeof(struct sp_wire_call),
-    [SP_WIRE_FORGET] = sizeof(struct sp_wire_call),
-    [SP_WIRE_END_SESSION] = sizeof(struct sp_wire_call),
-    [SP_WIRE_FILES] = sizeof(struct sp_wire_call),
-    [SP_WIRE_HOLD] = sizeof(struct sp_wire_call),
     [SP_WIRE_STARTED] = sizeof(struct sp_wire_started),
     [SP_WIRE_DONE] = sizeof(struct sp_wire_done),
     [SP_WIRE_BORN] = sizeof(struct sp_wire_born),
     [SP_WIRE_READY] = sizeof(struct sp_wire_ready),
 };
+
+static size_t least_size_of(uint16_t op)
+{
+    return least_size[op] != 0 ? least_size[op] : sizeof(struct sp_wire_call);
+}
 
 void sp_wire_close_fds(struct sp_wire_message *m)
 {
@@ -63,7 +62,7 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     const struct sp_wire_head *head = (const void *)m->bytes;
     if ((h.msg_flags & MSG_TRUNC) != 0 || m->len < sizeof *head ||
         head->version != SP_WIRE_VERSION || head->op == 0 || head->op >= SP_WIRE_OP_MAX ||
-        m->len < least_size[head->op]) {
+        m->len < least_size_of(head->op)) {
         sp_wire_close_fds(m);
         return sp_fail(e, SP_E_MALFORMED, 0, "a message of %zu bytes that is none of ours", m->len);
     }

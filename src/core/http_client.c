@@ -8,20 +8,15 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "base/auto.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "cell/wire.h"
 #include "core/http_client_priv.h"
-#include "os/fd.h"
-#include "os/spawn.h"
 
 #define GRACE_MS        5000 /* the worker enforces timeouts; the front does so this much later */
 #define MESSAGES_A_TURN 32

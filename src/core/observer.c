@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/observer.h"
 
-#include <stddef.h>
-
 /* ---- position in the log ---- */
 
 /* Moves to the first record after `after_seq` that the ring still has. */

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "base/log.h"
 #include "cell/file/file.h"
 #include "core/journal.h"
 #include "sandbox/canonical.h"

@@ -9,14 +9,11 @@
  * not be readable. When a directory is copied, its files are copied at once, and the names of its
  * subdirectories are kept until their turn comes.
  */
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/buf.h"
