@@ -558,20 +558,6 @@ static bool build_view(const struct sp_plan *plan, struct sp_built *ret)
 
 /* ==== confinement ==== */
 
-/* ---- namespaces ---- */
-
-static bool leave_namespaces(const struct sp_plan *plan, struct sp_built *report)
-{
-    const uid_t uid = geteuid();
-    const gid_t gid = getegid();
-    int r = sp_namespaces_unshare(plan->net == SP_NET_OWN);
-
-    if (r < 0)
-        return report_failure(report, SP_BUILD_NAMESPACES, r, NULL);
-    r = sp_namespaces_map_ids(uid, gid);
-    return r == 0 || report_failure(report, SP_BUILD_ID_MAP, r, NULL);
-}
-
 /* Only a child is inside of the new pid namespace: it returns and goes on as the cell. The parent
  * sends the child's pidfd to the front and exits. */
 static bool fork_into_namespace(int control, struct sp_built *report)
@@ -602,13 +588,12 @@ static int allow_if_present(int ruleset, int abi, const char *path, enum sp_land
 
 static int allow_devices(int ruleset, int abi, bool is_thin)
 {
-    static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
-                                          "/dev/random", "/dev/urandom", "/dev/tty"};
     static const char *const folders[] = {"/dev/pts", "/dev/shm", "/dev/mqueue"};
+    char path[32];
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < sizeof devices / sizeof devices[0]; i++)
-        r = allow_if_present(ruleset, abi, devices[i], SP_LANDLOCK_DEVICE);
+    for (size_t i = 0; r == 0 && i < DEVICES; i++)
+        r = allow_if_present(ruleset, abi, device_path(i, path), SP_LANDLOCK_DEVICE);
     if (is_thin) /* /dev/pts is the host's: a new terminal may be opened, existing ones may not */
         return r < 0 ? r : allow_if_present(ruleset, abi, "/dev/ptmx", SP_LANDLOCK_DEVICE);
     /* /dev/mqueue covers mq_open(), too: message queues are files of this file system. */
@@ -701,8 +686,16 @@ static bool confine(const struct sp_plan *plan, int control, struct sp_confined 
     int r;
 
     if (plan->tier == SP_TIER_CELL) {
-        if (!leave_namespaces(plan, report) || !fork_into_namespace(control, report) ||
-            !build_view(plan, report))
+        const uid_t uid = geteuid();
+        const gid_t gid = getegid();
+
+        r = sp_namespaces_unshare(plan->net == SP_NET_OWN);
+        if (r < 0)
+            return report_failure(report, SP_BUILD_NAMESPACES, r, NULL);
+        r = sp_namespaces_map_ids(uid, gid);
+        if (r < 0)
+            return report_failure(report, SP_BUILD_ID_MAP, r, NULL);
+        if (!fork_into_namespace(control, report) || !build_view(plan, report))
             return false;
         r = sp_spawn_renew_null(); /* commands inherit it, and could change the host's inode */
         if (r < 0)

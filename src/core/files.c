@@ -256,56 +256,50 @@ static void *map_memory(const struct received *h)
     return map == MAP_FAILED ? NULL : map;
 }
 
-static void report_answer(struct sp_file_worker *w, struct received *h, char *data, bool *is_kept)
-{
-    struct sp_files_call *c = w->call;
-    const uint32_t flags = h->m.flags;
-    const int opened = w->op == SP_FILE_OPEN ? h->fd : -1;
-    const struct sp_file_answer a = {
-        .err = h->m.err,
-        .refusal = (enum sp_file_refusal)h->m.refusal,
-        .number = h->m.value,
-        .is_cut = (flags & SP_FILES_CUT) != 0,
-        .stat = {.is_directory = (flags & SP_FILES_IS_DIRECTORY) != 0,
-                 .is_file = (flags & SP_FILES_IS_FILE) != 0,
-                 .is_link = (flags & SP_FILES_IS_LINK) != 0,
-                 .size = h->m.size,
-                 .created_ms = h->m.created_ms,
-                 .modified_ms = h->m.modified_ms},
-        .fd = opened,
-        .window = data,
-        .window_size = (size_t)h->m.data_len,
-        .data_len = h->m.data_len,
-        .memory = -1,
-        .is_kept = is_kept,
-    };
-
-    if (opened >= 0)
-        h->fd = -1; /* the caller closes it */
-    finish_call(c, &a, NULL);
-}
-
+/* Reports the answer to its call, if that still waits, and lets the worker rest. */
 static void on_answer(struct sp_file_worker *w, struct received *h)
 {
-    const bool is_apart = (h->m.flags & SP_FILES_APART) != 0;
+    const struct sp_files_answer *m = &h->m;
+    const bool is_apart = (m->flags & SP_FILES_APART) != 0;
     bool is_kept = false;
     void *map = NULL;
 
     if (w->call != NULL && is_apart && (map = map_memory(h)) == NULL) {
         fail_worker(w, NULL);
-    } else {
-        if (w->call != NULL)
-            report_answer(w, h, is_apart ? map : w->window, is_apart ? &is_kept : NULL);
-        if (w->socket >= 0 && (h->m.flags & SP_FILES_OPENED) != 0) {
-            w->is_closing = true; /* closing may block for the disk; the call is answered already */
-            set_orphan(w);
-            sp_loop_expect(w->files->loop, EXPECTED_US);
-        } else if (w->socket >= 0) {
-            set_resting(w);
-        }
+        drop_fd(w, h);
+        return;
+    }
+    if (w->call != NULL) {
+        const struct sp_file_answer a = {
+            .err = m->err,
+            .refusal = (enum sp_file_refusal)m->refusal,
+            .number = m->value,
+            .is_cut = (m->flags & SP_FILES_CUT) != 0,
+            .stat = {.is_directory = (m->flags & SP_FILES_IS_DIRECTORY) != 0,
+                     .is_file = (m->flags & SP_FILES_IS_FILE) != 0,
+                     .is_link = (m->flags & SP_FILES_IS_LINK) != 0,
+                     .size = m->size,
+                     .created_ms = m->created_ms,
+                     .modified_ms = m->modified_ms},
+            .fd = w->op == SP_FILE_OPEN ? TAKE_FD(h->fd) : -1, /* the caller closes it */
+            .window = is_apart ? map : w->window,
+            .window_size = (size_t)m->data_len,
+            .data_len = m->data_len,
+            .memory = -1,
+            .is_kept = is_apart ? &is_kept : NULL,
+        };
+
+        finish_call(w->call, &a, NULL);
+    }
+    if (w->socket >= 0 && (m->flags & SP_FILES_OPENED) != 0) {
+        w->is_closing = true; /* closing may block for the disk; the call is answered already */
+        set_orphan(w);
+        sp_loop_expect(w->files->loop, EXPECTED_US);
+    } else if (w->socket >= 0) {
+        set_resting(w);
     }
     if (map != NULL && !is_kept)
-        (void)munmap(map, (size_t)h->m.data_len);
+        (void)munmap(map, (size_t)m->data_len);
     drop_fd(w, h);
 }
 
@@ -365,34 +359,28 @@ static void give_memory(struct sp_file_worker *w, int fd, size_t size)
 
 /* ---- new workers ---- */
 
-/* Maps the window and sends it to the process. */
-static int share_window(struct sp_file_worker *w, struct sp_err *e)
-{
-    const struct sp_files_ask hello = {0};
-    auto_close int window = memfd_create("sallyport-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (window < 0 || ftruncate(window, SP_FILES_WINDOW) < 0 ||
-        fcntl(window, F_ADD_SEALS, WINDOW_SEALS) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
-    void *map = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, window, 0);
-    if (map == MAP_FAILED)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
-    w->window = map;
-    const int r = send_ask(w->socket, &hello, NULL, window);
-    return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations") : 0;
-}
-
+/* Asks the cell for a process, and shares the window with it. */
 static int open_worker(struct sp_file_worker *w, struct sp_cell *cell, struct sp_err *e)
 {
+    const struct sp_files_ask hello = {0};
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make a socket for file operations");
     w->socket = sp_fd_lift(pair[0]);
     auto_close int theirs = sp_fd_lift(pair[1]);
-    int r = share_window(w, e);
-    if (r == 0)
-        r = sp_loop_watch(w->files->loop, &w->watch, w->socket, EPOLLIN, on_socket, e);
+    auto_close int window = memfd_create("sallyport-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    void *map = MAP_FAILED;
+    if (window >= 0 && ftruncate(window, SP_FILES_WINDOW) == 0 &&
+        fcntl(window, F_ADD_SEALS, WINDOW_SEALS) == 0)
+        map = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, window, 0);
+    if (map == MAP_FAILED)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
+    w->window = map;
+    int r = send_ask(w->socket, &hello, NULL, window);
+    if (r < 0)
+        return sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations");
+    r = sp_loop_watch(w->files->loop, &w->watch, w->socket, EPOLLIN, on_socket, e);
     return r == 0 ? sp_cell_join(cell, &w->seat, theirs, e) : r;
 }
 
@@ -521,15 +509,6 @@ static size_t size_of(const struct sp_files_job *job)
     return job->base64.p != NULL ? job->base64.n / 4 * 3 : job->raw.n;
 }
 
-static int put_data(const struct sp_files_job *job, char *out, size_t *ret_len, struct sp_err *e)
-{
-    if (job->base64.p != NULL)
-        return sp_base64_decode(job->base64, out, ret_len, e);
-    memcpy(out, job->raw.p, job->raw.n);
-    *ret_len = job->raw.n;
-    return 0;
-}
-
 static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct sp_err *e)
 {
     while (n > 0) {
@@ -603,22 +582,26 @@ static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
     if (room > SP_FILES_WINDOW || (worker == NULL && room != 0))
         return keep_apart(c, job, worker, e);
     /* room 0: no data, or base64 text that is too short to be valid. */
-    const int r = put_data(job, room == 0 ? nothing : worker->window, &n, e);
-    c->parked->head.data_len = n;
+    char *out = room == 0 ? nothing : worker->window;
+    int r = 0;
+    if (job->base64.p != NULL)
+        r = sp_base64_decode(job->base64, out, &n, e);
+    else
+        memcpy(out, job->raw.p, room);
+    c->parked->head.data_len = job->base64.p != NULL ? n : room;
     return r;
 }
 
 /* ---- turns: which of a client's calls may begin ---- */
 
-static bool is_at_or_above(struct sp_str a, struct sp_str b)
-{
-    return a.n <= b.n && memcmp(a.p, b.p, a.n) == 0 &&
-           (a.n == b.n || b.p[a.n] == '/' || a.p[a.n - 1] == '/');
-}
-
+/* One path is the other, or lies above it. */
 static bool are_related(struct sp_str a, struct sp_str b)
 {
-    return a.n != 0 && b.n != 0 && (is_at_or_above(a, b) || is_at_or_above(b, a));
+    const struct sp_str above = a.n <= b.n ? a : b;
+    const struct sp_str below = a.n <= b.n ? b : a;
+
+    return above.n != 0 && memcmp(above.p, below.p, above.n) == 0 &&
+           (above.n == below.n || below.p[above.n] == '/' || above.p[above.n - 1] == '/');
 }
 
 /* The order of a and b matters: one changes something, and they share a handle or a path. */
@@ -647,11 +630,9 @@ static bool may_be_larger(const struct sp_files_call *c)
     return is_read(c) && c->parked->head.length < c->parked->limit;
 }
 
-static void count_read(struct sp_files_call *c, bool begins)
+static uint64_t bytes_to_read(const struct sp_files_call *c)
 {
-    const uint64_t bytes = is_read(c) ? c->parked->head.length : 0;
-
-    c->client->reading = begins ? c->client->reading + bytes : c->client->reading - bytes;
+    return is_read(c) ? c->parked->head.length : 0;
 }
 
 /* Whether an earlier call of the same client has to end first. */
@@ -710,8 +691,7 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
     }
     /* Before the pool is asked: no cell is made for a call that must wait anyway. */
     if (!has_worker || client->is_held || client->working >= SP_FILES_CLIENT_MAX ||
-        (is_read(c) && client->reading + c->parked->head.length > SP_FILES_READING_MAX) ||
-        must_wait(c))
+        client->reading + bytes_to_read(c) > SP_FILES_READING_MAX || must_wait(c))
         return 0;
     const int r = policy == NULL
                       ? sp_front_cell(front, &cell, e)
@@ -747,7 +727,7 @@ static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, st
         return r;
     c->worker = worker;
     c->client->working++;
-    count_read(c, true);
+    c->client->reading += bytes_to_read(c);
     return 0;
 }
 
@@ -794,7 +774,7 @@ static void leave_worker(struct sp_files_call *c)
 {
     TAKE_PTR(c->worker)->call = NULL; /* its answer is dropped */
     c->client->working--;
-    count_read(c, false);
+    c->client->reading -= bytes_to_read(c);
 }
 
 static void release_call(struct sp_files_call *c)

@@ -78,20 +78,6 @@ static void hang_up(struct sp_web_child *c, bool is_killed)
         sp_loop_defer(h->loop, &c->end, free_child);
 }
 
-static void free_children(struct sp_web *h)
-{
-    while (h->children != NULL) {
-        struct sp_web_child *c = h->children;
-
-        hang_up(c, true);
-        sp_loop_unwatch(h->loop, &c->process.on_end);
-        sp_cell_child_kill(&c->process);
-        (void)sp_cell_child_reap(&c->process);
-        sp_loop_undefer(h->loop, &c->end);
-        free_child(&c->end);
-    }
-}
-
 /* ---- messages to it ---- */
 
 static void watch_for(struct sp_web_child *c)
@@ -417,48 +403,42 @@ static bool has_room(const struct sp_web_call *c)
     return c->http->working_count < SP_WEB_WORKING_MAX && c->client->working < SP_WEB_CLIENT_MAX;
 }
 
-static struct sp_web_call *find_startable(const struct sp_web *h)
-{
-    sp_list_each(i, &h->waiting)
-        if (has_room(call_of(i)))
-            return call_of(i);
-    return NULL;
-}
-
 static void start_more(struct sp_deferred *d)
 {
     struct sp_web *h = SP_CONTAINER(d, struct sp_web, more);
-    struct sp_web_call *c;
+    struct sp_list *i = h->waiting.next;
 
-    while ((c = find_startable(h)) != NULL) {
+    while (i != &h->waiting) {
+        struct sp_web_call *c = call_of(i);
         struct sp_err e = {0};
         char why[640];
 
+        i = i->next;
+        if (!has_room(c))
+            continue;
         if (start_call(c, &e) < 0)
             finish_call(c, sp_error_text(&e, why, sizeof why));
+        i = h->waiting.next; /* a callback may have changed the list */
     }
-}
-
-static int check_sizes(const struct sp_web_ask *ask, struct sp_err *e)
-{
-    if (ask->method.n > SP_WEB_MAX_METHOD)
-        return sp_fail(e, SP_E_LIMIT, 0, "the method is longer than %u bytes", SP_WEB_MAX_METHOD);
-    if (ask->url.n > SP_WEB_MAX_URL)
-        return sp_fail(e, SP_E_LIMIT, 0, "the URL is longer than %u bytes", SP_WEB_MAX_URL);
-    if (ask->fields.n > SP_WEB_MAX_FIELDS)
-        return sp_fail(e, SP_E_LIMIT, 0, "the headers are larger than %u bytes", SP_WEB_MAX_FIELDS);
-    if (ask->body.n > SP_WEB_MAX_SENT)
-        return sp_fail(e, SP_E_LIMIT, 0, "the body is larger than %u bytes", SP_WEB_MAX_SENT);
-    return 0;
 }
 
 int sp_web_ask(struct sp_web *h, struct sp_web_client *client, const struct sp_web_ask *ask,
                struct sp_web_call *call, struct sp_err *e)
 {
     const struct sp_str parts[] = {ask->method, ask->url, ask->fields, ask->body};
+    static const struct {
+        uint32_t most;
+        const char *what;
+    } limits[] = {{SP_WEB_MAX_METHOD, "the method is longer"},
+                  {SP_WEB_MAX_URL, "the URL is longer"},
+                  {SP_WEB_MAX_FIELDS, "the headers are larger"},
+                  {SP_WEB_MAX_SENT, "the body is larger"}};
     const uint64_t now = sp_loop_now(h->loop);
-    int r = check_sizes(ask, e);
+    int r = 0;
 
+    for (size_t i = 0; r == 0 && i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i].n > limits[i].most)
+            r = sp_fail(e, SP_E_LIMIT, 0, "%s than %u bytes", limits[i].what, limits[i].most);
     if (r == 0 && ask->timeout_ms == 0)
         r = sp_fail(e, SP_E_FAILED, 0, "the time for it has passed");
     if (r == 0 && h->waiting_count >= SP_WEB_WAITING_MAX)
@@ -589,7 +569,16 @@ void sp_web_free(struct sp_web *h)
 {
     if (h == NULL)
         return;
-    free_children(h);
+    while (h->children != NULL) {
+        struct sp_web_child *c = h->children;
+
+        hang_up(c, true);
+        sp_loop_unwatch(h->loop, &c->process.on_end);
+        sp_cell_child_kill(&c->process);
+        (void)sp_cell_child_reap(&c->process);
+        sp_loop_undefer(h->loop, &c->end);
+        free_child(&c->end);
+    }
     sp_loop_cancel(h->loop, &h->idle);
     sp_loop_undefer(h->loop, &h->more);
     free(h->heard);

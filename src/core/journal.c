@@ -111,53 +111,34 @@ static bool open_file(struct sp_journal *j)
     return false;
 }
 
-static void warn_of_dir(const char *dir, const char *why)
-{
-    sp_log(SP_LOG_WARN,
-           "cannot use %s: %s; if this server is killed, placeholders and cgroups of its commands "
-           "are left behind; set XDG_RUNTIME_DIR to a directory of your own",
-           dir, why);
-}
-
-static bool open_dir(struct sp_journal *j, const char *dir)
+/* NULL, or why nothing can be noted. */
+static const char *open_dir(struct sp_journal *j, const char *dir)
 {
     struct stat st;
 
-    if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
-        warn_of_dir(dir, strerror(errno));
-        return false;
-    }
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return strerror(errno);
     /* By name first: a directory of another user cannot be opened. */
-    if (lstat(dir, &st) == 0 && st.st_uid != geteuid()) {
-        warn_of_dir(dir, "it belongs to another user");
-        return false;
-    }
+    if (lstat(dir, &st) == 0 && st.st_uid != geteuid())
+        return "it belongs to another user";
     j->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (j->dir < 0 || fstat(j->dir, &st) < 0) {
-        warn_of_dir(dir, strerror(errno));
-        return false;
-    }
-    if (st.st_uid != geteuid() || (st.st_mode & 022) != 0) {
-        warn_of_dir(dir, st.st_uid != geteuid() ? "it belongs to another user"
-                                                : "others may write to it");
-        return false;
-    }
+    if (j->dir < 0 || fstat(j->dir, &st) < 0)
+        return strerror(errno);
+    if (st.st_uid != geteuid())
+        return "it belongs to another user";
+    if ((st.st_mode & 022) != 0)
+        return "others may write to it";
     clean_up_after_dead_servers(j);
-    if (open_file(j))
-        return true;
-    warn_of_dir(dir, strerror(errno));
-    return false;
+    return open_file(j) ? NULL : strerror(errno);
 }
 
 static void close_dir(struct sp_journal *j)
 {
-    int *const fds[] = {&j->fd, &j->dir};
-
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0)
-            (void)close(*fds[i]);
-        *fds[i] = -1;
-    }
+    if (j->fd >= 0)
+        (void)close(j->fd);
+    if (j->dir >= 0)
+        (void)close(j->dir);
+    j->fd = j->dir = -1;
 }
 
 int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_err *e)
@@ -167,8 +148,14 @@ int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_err *e)
     if (j == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a journal");
     j->dir = j->fd = -1;
-    if (dir != NULL && !open_dir(j, dir))
+    const char *why = dir == NULL ? NULL : open_dir(j, dir);
+    if (why != NULL) {
+        sp_log(SP_LOG_WARN,
+               "cannot use %s: %s; if this server is killed, placeholders and cgroups of its "
+               "commands are left behind; set XDG_RUNTIME_DIR to a directory of your own",
+               dir, why);
         close_dir(j);
+    }
     *ret = j;
     return 0;
 }
