@@ -132,51 +132,37 @@ static void give_back(struct cell *cell, struct start_memory *r)
 
 /* ---- the strings ---- */
 
-/* The strings in the message, or mapped from its memfd. NULL: *ret_err says why. */
-static char *strings_of(struct start_memory *r, const struct sp_wire_message *m,
-                        const struct sp_wire_start *s, size_t *ret_len, int *ret_err)
-{
-    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-    struct stat st;
-
-    *ret_err = EINVAL;
-    if ((s->flags & SP_START_MEMFD) == 0) {
-        *ret_len = m->len - sizeof *s;
-        return *ret_len == s->string_bytes ? (char *)(uintptr_t)m->bytes + sizeof *s : NULL;
-    }
-    if (m->fd_count != 1 || fstat(m->fds[0], &st) < 0 || st.st_size <= 0 ||
-        st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
-        return NULL;
-    /* Sealed: the front cannot change or truncate it between our check and the child's use. */
-    const int seals = fcntl(m->fds[0], F_GET_SEALS);
-    if (seals < 0 || (seals & want) != want)
-        return NULL;
-    void *map = mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, m->fds[0], 0);
-    if (map == MAP_FAILED) {
-        *ret_err = errno;
-        return NULL;
-    }
-    r->map = map;
-    r->map_len = *ret_len = s->string_bytes;
-    return map;
-}
-
-/* 0 or errno */
+/* Fills r->start.strings from the message, or from its memfd. 0 or errno. */
 static int read_strings(struct start_memory *r, const struct sp_wire_message *m,
                         const struct sp_wire_start *s)
 {
-    size_t len = 0;
-    int err = 0;
-    char *text = strings_of(r, m, s, &len, &err);
-
-    if (text == NULL)
-        return err;
+    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
     const uint64_t n = (uint64_t)s->argc + s->envc + 2;
+    char *text = (char *)(uintptr_t)m->bytes + sizeof *s;
+    struct stat st;
+
+    if ((s->flags & SP_START_MEMFD) == 0) {
+        if (m->len - sizeof *s != s->string_bytes)
+            return EINVAL;
+    } else {
+        /* Sealed: the front cannot change or truncate it between our check and the child's use. */
+        const int seals = m->fd_count != 1 ? -1 : fcntl(m->fds[0], F_GET_SEALS);
+
+        if (seals < 0 || (seals & want) != want || fstat(m->fds[0], &st) < 0 || st.st_size <= 0 ||
+            st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
+            return EINVAL;
+        void *map = mmap(NULL, s->string_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, m->fds[0], 0);
+        if (map == MAP_FAILED)
+            return errno;
+        r->map = text = map;
+        r->map_len = s->string_bytes;
+    }
     if (n > SP_WIRE_STRINGS)
         return EINVAL;
     if (!SP_GROW(r->pointers, n, r->pointer_cap))
         return ENOMEM;
-    return sp_wire_read_strings(s, text, len, r->pointers, &r->start.strings) ? 0 : EINVAL;
+    return sp_wire_read_strings(s, text, s->string_bytes, r->pointers, &r->start.strings) ? 0
+                                                                                          : EINVAL;
 }
 
 /* ---- the answer ---- */

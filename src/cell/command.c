@@ -170,25 +170,30 @@ static void abandon_child(struct sp_cell_state *cell, struct sp_command *c,
     c->pending = NULL;
 }
 
-/* 0: the program runs; 1: execve is pending; -1: *ret_step and *ret_err say why not. */
+/* Returns -1. */
+static int note_failure(struct sp_pending_start *p, enum sp_step step, int err)
+{
+    p->spawn.failed_step = step;
+    p->spawn.failed_errno = err;
+    return -1;
+}
+
+/* 0: the program runs; 1: execve is pending; -1: p->spawn.failed_step and failed_errno say why not.
+ */
 static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
                          const struct sp_wire_start *s, struct sp_pending_start *p,
-                         struct stdio_fds *pipes, enum sp_step *ret_step, int *ret_err)
+                         struct stdio_fds *pipes)
 {
     struct sp_err e = {0};
     char *stack = p->spawn.stack;
     const char *home = find_variable(p->strings.envp, "HOME");
     const char *fallback_cwd = home != NULL && home[0] == '/' ? home : "/"; /* as bubblewrap */
 
-    *ret_step = SP_STEP_PREPARE;
-    if (sp_ring_new(&c->ring, &e) < 0) {
-        *ret_err = e.sys;
-        return -1;
-    }
-    *ret_step = SP_STEP_STDIO;
-    *ret_err = open_stdio(c, s, pipes);
-    if (*ret_err != 0)
-        return -1;
+    if (sp_ring_new(&c->ring, &e) < 0)
+        return note_failure(p, SP_STEP_PREPARE, e.sys);
+    const int err = open_stdio(c, s, pipes);
+    if (err != 0)
+        return note_failure(p, SP_STEP_STDIO, err);
 
     p->spawn = (struct sp_spawn){
         .stdio = {pipes->child[0], pipes->child[1], pipes->child[2]},
@@ -211,11 +216,8 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
         .stack = stack,
     };
     const int r = sp_spawn_begin(&p->spawn);
-    if (r < 0) {
-        *ret_step = p->spawn.failed_step;
-        *ret_err = p->spawn.failed_errno;
+    if (r < 0)
         return -1;
-    }
     c->pid = p->spawn.pid;
     c->pidfd = p->spawn.pidfd;
     if (watch(cell, c->stream[0], SP_EV_OUT, c->slot) &&
@@ -226,8 +228,7 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
     }
 
     /* Without epoll its exit would go unnoticed. */
-    *ret_step = SP_STEP_PREPARE;
-    *ret_err = errno;
+    (void)note_failure(p, SP_STEP_PREPARE, errno);
     abandon_child(cell, c, p);
     return -1;
 }
@@ -253,9 +254,11 @@ static void record_exec_failure(struct sp_cell_state *cell, struct sp_command *c
 }
 
 /* Frees *c, except after record_exec_failure. */
-static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct sp_pending_start *p,
-                       enum sp_step step, int err)
+static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct sp_pending_start *p)
 {
+    const enum sp_step step = p->spawn.failed_step;
+    const int err = p->spawn.failed_errno;
+
     c->pending = NULL;
     if (!c->is_tty)
         close_fd(&p->input);
@@ -292,8 +295,6 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
                       const struct sp_wire_start *s, struct sp_pending_start *p)
 {
     struct stdio_fds pipes = {.child = {-1, -1, -1}, .input = -1};
-    enum sp_step step = SP_STEP_NONE;
-    int err = 0;
 
     c->number = s->head.number;
     c->session = s->session;
@@ -308,12 +309,12 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
     c->ring.fd = -1;
 
-    const int r = spawn_command(cell, c, s, p, &pipes, &step, &err);
+    const int r = spawn_command(cell, c, s, p, &pipes);
     for (int i = 0; i < 3 && !c->is_tty; i++)
         close_fd(&pipes.child[i]);
     p->input = pipes.input;
     if (r < 0) {
-        fail_start(cell, c, p, step, err);
+        fail_start(cell, c, p);
         return true;
     }
     c->life = SP_LIFE_RUNNING;
@@ -338,14 +339,12 @@ bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, boo
     }
     cell->running--;
     if (r > 0) {
-        const enum sp_step step = p->spawn.step;
-
+        (void)note_failure(p, p->spawn.step, ETIMEDOUT);
         abandon_child(cell, c, p);
-        fail_start(cell, c, p, step, ETIMEDOUT);
     } else {
         c->pidfd = -1; /* sp_spawn_poll has reaped the child and closed it */
-        fail_start(cell, c, p, p->spawn.failed_step, p->spawn.failed_errno);
     }
+    fail_start(cell, c, p);
     return true;
 }
 
@@ -570,23 +569,6 @@ void sp_command_end_waits(struct sp_cell_state *cell)
     cell->exiting_count = left;
 }
 
-/* Evidence for the front, which decides whether the sandbox caused this failure. */
-static void add_evidence(const struct sp_cell_state *cell, struct sp_command *c)
-{
-    if (c->how.code == 0)
-        return;
-    c->how.left_network = c->left_network;
-    /* OutNoRoutes counts for the whole namespace. For a command that ran alone it is exact, and it
-     * includes datagrams sent without connect(). */
-    if (c->was_alone && c->start_number == cell->starts) {
-        const uint64_t left = count_no_routes(cell) - c->net_before;
-
-        c->how.left_network = left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
-    }
-    c->how.refusal_count = c->refusal_count;
-    memcpy(c->how.refusals, c->refusals, sizeof c->refusals);
-}
-
 void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
 {
     siginfo_t info = {0};
@@ -617,7 +599,18 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
             .system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec,
         };
     }
-    add_evidence(cell, c);
+    if (c->how.code != 0) { /* evidence: the front decides whether the sandbox caused this */
+        c->how.left_network = c->left_network;
+        /* OutNoRoutes counts for the whole namespace. For a command that ran alone it is exact, and
+         * it includes datagrams sent without connect(). */
+        if (c->was_alone && c->start_number == cell->starts) {
+            const uint64_t left = count_no_routes(cell) - c->net_before;
+
+            c->how.left_network = left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
+        }
+        c->how.refusal_count = c->refusal_count;
+        memcpy(c->how.refusals, c->refusals, sizeof c->refusals);
+    }
     close_fd(&c->pidfd);
     close_fd(&c->slave);
     (void)drain(cell, c); /* any rest follows the exit record */

@@ -185,22 +185,6 @@ void sp_strays_note_child(struct sp_strays *s, pid_t pid, uint64_t session)
             (struct stray){.pid = pid, .session = session, .is_own = session == SP_NO_SESSION};
 }
 
-static void adopt_stray(struct sp_strays *s, pid_t pid)
-{
-    struct stray new = {.pid = pid};
-
-    if (!SP_GROW(s->list, s->count, s->cap))
-        return; /* killed when the cell ends */
-    /* After several deaths its session id names the command, unless it has called setsid(). */
-    if (s->exited_count > 1 && getsid(pid) == s->last_pid) {
-        new.session = s->last_session;
-    } else if (s->exited_count <= MAX_EXITED) {
-        new.session = s->exited[0];
-        new.or_session = s->exited_count > 1 ? s->exited[1] : SP_NO_SESSION;
-    }
-    s->list[s->count++] = new;
-}
-
 static void learn_adopted(struct sp_strays *s)
 {
     pid_t few[512];
@@ -216,9 +200,21 @@ static void learn_adopted(struct sp_strays *s)
         n = sp_tree_children(getpid(), pids, max);
         n = n > max ? max : n;
     }
-    for (int i = 0; i < n; i++)
-        if (sp_command_of(s->cell, pids[i]) == NULL && !is_known(s, pids[i]))
-            adopt_stray(s, pids[i]);
+    for (int i = 0; i < n; i++) {
+        struct stray new = {.pid = pids[i]};
+
+        if (sp_command_of(s->cell, new.pid) != NULL || is_known(s, new.pid) ||
+            !SP_GROW(s->list, s->count, s->cap)) /* no memory: killed when the cell ends */
+            continue;
+        /* After several deaths its session id names the command, unless it has called setsid(). */
+        if (s->exited_count > 1 && getsid(new.pid) == s->last_pid) {
+            new.session = s->last_session;
+        } else if (s->exited_count <= MAX_EXITED) {
+            new.session = s->exited[0];
+            new.or_session = s->exited_count > 1 ? s->exited[1] : SP_NO_SESSION;
+        }
+        s->list[s->count++] = new;
+    }
     if (pids != few)
         free(pids);
     s->exited_count = 0;

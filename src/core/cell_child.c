@@ -40,6 +40,14 @@ int sp_seal(const char *name, const struct sp_str *parts, size_t count)
     return TAKE_FD(fd);
 }
 
+/* Notes a started process as ours (os/tree.h) until it is reaped. */
+static void set_child(struct sp_cell_child *child, pid_t pid, int pidfd)
+{
+    child->pid = pid;
+    child->pidfd = pidfd;
+    sp_own_add(pid);
+}
+
 int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp, const char *what,
                         int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
 {
@@ -60,7 +68,7 @@ int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp
     if (sp_spawn(&s) < 0)
         return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start %s: %s", what,
                        sp_step_name(s.failed_step));
-    sp_cell_child_set(ret, s.pid, s.pidfd);
+    set_child(ret, s.pid, s.pidfd);
     *ret_socket = TAKE_FD(ours);
     return 0;
 }
@@ -86,13 +94,6 @@ int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struc
     const int fds[3] = {bell->page_fd, bell->wake[SP_SIDE_CELL], memory};
     r = sp_wire_send(*ret_socket, true, hello, sizeof *hello, NULL, 0, fds, plan != NULL ? 3 : 2);
     return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
-}
-
-void sp_cell_child_set(struct sp_cell_child *child, pid_t pid, int pidfd)
-{
-    child->pid = pid;
-    child->pidfd = pidfd;
-    sp_own_add(pid);
 }
 
 void sp_cell_child_kill(const struct sp_cell_child *child)
@@ -139,17 +140,22 @@ bool sp_cell_child_reap(struct sp_cell_child *child)
     return r < 0 || (info.si_code == CLD_EXITED && info.si_status == 0);
 }
 
+bool sp_cell_take_birth(struct sp_wire_message *m, struct sp_cell_child *ret)
+{
+    const struct sp_wire_born *born = (const void *)m->bytes;
+
+    if (born->head.op != SP_WIRE_BORN || m->fd_count != 1)
+        return false;
+    set_child(ret, born->pid, sp_fd_lift(m->fds[0]));
+    m->fd_count = 0;
+    return true;
+}
+
 void sp_cell_read_birth(int socket, struct sp_wire_message *m, struct sp_cell_child *ret)
 {
-    while (socket >= 0 && ret->pidfd < 0 && sp_wire_recv(socket, false, m, NULL) > 0) {
-        const struct sp_wire_born *born = (const void *)m->bytes;
-
-        if (born->head.op == SP_WIRE_BORN && m->fd_count == 1) {
-            sp_cell_child_set(ret, born->pid, sp_fd_lift(m->fds[0]));
-            m->fd_count = 0;
-        }
-        sp_wire_close_fds(m);
-    }
+    while (socket >= 0 && ret->pidfd < 0 && sp_wire_recv(socket, false, m, NULL) > 0)
+        if (!sp_cell_take_birth(m, ret))
+            sp_wire_close_fds(m);
 }
 
 /* Resources are short (EMFILE, ENOMEM ...): the same may succeed a moment later. */
@@ -185,18 +191,15 @@ static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_ch
                         struct sp_wire_ready *ret)
 {
     while (await_readable(socket, ANSWER_MS) && sp_wire_recv(socket, false, m, NULL) > 0) {
-        const struct sp_wire_head *h = (const void *)m->bytes;
+        const struct sp_wire_ready *ready = (const void *)m->bytes;
 
-        if (h->op == SP_WIRE_BORN && m->fd_count == 1) {
-            sp_cell_child_set(ret_cell, ((const struct sp_wire_born *)h)->pid, m->fds[0]);
-            m->fd_count = 0;
-        }
-        if (h->op == SP_WIRE_READY) {
-            *ret = *(const struct sp_wire_ready *)h;
+        if (ready->head.op == SP_WIRE_READY) {
+            *ret = *ready;
             ret->where[sizeof ret->where - 1] = 0;
             return true;
         }
-        sp_wire_close_fds(m);
+        if (ret_cell->pidfd >= 0 || !sp_cell_take_birth(m, ret_cell))
+            sp_wire_close_fds(m);
     }
     return false;
 }

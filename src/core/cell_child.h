@@ -30,12 +30,12 @@ int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp
 int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struct sp_bell *bell,
                    const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
                    struct sp_err *e);
-/* Notes a started process as ours (os/tree.h) until it is reaped. */
-void sp_cell_child_set(struct sp_cell_child *child, pid_t pid, int pidfd);
 void sp_cell_child_kill(const struct sp_cell_child *child);          /* none: fine */
 bool sp_cell_child_await(const struct sp_cell_child *child, int ms); /* false: still alive */
 /* Waits for its end. false: killed by a signal, or a nonzero exit status. */
 bool sp_cell_child_reap(struct sp_cell_child *child);
+/* Takes a BORN message of a maker. false: it is another message. */
+bool sp_cell_take_birth(struct sp_wire_message *m, struct sp_cell_child *ret);
 /* Reads the socket for the BORN message of a maker that has exited; *ret gets the cell, if any. */
 void sp_cell_read_birth(int socket, struct sp_wire_message *m, struct sp_cell_child *ret);
 /* Why a cell could not be confined. SP_E_STATE: a new plan may succeed. */

@@ -177,25 +177,19 @@ static bool watch_names(const struct sp_survey *s, struct watched *ret)
     return true;
 }
 
-/* A command may have made it: it belongs to this user, and is no placeholder. */
-static bool is_suspect(const struct watched_root *r, const char *name, struct stat *ret)
-{
-    char path[PATH_MAX];
-
-    if (fstatat(r->fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 || ret->st_uid != geteuid())
-        return false;
-    return snprintf(path, sizeof path, "%s/%s", r->path, name) >= (int)sizeof path ||
-           !sp_placeholder_is_at(path);
-}
-
 static void displace(const struct watched_root *r, const char *name)
 {
     struct stat seen;
     struct stat moved;
     unsigned random = 0;
     char other[64];
+    char path[PATH_MAX];
 
-    if (!is_suspect(r, name, &seen) || getrandom(&random, sizeof random, 0) < 0)
+    /* A command may have made it: it belongs to this user, and is no placeholder. */
+    if (fstatat(r->fd, name, &seen, AT_SYMLINK_NOFOLLOW) < 0 || seen.st_uid != geteuid() ||
+        (snprintf(path, sizeof path, "%s/%s", r->path, name) < (int)sizeof path &&
+         sp_placeholder_is_at(path)) ||
+        getrandom(&random, sizeof random, 0) < 0)
         return;
     (void)snprintf(other, sizeof other, "%s.made-in-sandbox-%08x", name, random);
     if (renameat2(r->fd, name, r->fd, other, RENAME_NOREPLACE) < 0) {
@@ -398,43 +392,11 @@ int sp_cell_pool_plan(struct sp_cell_pool *pool, const struct sp_policy *p, stru
     return r;
 }
 
-static int take_placeholder(struct pool_cell *c, const char *path, struct sp_place_op *op,
-                            struct sp_err *e)
-{
-    struct sp_placeholder_at at = {0};
-    struct sp_identity who;
-    const int r = sp_placeholder_take(&c->pool->placeholders, path, &at, e);
-
-    if (r > 0)
-        op->op = SP_OP_NOTHING;
-    if (r != 0)
-        return r < 0 ? r : 0;
-    op->dev = at.dev;
-    op->ino = at.ino;
-    c->locks[c->placeholder_count] = at.fd;
-    c->placeholders[c->placeholder_count] = strdup(path);
-    if (c->placeholders[c->placeholder_count] == NULL) {
-        sp_placeholder_drop(&c->pool->placeholders, path);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a placeholder");
-    }
-    c->placeholder_count++;
-    /* The survey saw nothing here: from now on it holds only while the placeholder stays. */
-    for (size_t i = 0; i < c->survey.mark_count; i++) {
-        struct sp_mark *m = &c->survey.marks[i];
-
-        if (strcmp(m->path, path) == 0 && sp_identity_get_strictly(path, &who) == 0) {
-            m->is_missing = m->is_exact = false;
-            m->who = who;
-        }
-    }
-    return 0;
-}
-
+/* Makes the directories at the missing names of the plan, and notes their inodes there. */
 static int take_placeholders(struct pool_cell *c, struct sp_buf *plan, struct sp_err *e)
 {
     struct sp_plan *p = (void *)plan->data;
     uint32_t wanted = 0;
-    int r = 0;
 
     for (uint32_t i = 0; i < p->op_count; i++)
         wanted += p->ops[i].op == SP_OP_EMPTY && p->ops[i].ino == 0;
@@ -443,15 +405,45 @@ static int take_placeholders(struct pool_cell *c, struct sp_buf *plan, struct sp
                        "the sandbox policy has too many writable roots: %u protected names are "
                        "missing in them, at most %d can be held",
                        wanted, SP_MAX_POLICY_PLACEHOLDERS);
-
-    c->placeholders = calloc(p->op_count + 1, sizeof(char *));
-    c->locks = calloc(p->op_count + 1, sizeof *c->locks);
+    c->placeholders = calloc(wanted + 1, sizeof(char *));
+    c->locks = calloc(wanted + 1, sizeof *c->locks);
     if (c->placeholders == NULL || c->locks == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make placeholders");
-    for (uint32_t i = 0; r == 0 && i < p->op_count; i++)
-        if (p->ops[i].op == SP_OP_EMPTY && p->ops[i].ino == 0)
-            r = take_placeholder(c, sp_plan_string(p, p->ops[i].path), &p->ops[i], e);
-    return r;
+    for (uint32_t i = 0; i < p->op_count; i++) {
+        struct sp_place_op *op = &p->ops[i];
+        const char *path = sp_plan_string(p, op->path);
+        struct sp_placeholder_at at = {0};
+        struct sp_identity who;
+
+        if (op->op != SP_OP_EMPTY || op->ino != 0)
+            continue;
+        const int r = sp_placeholder_take(&c->pool->placeholders, path, &at, e);
+        if (r < 0)
+            return r;
+        if (r > 0) { /* neither we nor a command can create the name */
+            op->op = SP_OP_NOTHING;
+            continue;
+        }
+        op->dev = at.dev;
+        op->ino = at.ino;
+        c->locks[c->placeholder_count] = at.fd;
+        c->placeholders[c->placeholder_count] = strdup(path);
+        if (c->placeholders[c->placeholder_count] == NULL) {
+            sp_placeholder_drop(&c->pool->placeholders, path);
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a placeholder");
+        }
+        c->placeholder_count++;
+        /* The survey saw nothing here: from now on it holds only while the placeholder stays. */
+        for (size_t k = 0; k < c->survey.mark_count; k++) {
+            struct sp_mark *m = &c->survey.marks[k];
+
+            if (strcmp(m->path, path) == 0 && sp_identity_get_strictly(path, &who) == 0) {
+                m->is_missing = m->is_exact = false;
+                m->who = who;
+            }
+        }
+    }
+    return 0;
 }
 
 static int build_cell(struct pool_cell *c, struct sp_err *e)
@@ -633,23 +625,6 @@ static int use_survey(struct sp_cell_pool *pool, uint64_t session, const struct 
     return make_pool_cell(pool, session, p, key, survey, ret, e);
 }
 
-static int find_or_make(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
-                        struct pool_cell **ret, struct sp_err *e)
-{
-    auto_buf struct sp_buf key = {0};
-    struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
-
-    if (!make_key(p, &key))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
-    struct pool_cell *c = find_pool_cell(pool, session, &key);
-    if (c != NULL && sp_survey_holds(&c->survey)) {
-        *ret = c;
-        return 0;
-    }
-    const int r = sp_survey_and_prepare(p, &pool->options.fixed, &survey, e);
-    return r < 0 ? r : use_survey(pool, session, p, &key, &survey, ret, e);
-}
-
 static int check_exposed(const struct sp_cell_pool *pool, const struct sp_policy *p,
                          struct sp_err *e)
 {
@@ -662,27 +637,20 @@ static int check_exposed(const struct sp_cell_pool *pool, const struct sp_policy
     return 0;
 }
 
-/* A file operation counts as a start. */
-static void note_start(struct sp_cell_pool *pool, uint64_t session)
+static struct sp_cell *use_pool_cell(struct pool_cell *c)
 {
-    struct sp_cell_burst *b = burst_of(pool, session);
+    struct sp_cell_pool *pool = c->pool;
+    struct sp_cell_burst *b = burst_of(pool, c->session);
     const uint64_t now = sp_loop_now(pool->loop);
     const uint64_t pause = now - b->last_ms;
 
+    /* A file operation counts as a start. */
     if (pause >= SP_BURST_KEPT_MS || (pause >= SP_BURST_MS && b->count < SP_BURST_STARTS))
         b->count = 0;
     b->last_ms = now;
     b->count += b->count < SP_BURST_STARTS;
-}
-
-static struct sp_cell *use_pool_cell(struct pool_cell *c)
-{
-    struct sp_cell_pool *pool = c->pool;
-
-    note_start(pool, c->session);
     if (c->watched.count > 0 && c->watch_timer.slot == 0)
-        (void)sp_loop_timer(pool->loop, &c->watch_timer,
-                            sp_loop_now(pool->loop) + SP_PLANTED_CHECK_MS, on_watch_timer);
+        (void)sp_loop_timer(pool->loop, &c->watch_timer, now + SP_PLANTED_CHECK_MS, on_watch_timer);
     sp_list_remove(&c->link);
     sp_list_prepend(&pool->in_use, &c->link);
     end_in(c, SP_CELL_UNUSED_MS); /* in case the start fails, or the worker only rests again */
@@ -699,20 +667,28 @@ static int give_up(struct sp_err *e)
 int sp_cell_pool_get(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
                      struct sp_cell **ret, struct sp_err *e)
 {
-    struct pool_cell *c = NULL;
     int r = check_exposed(pool, p, e);
 
     if (r < 0)
         return r;
     r = -(int)SP_E_STATE;
-    for (int i = 0; r == -(int)SP_E_STATE && i < TRIES; i++)
-        r = find_or_make(pool, session, p, &c, e);
-    if (r == -(int)SP_E_STATE)
-        return give_up(e);
-    if (r < 0 || c == NULL)
-        return r;
-    *ret = use_pool_cell(c);
-    return 0;
+    for (int i = 0; r == -(int)SP_E_STATE && i < TRIES; i++) {
+        auto_buf struct sp_buf key = {0};
+        struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
+
+        if (!make_key(p, &key))
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
+        struct pool_cell *c = find_pool_cell(pool, session, &key);
+        r = 0;
+        if (c == NULL || !sp_survey_holds(&c->survey)) {
+            r = sp_survey_and_prepare(p, &pool->options.fixed, &survey, e);
+            if (r == 0)
+                r = use_survey(pool, session, p, &key, &survey, &c, e);
+        }
+        if (r == 0)
+            *ret = use_pool_cell(c);
+    }
+    return r == -(int)SP_E_STATE ? give_up(e) : r;
 }
 
 /* ---- without waiting for the disk ---- */

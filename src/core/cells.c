@@ -707,12 +707,8 @@ static void on_message(struct sp_cell *c)
     if (head->op == SP_WIRE_STARTED) {
         on_started(c);
     } else if (head->op == SP_WIRE_BORN) { /* from the maker: the cell that it has forked */
-        const struct sp_wire_born *m = bytes;
-
-        if (c->maker.pidfd < 0 || c->self.pidfd >= 0 || c->message.fd_count != 1)
-            return;
-        sp_cell_child_set(&c->self, m->pid, sp_fd_lift(c->message.fds[0]));
-        c->message.fd_count = 0;
+        if (c->maker.pidfd >= 0 && c->self.pidfd < 0)
+            (void)sp_cell_take_birth(&c->message, &c->self);
     } else if (head->op == SP_WIRE_READY) {
         struct sp_wire_ready *m = bytes;
 

@@ -3,19 +3,17 @@
 
 #include <string.h>
 
-static bool is_order(const struct sp_web_order *o, bool has_fd)
-{
-    return has_fd && (o->head.value & ~(uint64_t)SP_WEB_FOLLOWS) == 0 && o->method_len > 0 &&
-           o->method_len <= SP_WEB_MAX_METHOD && o->url_len > 0 && o->url_len <= SP_WEB_MAX_URL &&
-           o->fields_len <= SP_WEB_MAX_FIELDS && o->body_len <= SP_WEB_MAX_SENT;
-}
-
 static bool is_front_message(const struct sp_web_message *m, bool has_fd)
 {
+    const struct sp_web_order *o = (const struct sp_web_order *)m;
+
     switch (m->op) {
     case SP_WEB_ASK:
-        return m->len == sizeof(struct sp_web_order) - sizeof *m &&
-               is_order((const struct sp_web_order *)m, has_fd);
+        return m->len == sizeof *o - sizeof *m && has_fd &&
+               (m->value & ~(uint64_t)SP_WEB_FOLLOWS) == 0 && o->method_len > 0 &&
+               o->method_len <= SP_WEB_MAX_METHOD && o->url_len > 0 &&
+               o->url_len <= SP_WEB_MAX_URL && o->fields_len <= SP_WEB_MAX_FIELDS &&
+               o->body_len <= SP_WEB_MAX_SENT;
     case SP_WEB_TAKE:
         return !has_fd && m->len == 0 && m->value > 0 && m->value <= SP_WEB_WINDOW;
     case SP_WEB_DROP:

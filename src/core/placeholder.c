@@ -31,15 +31,17 @@ struct sp_placeholder {
 
 /* ---- inspecting ---- */
 
-/* 1: yes; 0: no; -1: errno. */
-static int is_empty_and_ours(int fd)
+/* An empty directory of ours, with the mode of a placeholder unless any will do. 1: yes; 0: no;
+ * -1: errno. */
+static int is_placeholder(int fd, bool any_mode)
 {
     struct stat st;
     int entries = 0;
 
     if (fstat(fd, &st) < 0)
         return -1;
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+        (!any_mode && (st.st_mode & SP_PLACEHOLDER_MASK) != MODE))
         return 0;
     const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = copy < 0 ? NULL : fdopendir(copy);
@@ -52,18 +54,6 @@ static int is_empty_and_ours(int fd)
         entries++;
     (void)closedir(d);
     return entries == 2;
-}
-
-/* is_empty_and_ours, with the mode of a placeholder. */
-static int is_placeholder(int fd)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) < 0)
-        return -1;
-    if (!S_ISDIR(st.st_mode) || (st.st_mode & SP_PLACEHOLDER_MASK) != MODE)
-        return 0;
-    return is_empty_and_ours(fd);
 }
 
 /* The parent directory, opened without following symlinks (commands that can write there may plant
@@ -125,7 +115,7 @@ static bool has_no_user(int fd)
 static bool remove_from(const struct where *w, int fd)
 {
     struct stat st;
-    const int is_one = is_placeholder(fd);
+    const int is_one = is_placeholder(fd, false);
 
     /* A directory with files in it is the user's. */
     if (is_one > 0 && has_no_user(fd) && is_still(w, fd, &st))
@@ -186,7 +176,7 @@ bool sp_placeholder_is_at(const char *path)
     auto_where struct where w = find_where(path);
     auto_close int fd = open_placeholder(&w);
 
-    return fd >= 0 && is_placeholder(fd) > 0;
+    return fd >= 0 && is_placeholder(fd, false) > 0;
 }
 
 /* Makes or opens it, and locks it: 0, or errno. EEXIST: another file has the name. EAGAIN: another
@@ -205,9 +195,9 @@ static int make_or_find(const struct where *w, struct sp_identity *ret, int *ret
         return errno == ENOENT ? EAGAIN : errno == ENOTDIR || errno == ELOOP ? EEXIST : errno;
     /* The umask or a default ACL may have removed bits. If the name was replaced meanwhile, fd is
      * at worst another empty directory of this user. */
-    if (is_new && is_empty_and_ours(fd) > 0)
+    if (is_new && is_placeholder(fd, true) > 0)
         (void)fchmod(fd, MODE);
-    const int is_one = is_placeholder(fd);
+    const int is_one = is_placeholder(fd, false);
     if (is_one < 0)
         return errno;
     if (is_one == 0)
@@ -291,7 +281,8 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_p
     }
     p->users++;
     /* One lock for all cells of this server, so that LOCK_EX succeeds for the last reference. */
-    const bool is_held = p->fd >= 0 && sp_placeholder_stands(t, path) && is_placeholder(p->fd) > 0;
+    const bool is_held =
+        p->fd >= 0 && sp_placeholder_stands(t, path) && is_placeholder(p->fd, false) > 0;
     for (int i = 0; !is_held && i < LOCK_TRIES && (i == 0 || err == EAGAIN); i++) {
         if (i > 0)
             (void)nanosleep(&(struct timespec){.tv_nsec = LOCK_REST_NS}, NULL);

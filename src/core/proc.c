@@ -533,18 +533,6 @@ static bool add_strings(struct sp_proc *p, const struct sp_start *o)
     return ok;
 }
 
-static bool copy_str(struct sp_str s, struct sp_str *ret)
-{
-    char *copy = malloc(s.n + 1);
-
-    if (copy == NULL)
-        return false;
-    memcpy(copy, s.p, s.n);
-    copy[s.n] = 0;
-    *ret = (struct sp_str){copy, s.n};
-    return true;
-}
-
 static void release_proc(struct sp_proc *p)
 {
     forget_confined_start(p);
@@ -706,8 +694,9 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
         release_proc(p);
         return sp_fail(e, SP_E_LIMIT, 0, "the processes' ids and arguments hold too much memory");
     }
-    if (!copy_str(o->id, &p->id) || !copy_str(o->label, &p->label) || !add_strings(p, o) ||
-        !sp_session_add(s, p)) {
+    p->id = (struct sp_str){sp_str_dup(o->id), o->id.n};
+    p->label = (struct sp_str){sp_str_dup(o->label), o->label.n};
+    if (p->id.p == NULL || p->label.p == NULL || !add_strings(p, o) || !sp_session_add(s, p)) {
         release_proc(p);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
     }

@@ -66,7 +66,7 @@ struct sp_proc {
     struct sp_session *session;
     void *owner; /* for the client's use */
     struct sp_proc *next_in_bucket;
-    struct sp_proc *prev, *next; /* of the session, in the order of their starts */
+    struct sp_list link; /* of the session */
     enum sp_proc_life life;
     bool is_tty;
     bool is_confined;

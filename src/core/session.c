@@ -50,6 +50,7 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
     s->loop = loop;
     s->options = *o;
+    sp_list_init(&s->sessions);
     int r = sp_journal_new(o->runtime_dir, &s->journal, e);
     if (r == 0)
         r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
@@ -113,22 +114,18 @@ static bool make_id(char id[SP_SESSION_ID + 1])
 static void end_session(struct sp_session *s)
 {
     struct sp_front *front = s->front;
+    struct sp_list *i;
 
     sp_log(SP_LOG_INFO, "session %.8s ends with %u processes", s->id, s->proc_count);
     if (front->options.ended != NULL)
         front->options.ended(front->options.user, s);
     sp_loop_cancel(front->loop, &s->expiry);
-    while (s->first != NULL)
-        sp_proc_free(s->first);
+    while ((i = sp_list_first(&s->procs)) != NULL)
+        sp_proc_free(SP_CONTAINER(i, struct sp_proc, link));
     const struct sp_seat all = {.cell = front->cell, .number = s->number};
     (void)sp_cell_send(&all, SP_WIRE_END_SESSION, 0, 0, 0);
     sp_cell_pool_end_session(front->cell_pool, s->number);
-    if (s->prev != NULL)
-        s->prev->next = s->next;
-    else
-        front->first = s->next;
-    if (s->next != NULL)
-        s->next->prev = s->prev;
+    sp_list_remove(&s->link);
     front->session_count--;
     free(s->buckets);
     free(s);
@@ -136,10 +133,12 @@ static void end_session(struct sp_session *s)
 
 void sp_front_free(struct sp_front *s)
 {
+    struct sp_list *i;
+
     if (s == NULL)
         return;
-    while (s->first != NULL)
-        end_session(s->first);
+    while ((i = sp_list_first(&s->sessions)) != NULL)
+        end_session(SP_CONTAINER(i, struct sp_session, link));
     sp_files_free(s->files);
     sp_cell_pool_free(s->cell_pool);
     sp_cells_free(s->cells);
@@ -159,10 +158,8 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
     n->front = s;
     n->number = ++s->next_session;
     n->client = c;
-    n->next = s->first;
-    if (s->first != NULL)
-        s->first->prev = n;
-    s->first = n;
+    sp_list_init(&n->procs);
+    sp_list_append(&s->sessions, &n->link);
     s->session_count++;
     *ret = n;
     return 0;
@@ -173,17 +170,19 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
 static void set_client(struct sp_session *s, struct sp_session_client *c)
 {
     s->client = c;
-    for (struct sp_proc *p = s->first; p != NULL; p = p->next)
-        sp_proc_set_owned(p, c != NULL);
+    sp_list_each(i, &s->procs)
+        sp_proc_set_owned(SP_CONTAINER(i, struct sp_proc, link), c != NULL);
 }
 
 struct sp_session *sp_front_find(const struct sp_front *s, struct sp_str id)
 {
-    struct sp_session *found = s->first;
+    sp_list_each(i, &s->sessions) {
+        struct sp_session *found = SP_CONTAINER(i, struct sp_session, link);
 
-    while (found != NULL && !sp_str_eq(sp_str_of(found->id), id))
-        found = found->next;
-    return found;
+        if (sp_str_eq(sp_str_of(found->id), id))
+            return found;
+    }
+    return NULL;
 }
 
 int sp_session_resume(struct sp_front *s, struct sp_str id, struct sp_session_client *c,
@@ -251,7 +250,8 @@ static bool grow_buckets(struct sp_session *s)
     free(s->buckets);
     s->buckets = buckets;
     s->bucket_count = count;
-    for (struct sp_proc *p = s->first; p != NULL; p = p->next) {
+    sp_list_each(i, &s->procs) {
+        struct sp_proc *p = SP_CONTAINER(i, struct sp_proc, link);
         struct sp_proc **b = bucket(s, p->id);
 
         p->next_in_bucket = *b;
@@ -267,12 +267,7 @@ bool sp_session_add(struct sp_session *s, struct sp_proc *p)
     struct sp_proc **b = bucket(s, p->id);
     p->next_in_bucket = *b;
     *b = p;
-    p->prev = s->last;
-    if (s->last != NULL)
-        s->last->next = p;
-    else
-        s->first = p;
-    s->last = p;
+    sp_list_append(&s->procs, &p->link);
     s->proc_count++;
     s->front->proc_count++;
     return true;
@@ -285,14 +280,7 @@ void sp_session_remove(struct sp_session *s, struct sp_proc *p)
     while (*at != p)
         at = &(*at)->next_in_bucket;
     *at = p->next_in_bucket;
-    if (p->prev != NULL)
-        p->prev->next = p->next;
-    else
-        s->first = p->next;
-    if (p->next != NULL)
-        p->next->prev = p->prev;
-    else
-        s->last = p->prev;
+    sp_list_remove(&p->link);
     s->proc_count--;
     s->front->proc_count--;
 }

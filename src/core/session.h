@@ -26,12 +26,12 @@ struct sp_front;
 
 struct sp_session {
     struct sp_front *front;
-    struct sp_session *prev, *next;
+    struct sp_list link;
     char id[SP_SESSION_ID + 1];
     uint64_t number;
     struct sp_session_client *client; /* NULL: detached */
     struct sp_timer expiry;
-    struct sp_proc *first, *last;
+    struct sp_list procs; /* struct sp_proc, in the order of their starts */
     struct sp_proc **buckets;
     uint32_t bucket_count, proc_count;
     uint32_t starting; /* processes that are STARTING */
@@ -74,8 +74,8 @@ struct sp_front {
     bool has_lost_cell;   /* the next start makes a new one */
     struct sp_journal *journal;
     struct sp_cell_pool *cell_pool;
-    struct sp_files *files; /* file operations (files.h) */
-    struct sp_session *first;
+    struct sp_files *files;  /* file operations (files.h) */
+    struct sp_list sessions; /* the oldest first */
     uint32_t session_count;
     uint32_t proc_count; /* of all sessions */
     uint32_t starting;   /* processes in STARTING, of all sessions */

@@ -29,9 +29,8 @@ static void overlook_placeholders(struct sp_survey *s)
         if (spot->kind == SP_SPOT_DIR && spot->access != SP_ACCESS_WRITE &&
             sp_placeholder_is_at(spot->path))
             spot->kind = SP_SPOT_MISSING;
-        if (spot->kind != SP_SPOT_MISSING)
-            continue;
-        spot->who = (struct sp_identity){0};
+        if (spot->kind == SP_SPOT_MISSING)
+            spot->who = (struct sp_identity){0};
     }
 }
 

@@ -77,12 +77,6 @@ static bool has_share(const struct sp_workers *w, uint64_t key)
     return n < w->options.share;
 }
 
-static void unlink_waiting(struct sp_workers *w, struct sp_work *j)
-{
-    sp_list_remove(&j->link);
-    w->waiting_count--;
-}
-
 /* The first job that its share allows to run; NULL: none. */
 static struct sp_work *take_waiting(struct sp_workers *w)
 {
@@ -90,7 +84,8 @@ static struct sp_work *take_waiting(struct sp_workers *w)
         struct sp_work *j = SP_CONTAINER(i, struct sp_work, link);
 
         if (has_share(w, j->key)) {
-            unlink_waiting(w, j);
+            sp_list_remove(i);
+            w->waiting_count--;
             return j;
         }
     }
@@ -287,12 +282,11 @@ bool sp_workers_withdraw(struct sp_workers *w, struct sp_work *j)
 
     (void)pthread_mutex_lock(&w->lock);
     sp_list_each(i, &w->waiting)
-        if (i == &j->link) {
-            is_waiting = true;
-            break;
-        }
-    if (is_waiting)
-        unlink_waiting(w, j);
+        is_waiting = is_waiting || i == &j->link;
+    if (is_waiting) {
+        sp_list_remove(&j->link);
+        w->waiting_count--;
+    }
     (void)pthread_mutex_unlock(&w->lock);
     return is_waiting;
 }

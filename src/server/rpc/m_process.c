@@ -438,7 +438,9 @@ static bool add_session(struct sp_buf *b, const struct sp_session *s, struct roo
 {
     bool ok = true;
 
-    for (const struct sp_proc *p = s->first; ok && p != NULL; p = p->next) {
+    for (struct sp_list *i = s->procs.next; ok && i != &s->procs; i = i->next) {
+        const struct sp_proc *p = SP_CONTAINER(i, struct sp_proc, link);
+
         if (room != NULL) {
             const uint64_t values =
                 VALUES_OF_ONE + (p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3);
@@ -470,12 +472,8 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
         return -(int)e->code;
     bool ok = sp_buf_printf(&b, "{\"processes\":[");
     if (wants_all) {
-        const struct sp_session *s = c->conn->rpc->front->first;
-
-        while (s != NULL && s->next != NULL) /* the oldest session comes first */
-            s = s->next;
-        for (; ok && s != NULL; s = s->prev)
-            ok = add_session(&b, s, &room);
+        sp_list_each(i, &c->conn->rpc->front->sessions)
+            ok = ok && add_session(&b, SP_CONTAINER(i, struct sp_session, link), &room);
     } else {
         ok = ok && add_session(&b, c->conn->session, NULL);
     }

@@ -111,8 +111,10 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
     uint64_t input_bytes = 0;
     uint64_t kept = 0;
 
-    for (const struct sp_session *n = front->first; n != NULL; n = n->next)
-        for (const struct sp_proc *p = n->first; p != NULL; p = p->next) {
+    sp_list_each(i, &front->sessions)
+        sp_list_each(k, &SP_CONTAINER(i, struct sp_session, link)->procs) {
+            const struct sp_proc *p = SP_CONTAINER(k, struct sp_proc, link);
+
             ring_bytes += p->tail.bytes - p->state.dropped_bytes;
             input_bytes += p->input.bytes;
             kept++;
