@@ -16,7 +16,6 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "cell/wire.h"
-#include "core/http_client_priv.h"
 
 #define GRACE_MS        5000 /* the worker enforces timeouts; the front does so this much later */
 #define MESSAGES_A_TURN 32
@@ -39,11 +38,8 @@ static bool on_message(struct sp_web *h, const struct sp_web_message *m);
 static void free_child(struct sp_deferred *d)
 {
     struct sp_web_child *c = SP_CONTAINER(d, struct sp_web_child, end);
-    struct sp_web_child **at = &c->http->children;
 
-    while (*at != c)
-        at = &(*at)->next;
-    *at = c->next;
+    sp_list_remove(&c->link);
     free(c);
 }
 
@@ -226,9 +222,8 @@ static int start_child(struct sp_web *h, struct sp_err *e)
 
     if (c == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for HTTP requests");
-    *c = (struct sp_web_child){
-        .http = h, .next = h->children, .process = {.pidfd = -1}, .socket = -1};
-    h->children = c;
+    *c = (struct sp_web_child){.http = h, .process = {.pidfd = -1}, .socket = -1};
+    sp_list_prepend(&h->children, &c->link);
     choose_variables(h, renamed, sizeof renamed, envp);
     int r = sp_cell_child_spawn(h->program, "http", envp, "a process for HTTP requests", &c->socket,
                                 &c->process, e);
@@ -559,6 +554,7 @@ int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, 
                          .environ = environ,
                          .ping_ms = SP_WEB_PING_MS,
                          .heard = heard};
+    sp_list_init(&h->children);
     sp_list_init(&h->working);
     sp_list_init(&h->waiting);
     *ret = h;
@@ -569,8 +565,8 @@ void sp_web_free(struct sp_web *h)
 {
     if (h == NULL)
         return;
-    while (h->children != NULL) {
-        struct sp_web_child *c = h->children;
+    for (struct sp_list *i; (i = sp_list_first(&h->children)) != NULL;) {
+        struct sp_web_child *c = SP_CONTAINER(i, struct sp_web_child, link);
 
         hang_up(c, true);
         sp_loop_unwatch(h->loop, &c->process.on_end);

@@ -17,7 +17,9 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/str.h"
+#include "core/cell_child.h"
 #include "core/http_message.h"
+#include "core/outbox.h"
 #include "os/loop.h"
 
 #define SP_WEB_WORKING_MAX 256
@@ -67,6 +69,39 @@ struct sp_web_call {
     struct sp_buf fields;
     uint32_t window, owed; /* bytes that may arrive; bytes taken but not yet reported */
 };
+
+/* ---- the state of the client, for its unit test ---- */
+
+/* A worker process. */
+struct sp_web_child {
+    struct sp_web *http;
+    struct sp_list link;
+    struct sp_cell_child process;
+    int socket; /* -1: the process is ending */
+    struct sp_watch watch;
+    struct sp_deferred end;
+    struct sp_outbox outbox;
+    struct sp_timer ping;
+    uint32_t unanswered; /* pings since its last message */
+};
+
+struct sp_web {
+    struct sp_loop *loop;
+    const char *program;
+    char *const *environ;
+    struct sp_web_child *child; /* takes requests; NULL: none */
+    struct sp_list children;    /* includes ending processes */
+    struct sp_timer idle;
+    struct sp_list working, waiting; /* struct sp_web_call */
+    uint32_t working_count, waiting_count;
+    uint64_t number;
+    bool is_unable; /* the last worker could not load libcurl */
+    uint32_t ping_ms;
+    struct sp_deferred more;
+    char *heard; /* room for one message */
+};
+
+/* ---- what callers use ---- */
 
 /* environ: ours; the worker gets the variables that libcurl reads, such as proxies. */
 int sp_web_new(struct sp_loop *loop, const char *program, char *const *environ, struct sp_web **ret,

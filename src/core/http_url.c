@@ -14,20 +14,6 @@ void sp_web_url_done(struct sp_web_url *u)
     sp_buf_done(&u->userinfo);
 }
 
-/* Strips white space and control characters at both ends, and tabs and line breaks anywhere. */
-static bool clean(struct sp_str text, struct sp_buf *ret)
-{
-    for (; text.n > 0 && (unsigned char)text.p[0] <= ' '; text.n--)
-        text.p++;
-    while (text.n > 0 && (unsigned char)text.p[text.n - 1] <= ' ')
-        text.n--;
-    for (size_t i = 0; i < text.n; i++)
-        if (strchr("\t\r\n", text.p[i]) == NULL || text.p[i] == 0)
-            if (!sp_buf_add(ret, text.p + i, 1))
-                return false;
-    return true;
-}
-
 static bool is_alpha(char c)
 {
     return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
@@ -97,21 +83,6 @@ static bool add_encoded(struct sp_buf *b, struct sp_str s, const char *also)
 
 /* ---- components ---- */
 
-static int read_userinfo(struct sp_str s, struct sp_web_url *u, struct sp_err *e)
-{
-    const char *colon = memchr(s.p, ':', s.n);
-    const struct sp_str user = {s.p, colon == NULL ? s.n : (size_t)(colon - s.p)};
-    const struct sp_str rest = {s.p + user.n, s.n - user.n};
-
-    u->has_userinfo = s.n > 0;
-    if (s.n == 0)
-        return 0;
-    if (!add_decoded(&u->userinfo, user) || (rest.n == 0 && !sp_buf_add(&u->userinfo, ":", 1)) ||
-        (rest.n != 0 && !add_decoded(&u->userinfo, rest)))
-        return no_memory(e);
-    return 0;
-}
-
 /* A host must be an IPv4 address if its last label is a number. */
 static bool is_bad_address(struct sp_str host)
 {
@@ -164,10 +135,15 @@ static int read_authority(struct sp_str s, struct sp_web_url *u, struct sp_err *
     struct sp_str host = s;
     struct sp_str port = {0};
     uint64_t number;
-    int r = 0;
 
     if (at != NULL) {
-        r = read_userinfo((struct sp_str){s.p, (size_t)(at - s.p)}, u, e);
+        const struct sp_str user = {s.p, (size_t)(at - s.p)};
+
+        u->has_userinfo = user.n > 0;
+        if (user.n > 0 &&
+            (!add_decoded(&u->userinfo, user) ||
+             (memchr(user.p, ':', user.n) == NULL && !sp_buf_add(&u->userinfo, ":", 1))))
+            return no_memory(e);
         host = (struct sp_str){at + 1, s.n - (size_t)(at + 1 - s.p)};
     }
     const char *bracket = host.n > 0 && host.p[0] == '[' ? memchr(host.p, ']', host.n) : NULL;
@@ -179,8 +155,7 @@ static int read_authority(struct sp_str s, struct sp_web_url *u, struct sp_err *
         port = (struct sp_str){colon + 1, host.n - (size_t)(colon + 1 - host.p)};
         host.n = (size_t)(colon - host.p);
     }
-    if (r == 0)
-        r = check_host(host, e);
+    int r = check_host(host, e);
     if (r == 0 && port.n != 0 && !sp_str_to_u64(port, 65535, &number))
         r = sp_fail(e, SP_E_INVALID, 0, "invalid port number");
     if (r < 0)
@@ -213,8 +188,15 @@ int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_err *e)
 {
     auto_buf struct sp_buf cleaned = {0};
 
-    if (!clean(text, &cleaned))
-        return no_memory(e);
+    /* White space and control characters at both ends go, and tabs and line breaks anywhere. */
+    for (; text.n > 0 && (unsigned char)text.p[0] <= ' '; text.n--)
+        text.p++;
+    while (text.n > 0 && (unsigned char)text.p[text.n - 1] <= ' ')
+        text.n--;
+    for (size_t i = 0; i < text.n; i++)
+        if ((strchr("\t\r\n", text.p[i]) == NULL || text.p[i] == 0) &&
+            !sp_buf_add(&cleaned, text.p + i, 1))
+            return no_memory(e);
     const struct sp_str s = sp_buf_str(&cleaned);
     const size_t n = scheme_length(s);
     if (n == 0)

@@ -223,21 +223,6 @@ static bool stays_behind(const struct sp_web_field *f)
            sp_str_eq(f->name, SP_STR("www-authenticate")) || sp_str_eq(f->name, SP_STR("host"));
 }
 
-/* Another origin gets the origin alone; nothing goes from https to http. */
-static bool add_referer(struct sp_web_task *t, bool is_same_origin, struct sp_buf *fields)
-{
-    const struct sp_str origin = origin_of(t->url);
-    auto_buf struct sp_buf text = {0};
-
-    if (sp_str_eq(scheme_of(t->url), SP_STR("https")) &&
-        !sp_str_eq(scheme_of(t->next_url), SP_STR("https")))
-        return true;
-    if (is_same_origin)
-        return sp_web_field_add(fields, SP_STR("referer"), sp_str_of(t->url));
-    return sp_buf_add_str(&text, origin) && sp_buf_add(&text, "/", 1) &&
-           sp_web_field_add(fields, SP_STR("referer"), sp_buf_str(&text));
-}
-
 /* Turns the request into the one for t->next_url. false: no memory. */
 static bool follow_redirect(struct sp_web_task *t)
 {
@@ -253,7 +238,15 @@ static bool follow_redirect(struct sp_web_task *t)
         if (!(becomes_get && is_about_body(field.name)) &&
             (is_same_origin || !stays_behind(&field)) && !sp_str_eq(field.name, SP_STR("referer")))
             ok = sp_web_field_put(&fields, &field);
-    ok = ok && add_referer(t, is_same_origin, &fields);
+    /* Another origin gets the origin alone; nothing goes from https to http. */
+    if (!sp_str_eq(scheme_of(t->url), SP_STR("https")) ||
+        sp_str_eq(scheme_of(t->next_url), SP_STR("https"))) {
+        auto_buf struct sp_buf origin = {0};
+
+        ok = ok && sp_buf_add_str(&origin, origin_of(t->url)) && sp_buf_add(&origin, "/", 1) &&
+             sp_web_field_add(&fields, SP_STR("referer"),
+                              is_same_origin ? sp_str_of(t->url) : sp_buf_str(&origin));
+    }
     if (ok && becomes_get) {
         char *get = strdup(strcmp(t->method, "HEAD") == 0 ? "HEAD" : "GET");
 
@@ -313,19 +306,6 @@ static bool begin_head(struct sp_web_task *t, struct sp_str line)
     return true;
 }
 
-/* Two different lengths: request smuggling, refused. */
-static bool note_length(struct sp_web_task *t, struct sp_str value)
-{
-    struct sp_str rest = sp_buf_str(&t->head);
-    struct sp_web_field f;
-
-    t->is_empty = sp_str_eq(value, SP_STR("0"));
-    while (sp_web_field_next(&rest, &f))
-        if (sp_str_eq(f.name, SP_STR("content-length")) && !sp_str_eq(f.value, value))
-            return refuse(t, "the response has two lengths");
-    return true;
-}
-
 /* A field value in ASCII: others are left out. */
 static bool is_visible(struct sp_str s)
 {
@@ -351,8 +331,17 @@ static bool keep_field(struct sp_web_task *t, struct sp_str line, const char *co
         t->has_location = sp_buf_add_str(&t->location, value);
         ok = t->has_location;
     }
-    if (sp_str_eq(name, SP_STR("content-length")) && !note_length(t, value))
-        return true;
+    if (sp_str_eq(name, SP_STR("content-length"))) {
+        struct sp_str rest = sp_buf_str(&t->head);
+        struct sp_web_field f;
+
+        t->is_empty = sp_str_eq(value, SP_STR("0"));
+        while (sp_web_field_next(&rest, &f))
+            if (sp_str_eq(f.name, name) && !sp_str_eq(f.value, value)) {
+                t->refusal = "the response has two lengths"; /* request smuggling */
+                return true;
+            }
+    }
     return ok && (!is_visible(value) || sp_web_field_add(&t->head, name, value));
 }
 
@@ -395,12 +384,7 @@ static void end_transfer(struct sp_web_task *t)
 
 static void free_task(struct sp_web_task *t)
 {
-    if (t->prev != NULL)
-        t->prev->next = t->next;
-    else if (t->worker->first == t)
-        t->worker->first = t->next;
-    if (t->next != NULL)
-        t->next->prev = t->prev;
+    sp_list_remove(&t->link);
     end_transfer(t);
     if (t->memory != NULL)
         (void)munmap(t->memory, t->memory_len);
@@ -701,14 +685,11 @@ static int begin_task(struct sp_web_worker *w, const struct sp_web_order *o, int
     if (t == NULL)
         return -ENOMEM;
     *t = (struct sp_web_task){.worker = w,
-                              .next = w->first,
                               .number = o->head.number,
                               .follows = (o->head.value & SP_WEB_FOLLOWS) != 0,
                               .deadline_ms = UINT64_MAX,
                               .window = SP_WEB_WINDOW};
-    if (w->first != NULL)
-        w->first->prev = t;
-    w->first = t;
+    sp_list_prepend(&w->tasks, &t->link);
     if (o->timeout_ms < UINT64_MAX - now)
         t->deadline_ms = now + o->timeout_ms;
     if (!read_order(t, o, memory)) {
@@ -749,10 +730,11 @@ static int receive(const struct sp_web_worker *w, union received *h, int *ret_fd
 
 static void obey(struct sp_web_worker *w, const union received *h, int fd)
 {
-    struct sp_web_task *t = w->first;
+    struct sp_web_task *t = NULL;
 
-    while (t != NULL && t->number != h->m.number)
-        t = t->next;
+    sp_list_each(i, &w->tasks)
+        if (SP_CONTAINER(i, struct sp_web_task, link)->number == h->m.number)
+            t = SP_CONTAINER(i, struct sp_web_task, link);
     if (h->m.op == SP_WEB_PING) {
         send_message(w, SP_WEB_PONG, h->m.number, 0, SP_STR(""));
     } else if (h->m.op == SP_WEB_ASK) {
@@ -777,6 +759,7 @@ int sp_web_worker_run(int socket, struct sp_err *e)
 
     if (open_curl(&w.curl, e) < 0)
         return refuse_all(&w, e);
+    sp_list_init(&w.tasks);
     while (!w.is_over) {
         for (int r = 1; !w.is_over && r > 0;) {
             auto_close int fd = -1;
@@ -789,11 +772,11 @@ int sp_web_worker_run(int socket, struct sp_err *e)
         }
         if (!w.is_over)
             run_transfers(w.curl, socket);
-        for (struct sp_web_task *t = w.first; t != NULL; t = t->next)
-            flush_body(t);
+        sp_list_each(i, &w.tasks)
+            flush_body(SP_CONTAINER(i, struct sp_web_task, link));
     }
-    while (w.first != NULL)
-        free_task(w.first);
+    for (struct sp_list *i; (i = sp_list_first(&w.tasks)) != NULL;)
+        free_task(SP_CONTAINER(i, struct sp_web_task, link));
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #define SP_CORE_HTTP_WORKER_H
 
 #include "base/error.h"
+#include "base/list.h"
 #include "core/http_message.h"
 
 int sp_web_worker_run(int socket, struct sp_err *e);
@@ -19,13 +20,13 @@ struct sp_web_worker {
     int socket;
     bool is_over; /* the front is gone */
     struct sp_curl *curl;
-    struct sp_web_task *first;
+    struct sp_list tasks;
 };
 
 /* One request, with all its redirects. */
 struct sp_web_task {
     struct sp_web_worker *worker;
-    struct sp_web_task *prev, *next;
+    struct sp_list link;
     uint64_t number;
     char *memory; /* the order's: method, URL, fields and body; mapped, sealed */
     size_t memory_len;

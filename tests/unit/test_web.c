@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "core/http_client_priv.h"
+#include "core/http_client.h"
 #include "test.h"
 
 #define TURNS 2000 /* of 10 ms */
