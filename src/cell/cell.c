@@ -263,47 +263,31 @@ static bool reap(struct cell *cell, int pidfd)
     return true;
 }
 
-/* true: the room can be reused. */
-static bool poll_start(struct cell *cell, struct start_memory *r)
-{
-    struct sp_command *c = r->command;
-
-    if (c != NULL && c->pending != &r->start)
-        c = r->command = NULL; /* forgotten */
-    if (c == NULL)
-        return reap(cell, r->start.pidfd);
-    const bool is_late = cell->state.now_ms - r->began_ms >= SP_START_DEADLINE_MS;
-    if (!sp_command_poll_start(&cell->state, c, is_late))
-        return false;
-    answer_start(cell, c, &r->start);
-    r->command = NULL;
-    return r->start.pidfd < 0; /* else the child was killed, and is to be reaped */
-}
-
 /* Once a turn: answers starts that are done or late, and reaps abandoned children. */
 static void poll_starts(struct cell *cell)
 {
     uint32_t left = 0;
 
     for (uint32_t i = 0; i < cell->pending_count; i++) {
-        if (poll_start(cell, cell->pending[i]))
-            give_back(cell, cell->pending[i]);
+        struct start_memory *r = cell->pending[i];
+        const bool is_late = cell->state.now_ms - r->began_ms >= SP_START_DEADLINE_MS;
+        bool is_over = false;
+
+        if (r->command != NULL && r->command->pending != &r->start)
+            r->command = NULL; /* forgotten */
+        if (r->command == NULL) {
+            is_over = reap(cell, r->start.pidfd);
+        } else if (sp_command_poll_start(&cell->state, r->command, is_late)) {
+            answer_start(cell, r->command, &r->start);
+            r->command = NULL;
+            is_over = r->start.pidfd < 0; /* else the child was killed, and is to be reaped */
+        }
+        if (is_over)
+            give_back(cell, r);
         else
-            cell->pending[left++] = cell->pending[i];
+            cell->pending[left++] = r;
     }
     cell->pending_count = left;
-}
-
-static void free_starts(struct cell *cell)
-{
-    for (uint32_t i = 0; i < cell->pending_count; i++) {
-        struct start_memory *r = cell->pending[i];
-        const bool is_forgotten = r->command == NULL || r->command->pending != &r->start;
-
-        if (is_forgotten && reap(cell, r->start.pidfd))
-            free_room(r); /* otherwise the child still uses it, and dies with us */
-    }
-    free_room(cell->spare_memory);
 }
 
 /* ==== the loop ==== */
@@ -486,31 +470,6 @@ static void take_notices(struct cell *cell)
 
 /* ---- turns ---- */
 
-static void sweep_if_due(struct cell *cell)
-{
-    const uint64_t now = cell->state.now_ms;
-    struct signalfd_siginfo info;
-
-    if (!cell->state.is_sweep_due || now - cell->last_sweep_ms < SWEEP_INTERVAL_MS)
-        return;
-    cell->last_sweep_ms = now;
-    (void)!read(cell->child_signals, &info, sizeof info); /* re-arms the edge-triggered signalfd */
-    sp_strays_sweep(cell->strays);
-}
-
-/* false: the front is gone. */
-static bool read_messages(struct cell *cell)
-{
-    for (int i = 0; i < MESSAGES_AT_ONCE; i++) {
-        const int r = sp_wire_recv(cell->control, false, cell->message, NULL);
-
-        if (r <= 0)
-            return r == 0;
-        on_message(cell);
-    }
-    return true;
-}
-
 /* ms until something is due without an event; -1: nothing is. */
 static int sleep_ms(const struct cell *cell)
 {
@@ -529,6 +488,7 @@ static int sleep_ms(const struct cell *cell)
     return starts < 0 || (other >= 0 && other < starts) ? other : starts;
 }
 
+/* false: the front is gone. */
 static bool one_turn(struct cell *cell)
 {
     struct epoll_event batch[BATCH];
@@ -564,9 +524,22 @@ static bool one_turn(struct cell *cell)
     }
     if (cell->pending_count > 0)
         poll_starts(cell);
-    sweep_if_due(cell);
+    if (cell->state.is_sweep_due && cell->state.now_ms - cell->last_sweep_ms >= SWEEP_INTERVAL_MS) {
+        struct signalfd_siginfo info;
+
+        cell->last_sweep_ms = cell->state.now_ms;
+        (void)!read(cell->child_signals, &info, sizeof info); /* re-arms the edge-triggered fd */
+        sp_strays_sweep(cell->strays);
+    }
     /* Messages last: a FORGET and a START may reuse a slot that an event of this turn refers to. */
-    return !has_message || read_messages(cell);
+    for (int i = 0; has_message && i < MESSAGES_AT_ONCE; i++) {
+        const int r = sp_wire_recv(cell->control, false, cell->message, NULL);
+
+        if (r <= 0)
+            return r == 0;
+        on_message(cell);
+    }
+    return true;
 }
 
 /* ---- beginning and end ---- */
@@ -662,7 +635,7 @@ static int prepare(struct cell *cell, struct sp_err *e)
     if (cell->child_signals < 0 || cell->state.epoll < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's loop");
 
-    /* The signalfd is edge-triggered: sweep_if_due reads it, at most ten times a second. */
+    /* The signalfd is edge-triggered: one_turn reads it, at most ten times a second. */
     const struct {
         int fd;
         uint32_t events;
@@ -769,7 +742,14 @@ int sp_cell_run(int control, struct sp_err *e)
     for (uint32_t i = 0; i < cell->state.slot_end; i++)
         if (cell->state.commands[i].life != SP_LIFE_NONE)
             sp_command_forget(&cell->state, &cell->state.commands[i]);
-    free_starts(cell);
+    for (uint32_t i = 0; i < cell->pending_count; i++) {
+        struct start_memory *m = cell->pending[i];
+        const bool is_forgotten = m->command == NULL || m->command->pending != &m->start;
+
+        if (is_forgotten && reap(cell, m->start.pidfd))
+            free_room(m); /* otherwise the child still uses it, and dies with us */
+    }
+    free_room(cell->spare_memory);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->state.bell);
     sp_cgroup_free(&cell->state.cgroup);

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/str.h"
 #include "cell/wire.h"
 #include "os/landlock.h"
 #include "os/mount.h"
@@ -39,8 +40,9 @@
 #define WORKSHOP_AT "/proc"
 #define NEW_ROOT_AT "/dev"
 
-static const char *const device_names[] = {"null", "zero", "full", "random", "urandom", "tty"};
-#define DEVICES (sizeof device_names / sizeof device_names[0])
+static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
+                                      "/dev/random", "/dev/urandom", "/dev/tty"};
+#define DEVICES (sizeof devices / sizeof devices[0])
 
 /* Returns false. */
 static bool report_failure(struct sp_built *b, enum sp_build_step step, int err, const char *where)
@@ -137,20 +139,6 @@ static bool put(struct view *v, int tree, const char *path, bool is_dir, enum sp
 
 /* ---- kernel file systems ---- */
 
-/* Files of these file systems check only the uid, which may be 0, and no capability: they become
- * read-only wherever the host has them mounted. */
-static bool is_kernel_fs(const char *type, size_t n)
-{
-    static const char *const types[] = {
-        "proc", "sysfs",    "cgroup", "cgroup2", "debugfs", "tracefs",    "configfs",
-        "bpf",  "efivarfs", "pstore", "nfsd",    "fusectl", "securityfs", "binfmt_misc"};
-
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strlen(types[i]) == n && memcmp(types[i], type, n) == 0)
-            return true;
-    return false;
-}
-
 /* In place: mountinfo writes blanks and some other characters as \ooo. */
 static void unescape(char *path)
 {
@@ -170,15 +158,26 @@ static void unescape(char *path)
  * system. */
 static const char *kernel_mount(char *line, bool *ret_is_proc)
 {
+    /* Files of these file systems check only the uid, which may be 0, and no capability: they
+     * become read-only wherever the host has them mounted. */
+    static const char *const types[] = {
+        "proc", "sysfs",    "cgroup", "cgroup2", "debugfs", "tracefs",    "configfs",
+        "bpf",  "efivarfs", "pstore", "nfsd",    "fusectl", "securityfs", "binfmt_misc"};
     const char *type = strstr(line, " - ");
+    bool is_kernel_fs = false;
     char *path = line;
 
     for (int i = 0; path != NULL && i < 4; i++)
         path = strchr(path + (i > 0), ' ');
     char *end = path == NULL ? NULL : strchr(path + 1, ' ');
-    if (type == NULL || end == NULL || !is_kernel_fs(type + 3, strcspn(type + 3, " ")))
+    if (type == NULL || end == NULL)
         return NULL;
-    *ret_is_proc = strncmp(type + 3, "proc ", 5) == 0;
+    const struct sp_str name = {type + 3, strcspn(type + 3, " ")};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        is_kernel_fs = is_kernel_fs || sp_str_eq(name, sp_str_of(types[i]));
+    if (!is_kernel_fs)
+        return NULL;
+    *ret_is_proc = sp_str_eq(name, SP_STR("proc"));
     *end = 0;
     unescape(path + 1);
     return path + 1;
@@ -274,18 +273,11 @@ static bool clone_places(struct view *v)
     return true;
 }
 
-static const char *device_path(size_t i, char path[32])
-{
-    (void)snprintf(path, 32, "/dev/%s", device_names[i]);
-    return path;
-}
-
 static bool clone_devices(struct view *v)
 {
     for (size_t i = 0; i < DEVICES; i++) {
-        char path[32];
+        auto_close int fd = sp_path_open(v->host, devices[i]);
 
-        auto_close int fd = sp_path_open(v->host, device_path(i, path));
         if (fd == -ENOENT)
             continue; /* some containers lack devices */
         v->devices[i] = fd < 0 ? fd : sp_mount_clone(fd, false);
@@ -368,12 +360,9 @@ static bool build_dev(struct view *v)
         return fail(v, SP_BUILD_DEV, v->dev, NULL);
     if (!put(v, v->dev, "/dev", true, SP_BUILD_DEV))
         return false;
-    for (size_t i = 0; i < DEVICES; i++) {
-        char path[32];
-
-        if (v->devices[i] >= 0 && !put(v, v->devices[i], device_path(i, path), false, SP_BUILD_DEV))
+    for (size_t i = 0; i < DEVICES; i++)
+        if (v->devices[i] >= 0 && !put(v, v->devices[i], devices[i], false, SP_BUILD_DEV))
             return false;
-    }
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
         if (symlinkat(links[i][0], v->dev, links[i][1]) < 0)
             return fail(v, SP_BUILD_DEV, errno, NULL);
@@ -589,11 +578,10 @@ static int allow_if_present(int ruleset, int abi, const char *path, enum sp_land
 static int allow_devices(int ruleset, int abi, bool is_thin)
 {
     static const char *const folders[] = {"/dev/pts", "/dev/shm", "/dev/mqueue"};
-    char path[32];
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < DEVICES; i++)
-        r = allow_if_present(ruleset, abi, device_path(i, path), SP_LANDLOCK_DEVICE);
+        r = allow_if_present(ruleset, abi, devices[i], SP_LANDLOCK_DEVICE);
     if (is_thin) /* /dev/pts is the host's: a new terminal may be opened, existing ones may not */
         return r < 0 ? r : allow_if_present(ruleset, abi, "/dev/ptmx", SP_LANDLOCK_DEVICE);
     /* /dev/mqueue covers mq_open(), too: message queues are files of this file system. */

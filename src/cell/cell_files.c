@@ -98,11 +98,7 @@ static void carry_out(const struct taken *t, char *window, struct sp_file_answer
         .fd = t->fd,
         .offset = h->offset,
         .length = h->length,
-        .walk = {.max_depth = h->max_depth,
-                 .max_directories = h->max_directories,
-                 .max_entries = h->max_entries,
-                 .follows_directories = (h->flags & SP_FILES_WALK_FOLLOWS) != 0,
-                 .prunes_hidden = (h->flags & SP_FILES_WALK_PRUNES) != 0},
+        .walk = h->walk,
         .data = window,
         .data_len = (size_t)h->data_len,
     };

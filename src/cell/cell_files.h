@@ -29,8 +29,6 @@ enum { /* flags of an ask */
        SP_FILES_RECURSIVE = 2,
        SP_FILES_FORCED = 4,
        SP_FILES_REPLACE = 8,
-       SP_FILES_WALK_FOLLOWS = 16,
-       SP_FILES_WALK_PRUNES = 32,
        SP_FILES_DATA_APART =
            64, /* the data is in the memory file beside the ask, not in the window */
        SP_FILES_HIDES = 128,
@@ -41,7 +39,7 @@ struct sp_files_ask {
     uint64_t number; /* echoed in the answer */
     uint64_t offset, data_len;
     uint32_t length;
-    uint32_t max_depth, max_directories, max_entries;
+    struct sp_file_walk walk;
     uint16_t path_len, other_len; /* bytes behind this, without NUL; 0: none */
 };
 

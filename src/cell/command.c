@@ -429,16 +429,14 @@ static void pause_if_ahead(struct sp_cell_state *cell, struct sp_command *c)
 {
     if (c->is_paused || !is_too_far_ahead(cell, c, SP_RING_HIGH_WATER))
         return;
-    c->is_paused = true;
     sp_ring_set_paused(&c->ring, true);
-    /* The front may have served more before is_paused was visible: check again, or both sides
-     * would wait. */
-    if (!is_too_far_ahead(cell, c, SP_RING_HIGH_WATER)) {
-        c->is_paused = false;
+    /* The front may have served more before the pause was visible: check again, or both sides would
+     * wait. */
+    c->is_paused = is_too_far_ahead(cell, c, SP_RING_HIGH_WATER);
+    if (c->is_paused)
+        update_watch(cell, c);
+    else
         sp_ring_set_paused(&c->ring, false);
-        return;
-    }
-    update_watch(cell, c);
 }
 
 /*

@@ -170,14 +170,6 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
 
 /* ---- adopted children ---- */
 
-static bool is_known(const struct sp_strays *s, pid_t pid)
-{
-    for (size_t i = 0; i < s->count; i++)
-        if (s->list[i].pid == pid)
-            return true;
-    return false;
-}
-
 void sp_strays_note_child(struct sp_strays *s, pid_t pid, uint64_t session)
 {
     if (s->cell->cgroup.dir < 0 && SP_GROW(s->list, s->count, s->cap))
@@ -203,9 +195,11 @@ static void learn_adopted(struct sp_strays *s)
     for (int i = 0; i < n; i++) {
         struct stray new = {.pid = pids[i]};
 
-        if (sp_command_of(s->cell, new.pid) != NULL || is_known(s, new.pid) ||
-            !SP_GROW(s->list, s->count, s->cap)) /* no memory: killed when the cell ends */
-            continue;
+        bool is_known = sp_command_of(s->cell, new.pid) != NULL;
+        for (size_t k = 0; !is_known && k < s->count; k++)
+            is_known = s->list[k].pid == new.pid;
+        if (is_known || !SP_GROW(s->list, s->count, s->cap))
+            continue; /* without memory it is killed when the cell ends */
         /* After several deaths its session id names the command, unless it has called setsid(). */
         if (s->exited_count > 1 && getsid(new.pid) == s->last_pid) {
             new.session = s->last_session;

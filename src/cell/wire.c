@@ -24,11 +24,6 @@ static const size_t least_size[SP_WIRE_OP_MAX] = {
     [SP_WIRE_READY] = sizeof(struct sp_wire_ready),
 };
 
-static size_t least_size_of(uint16_t op)
-{
-    return least_size[op] != 0 ? least_size[op] : sizeof(struct sp_wire_call);
-}
-
 void sp_wire_close_fds(struct sp_wire_message *m)
 {
     for (int i = 0; i < m->fd_count; i++)
@@ -62,7 +57,7 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
     const struct sp_wire_head *head = (const void *)m->bytes;
     if ((h.msg_flags & MSG_TRUNC) != 0 || m->len < sizeof *head ||
         head->version != SP_WIRE_VERSION || head->op == 0 || head->op >= SP_WIRE_OP_MAX ||
-        m->len < least_size_of(head->op)) {
+        m->len < (least_size[head->op] != 0 ? least_size[head->op] : sizeof(struct sp_wire_call))) {
         sp_wire_close_fds(m);
         return sp_fail(e, SP_E_MALFORMED, 0, "a message of %zu bytes that is none of ours", m->len);
     }
@@ -111,25 +106,24 @@ bool sp_wire_read_strings(const struct sp_wire_start *s, char *strings, size_t l
     const uint64_t want = (uint64_t)s->argc + s->envc + 2;
     char *at = strings;
     char *const end = strings + len;
-    uint64_t found = 0;
 
     if (s->argc == 0 || len == 0 || len > SP_WIRE_STRINGS || want > len || end[-1] != 0)
         return false;
     ret->argv = pointers;
     ret->envp = pointers + s->argc + 1;
-    while (at < end && found < want) {
-        if (found == 0)
+    ret->argv[s->argc] = ret->envp[s->envc] = NULL;
+    for (uint64_t i = 0; i < want; i++) {
+        if (at == end)
+            return false;
+        if (i == 0)
             ret->cwd = at;
-        else if (found == 1)
+        else if (i == 1)
             ret->file = at;
-        else if (found < 2 + (uint64_t)s->argc)
-            ret->argv[found - 2] = at;
+        else if (i < 2 + (uint64_t)s->argc)
+            ret->argv[i - 2] = at;
         else
-            ret->envp[found - 2 - s->argc] = at;
-        found++;
+            ret->envp[i - 2 - s->argc] = at;
         at += strlen(at) + 1;
     }
-    ret->argv[s->argc] = NULL;
-    ret->envp[s->envc] = NULL;
-    return found == want && at == end;
+    return at == end;
 }

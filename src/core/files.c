@@ -13,6 +13,7 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "cell/cell_files.h"
 #include "os/fd.h"
@@ -346,17 +347,6 @@ static int ask_worker(struct sp_file_worker *w, struct sp_files_call *c, struct 
     return 0;
 }
 
-static void give_memory(struct sp_file_worker *w, int fd, size_t size)
-{
-    if (w->socket < 0 || size > SPARE_MAX) {
-        (void)close(fd);
-        return;
-    }
-    drop_spare(w->files);
-    w->spare = fd;
-    w->files->spare = w;
-}
-
 /* ---- new workers ---- */
 
 /* Asks the cell for a process, and shares the window with it. */
@@ -467,14 +457,10 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
                           (ask->is_recursive ? SP_FILES_RECURSIVE : 0U) |
                           (ask->is_forced ? SP_FILES_FORCED : 0U) |
                           (ask->is_replace ? SP_FILES_REPLACE : 0U) |
-                          (ask->walk.follows_directories ? SP_FILES_WALK_FOLLOWS : 0U) |
-                          (ask->walk.prunes_hidden ? SP_FILES_WALK_PRUNES : 0U) |
                           (ask->hides_placeholders ? SP_FILES_HIDES : 0U),
                  .offset = ask->offset,
                  .length = ask->length,
-                 .max_depth = ask->walk.max_depth,
-                 .max_directories = ask->walk.max_directories,
-                 .max_entries = ask->walk.max_entries,
+                 .walk = ask->walk,
                  .path_len = (uint16_t)a,
                  .other_len = (uint16_t)b},
         .changes = sp_file_changes(ask->op, ask->is_replace),
@@ -509,22 +495,6 @@ static size_t size_of(const struct sp_files_job *job)
     return job->base64.p != NULL ? job->base64.n / 4 * 3 : job->raw.n;
 }
 
-static int write_memory(int fd, uint64_t at, const char *data, size_t n, struct sp_err *e)
-{
-    while (n > 0) {
-        const ssize_t done = pwrite(fd, data, n, (off_t)at);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
-        data += done;
-        at += (size_t)done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
 /*
  * Data of a call that waits, or that is too large for a window, goes into a memory file. Allocating
  * pages costs more than the write itself, so one worker keeps the file of its last call (up to
@@ -537,6 +507,7 @@ static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
     struct sp_files_parked *p = c->parked;
     const size_t room = size_of(job);
     char piece[PIECE / 4 * 3]; /* stays in the CPU cache */
+    int err = 0;
     int r = 0;
 
     if (room > SP_FILES_DATA_MAX - c->client->kept)
@@ -550,20 +521,23 @@ static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
     } else {
         p->data = memfd_create("sallyport-data", MFD_CLOEXEC);
     }
-    if (p->data < 0)
+    if (p->data < 0 || lseek(p->data, 0, SEEK_SET) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "keep the data of a file operation");
     p->head.data_len = job->base64.p != NULL ? 0 : job->raw.n;
     if (job->base64.p == NULL)
-        r = write_memory(p->data, 0, job->raw.p, job->raw.n, e);
-    for (size_t at = 0; r == 0 && job->base64.p != NULL && at < job->base64.n; at += PIECE) {
+        err = sp_write_all(p->data, job->raw.p, job->raw.n);
+    for (size_t at = 0; r == 0 && err == 0 && job->base64.p != NULL && at < job->base64.n;
+         at += PIECE) {
         const size_t left = job->base64.n - at;
         size_t n = 0;
 
         r = sp_base64_decode_part(job->base64, at, left < PIECE ? left : PIECE, piece, &n, e);
         if (r == 0) /* whole pages: the kernel does not clear them first */
-            r = write_memory(p->data, p->head.data_len, piece, n, e);
+            err = sp_write_all(p->data, piece, n);
         p->head.data_len += n;
     }
+    if (err != 0)
+        r = sp_fail(e, SP_E_SYSTEM, err, "keep the data of a file operation");
     p->head.flags |= SP_FILES_DATA_APART;
     p->kept = room;
     c->client->kept += room;
@@ -812,8 +786,12 @@ static void finish_call(struct sp_files_call *c, const struct sp_file_answer *a,
         go_on(c->files);
         return;
     }
-    if (a != NULL && c->worker != NULL && p->data >= 0)
-        give_memory(c->worker, TAKE_FD(p->data), p->kept); /* the worker has read it */
+    struct sp_file_worker *w = c->worker;
+    if (a != NULL && w != NULL && w->socket >= 0 && p->data >= 0 && p->kept <= SPARE_MAX) {
+        drop_spare(w->files); /* the worker has read the data, and keeps its memory */
+        w->spare = TAKE_FD(p->data);
+        w->files->spare = w;
+    }
     release_call(c);
     c->done(c, a, e);
 }

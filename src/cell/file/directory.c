@@ -343,30 +343,13 @@ int sp_file_op_remove(const struct sp_file_ask *ask, struct sp_file_answer *a)
 
 /* ---- copying data ---- */
 
-/* At most `max` bytes between the current offsets, through a buffer. */
-static int copy_by_buffer(int from, int to, uint64_t max)
-{
-    static char buffer[BUFFER]; /* one operation at a time */
-    int r = 0;
-
-    while (r == 0 && max > 0) {
-        const ssize_t n = read(from, buffer, max < BUFFER ? (size_t)max : BUFFER);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? -errno : 0;
-        r = -sp_write_all(to, buffer, (size_t)n);
-        max -= (uint64_t)n;
-    }
-    return r;
-}
-
 /* At most `max` bytes between the current offsets. */
 static int copy_bytes(int from, int to, uint64_t max)
 {
+    static char buffer[BUFFER]; /* one operation at a time */
     bool has_some = false;
     ssize_t n = 0;
+    int r = 0;
 
     while (max > 0 &&
            (n = copy_file_range(from, NULL, to, NULL, max < PIECE ? (size_t)max : PIECE, 0)) > 0) {
@@ -379,7 +362,16 @@ static int copy_bytes(int from, int to, uint64_t max)
      * current offsets with a buffer. Files of /proc return 0 at once although they have data. */
     if (n < 0 && (errno == ENOSPC || errno == EIO || errno == EDQUOT || errno == EFBIG))
         return -errno;
-    return copy_by_buffer(from, to, max);
+    while (r == 0 && max > 0) {
+        n = read(from, buffer, max < BUFFER ? (size_t)max : BUFFER);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : 0;
+        r = -sp_write_all(to, buffer, (size_t)n);
+        max -= (uint64_t)n;
+    }
+    return r;
 }
 
 /* Copies the data between holes. `to` is empty, so holes become holes there as well. */
@@ -594,30 +586,6 @@ static int climb(struct copied_tree *t)
     return 0;
 }
 
-static int copy_levels(struct copied_tree *t)
-{
-    int r = push_level(t); /* the identities of the first level are never compared */
-
-    if (r == 0)
-        r = copy_entries(t);
-    while (r == 0 && t->answer->refusal == SP_FILE_NOT_REFUSED) {
-        struct copied_level *l = t->level;
-
-        if (l->at == l->names.len && l->above == NULL)
-            break;
-        if (l->at == l->names.len) {
-            r = climb(t);
-            continue;
-        }
-        const char *name = l->names.data + l->at;
-        l->at += strlen(name) + 1;
-        r = copy_down(t, name);
-    }
-    while (t->level != NULL)
-        pop_level(t);
-    return r;
-}
-
 /* Sets *ret if `path`, or its nearest existing ancestor, is `root` or lies below it. */
 static int is_within(const char *path, const struct identity *root, bool *ret)
 {
@@ -689,8 +657,26 @@ static int copy_tree(const struct sp_file_ask *ask, struct sp_file_answer *a)
         t.to = open_target(ask->other);
         r = t.to < 0 ? t.to : identify(t.to, &t.into);
         if (r == 0)
-            r = copy_levels(&t);
+            r = push_level(&t); /* the identities of the first level are never compared */
+        if (r == 0)
+            r = copy_entries(&t);
     }
+    while (r == 0 && t.level != NULL && a->refusal == SP_FILE_NOT_REFUSED) {
+        struct copied_level *l = t.level;
+
+        if (l->at < l->names.len) {
+            const char *name = l->names.data + l->at;
+
+            l->at += strlen(name) + 1;
+            r = copy_down(&t, name);
+        } else if (l->above != NULL) {
+            r = climb(&t);
+        } else {
+            pop_level(&t);
+        }
+    }
+    while (t.level != NULL)
+        pop_level(&t);
     if (t.from >= 0)
         (void)close(t.from);
     if (t.to >= 0)

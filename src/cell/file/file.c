@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -474,7 +475,7 @@ struct directory {
 
 struct seen {
     dev_t dev;
-    ino_t ino; /* 0: the slot is free */
+    ino_t ino;
 };
 
 struct name {
@@ -501,45 +502,33 @@ struct walk {
     uint64_t cost; /* bytes of the JSON answer, about */
     uint32_t counted, queued;
     struct directory *first, *last;
-    struct seen *seen; /* directories that were queued: a hash table with linear probing */
-    size_t seen_cap;   /* a power of two */
-    size_t seen_count;
+    void *seen; /* directories that were queued: a tree of struct seen */
     bool is_cut, is_over;
 };
 
-static size_t slot_of(const struct seen *table, size_t cap, const struct seen *s)
+static int by_inode(const void *a, const void *b)
 {
-    size_t i = (size_t)((uint64_t)s->ino * 0x9e3779b97f4a7c15U ^ (uint64_t)s->dev) & (cap - 1);
+    const struct seen *x = a;
+    const struct seen *y = b;
 
-    while (table[i].ino != 0 && (table[i].ino != s->ino || table[i].dev != s->dev))
-        i = (i + 1) & (cap - 1);
-    return i;
+    return x->ino != y->ino   ? (x->ino < y->ino ? -1 : 1)
+           : x->dev != y->dev ? (x->dev < y->dev ? -1 : 1)
+                              : 0;
 }
 
 /* 1: new; 0: seen before. */
 static int note_seen(struct walk *w, const struct stat *st)
 {
-    const struct seen s = {st->st_dev, st->st_ino};
+    struct seen *s = malloc(sizeof *s);
 
-    if ((w->seen_count + 1) * 2 > w->seen_cap) {
-        const size_t cap = w->seen_cap == 0 ? 64 : w->seen_cap * 2;
-        struct seen *table = calloc(cap, sizeof *table);
-
-        if (table == NULL)
-            return -ENOMEM;
-        for (size_t i = 0; i < w->seen_cap; i++)
-            if (w->seen[i].ino != 0)
-                table[slot_of(table, cap, &w->seen[i])] = w->seen[i];
-        free(w->seen);
-        w->seen = table;
-        w->seen_cap = cap;
-    }
-    struct seen *at = &w->seen[slot_of(w->seen, w->seen_cap, &s)];
-    if (at->ino != 0)
-        return 0;
-    *at = s;
-    w->seen_count++;
-    return 1;
+    if (s == NULL)
+        return -ENOMEM;
+    *s = (struct seen){st->st_dev, st->st_ino};
+    struct seen *const *at = tsearch(s, &w->seen, by_inode);
+    const int r = at == NULL ? -ENOMEM : *at == s;
+    if (r != 1)
+        free(s);
+    return r;
 }
 
 static int add_path(struct walk *w, enum sp_file_entry_kind kind, int err, struct sp_str path)
@@ -614,24 +603,6 @@ static int enqueue(struct walk *w, uint32_t depth, bool is_link, struct sp_str p
     return 0;
 }
 
-/* Queues the directory w->path unless a limit or an earlier visit forbids. */
-static int meet_directory(struct walk *w, const struct directory *in, int dir, const char *name,
-                          bool is_link)
-{
-    struct stat st;
-
-    if (in->depth >= w->limits->max_depth || (w->limits->prunes_hidden && name[0] == '.'))
-        return 0;
-    if (w->limits->follows_directories) {
-        if (fstatat(dir, name, &st, 0) < 0)
-            return 0; /* gone meanwhile */
-        const int r = note_seen(w, &st);
-        if (r <= 0)
-            return r;
-    }
-    return enqueue(w, in->depth + 1, is_link, sp_buf_str(&w->path));
-}
-
 static int visit(struct walk *w, const struct directory *in, int dir, const struct name *n)
 {
     unsigned char type = n->type;
@@ -667,7 +638,17 @@ static int visit(struct walk *w, const struct directory *in, int dir, const stru
         return -ENOMEM;
     const int r = add_path(w, type == DT_REG ? SP_FILE_ENTRY_FILE : SP_FILE_ENTRY_DIRECTORY, 0,
                            sp_buf_str(&w->path));
-    return r < 0 || w->is_over || type == DT_REG ? r : meet_directory(w, in, dir, n->text, is_link);
+    if (r < 0 || w->is_over || type == DT_REG || in->depth >= w->limits->max_depth ||
+        (w->limits->prunes_hidden && n->text[0] == '.'))
+        return r;
+    if (w->limits->follows_directories) {
+        if (fstatat(dir, n->text, &st, 0) < 0)
+            return 0; /* gone meanwhile */
+        const int is_new = note_seen(w, &st);
+        if (is_new <= 0)
+            return is_new;
+    }
+    return enqueue(w, in->depth + 1, is_link, sp_buf_str(&w->path));
 }
 
 static int visit_directory(struct walk *w, const struct directory *d)
@@ -690,7 +671,7 @@ static int visit_directory(struct walk *w, const struct directory *d)
     return r;
 }
 
-/* 1: the root is queued; 0: there is nothing to walk. */
+/* A path that is no directory to walk leaves the queue empty. */
 static int enter_root(struct walk *w, const char *path)
 {
     struct stat st;
@@ -705,10 +686,8 @@ static int enter_root(struct walk *w, const char *path)
     if (w->root < 0)
         return -errno;
     w->root_len = strlen(path);
-    int r = note_seen(w, &st);
-    if (r > 0)
-        r = enqueue(w, 0, is_link, sp_str_of(path));
-    return r < 0 ? r : 1;
+    const int r = note_seen(w, &st);
+    return r < 0 ? r : enqueue(w, 0, is_link, sp_str_of(path));
 }
 
 static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
@@ -734,8 +713,6 @@ static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
         path[n - 1] = 0;
     int r = enter_root(&w, path);
-    if (r > 0)
-        r = 0;
     while (w.first != NULL) {
         struct directory *d = w.first;
 
@@ -749,7 +726,7 @@ static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
     a->is_cut = w.is_cut;
     if (w.root >= 0)
         (void)close(w.root);
-    free(w.seen);
+    tdestroy(w.seen, free);
     sp_buf_done(&w.uri);
     sp_buf_done(&w.path);
     return r;
