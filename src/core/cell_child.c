@@ -102,8 +102,7 @@ void sp_cell_child_kill(const struct sp_cell_child *child)
         (void)syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
 }
 
-/* poll for input, repeated after signals; false: nothing within `ms`. */
-static bool await_readable(int fd, int ms)
+bool sp_await_readable(int fd, int ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     const uint64_t until = sp_clock_ms() + (uint64_t)ms;
@@ -116,11 +115,6 @@ static bool await_readable(int fd, int ms)
         left = now >= until ? 0 : (int)(until - now);
     }
     return r > 0;
-}
-
-bool sp_cell_child_await(const struct sp_cell_child *child, int ms)
-{
-    return await_readable(child->pidfd, ms);
 }
 
 bool sp_cell_child_reap(struct sp_cell_child *child)
@@ -190,7 +184,7 @@ int sp_cell_child_run(int fd, struct sp_err *e)
 static bool await_ready(int socket, struct sp_wire_message *m, struct sp_cell_child *ret_cell,
                         struct sp_wire_ready *ret)
 {
-    while (await_readable(socket, ANSWER_MS) && sp_wire_recv(socket, false, m, NULL) > 0) {
+    while (sp_await_readable(socket, ANSWER_MS) && sp_wire_recv(socket, false, m, NULL) > 0) {
         const struct sp_wire_ready *ready = (const void *)m->bytes;
 
         if (ready->head.op == SP_WIRE_READY) {
@@ -224,7 +218,7 @@ int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_st
     const bool has_answer = r == 0 && await_ready(socket, m, &forked, &ready);
 
     /* A maker exits by itself after BORN; only then it is certain whether there is a cell. */
-    if (!is_forked || (first.pidfd >= 0 && !sp_cell_child_await(&first, ANSWER_MS)))
+    if (!is_forked || (first.pidfd >= 0 && !sp_await_readable(first.pidfd, ANSWER_MS)))
         sp_cell_child_kill(&first);
     (void)sp_cell_child_reap(&first);
     sp_cell_read_birth(socket, m, &forked);

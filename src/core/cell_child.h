@@ -30,8 +30,10 @@ int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp
 int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struct sp_bell *bell,
                    const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
                    struct sp_err *e);
-void sp_cell_child_kill(const struct sp_cell_child *child);          /* none: fine */
-bool sp_cell_child_await(const struct sp_cell_child *child, int ms); /* false: still alive */
+void sp_cell_child_kill(const struct sp_cell_child *child); /* none: fine */
+/* poll for input (of a pidfd: its process has ended), repeated after signals. false: nothing within
+ * `ms`. */
+bool sp_await_readable(int fd, int ms);
 /* Waits for its end. false: killed by a signal, or a nonzero exit status. */
 bool sp_cell_child_reap(struct sp_cell_child *child);
 /* Takes a BORN message of a maker. false: it is another message. */

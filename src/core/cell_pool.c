@@ -86,7 +86,7 @@ static bool has_entry(const struct sp_profile *f, enum sp_place place)
 
 /* Directories are part of the key only where an entry refers to them, so that commands in different
  * directories share a cell. */
-static bool make_key(const struct sp_policy *p, struct sp_buf *key)
+static int make_key(const struct sp_policy *p, struct sp_buf *key, struct sp_err *e)
 {
     const struct sp_profile *f = &p->profile;
     const bool has_globs = has_entry(f, SP_PLACE_GLOB);
@@ -102,7 +102,7 @@ static bool make_key(const struct sp_policy *p, struct sp_buf *key)
         ok = sp_buf_printf(key, ";%d %d %d", f->entries[i].place, f->entries[i].access,
                            f->entries[i].skips_missing) &&
              add_text(key, f->entries[i].text) && add_text(key, f->entries[i].subpath);
-    return ok;
+    return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
 }
 
 /*
@@ -114,14 +114,6 @@ static bool make_key(const struct sp_policy *p, struct sp_buf *key)
  * atomically and without reading it, so that no program uses it under its name; the log tells the
  * new name.
  */
-
-static uint32_t bit_of(const char *name)
-{
-    for (unsigned i = 0; i < SP_PROTECTED_COUNT; i++)
-        if (strcmp(sp_protected_names[i], name) == 0)
-            return 1U << i;
-    return 0;
-}
 
 static struct watched_root *add_root(struct watched *w, const char *path, size_t n)
 {
@@ -171,7 +163,9 @@ static bool watch_names(const struct sp_survey *s, struct watched *ret)
             watched_done(&w);
             return false;
         }
-        root->names |= bit_of(slash + 1);
+        for (unsigned k = 0; k < SP_PROTECTED_COUNT; k++)
+            if (strcmp(sp_protected_names[k], slash + 1) == 0)
+                root->names |= 1U << k;
     }
     *ret = w;
     return true;
@@ -485,25 +479,6 @@ static uint32_t cells_of(const struct sp_cell_pool *pool, uint64_t session)
     return n;
 }
 
-/* The least recently used deserted cell of the session that has most cells. may_be_only: also a
- * session's only cell. */
-static struct pool_cell *find_spare(const struct sp_cell_pool *pool, bool may_be_only)
-{
-    struct pool_cell *best = NULL;
-    uint32_t most = may_be_only ? 1 : 2;
-
-    sp_list_each(i, &pool->in_use) {
-        struct pool_cell *c = cell_of(i);
-        const uint32_t n = c->is_ending ? 0 : cells_of(pool, c->session);
-
-        if (n >= most && sp_cell_is_deserted(c->cell)) {
-            best = c;
-            most = n;
-        }
-    }
-    return best;
-}
-
 /* Each session may have one cell; the cells beyond that are shared first come, first served. */
 static int make_room(struct sp_cell_pool *pool, uint64_t session, struct sp_err *e)
 {
@@ -519,7 +494,19 @@ static int make_room(struct sp_cell_pool *pool, uint64_t session, struct sp_err 
     }
     if (pool->count < SP_MAX_CONFINED && (own == 0 || more < SP_MAX_CONFINED_MORE))
         return 0;
-    struct pool_cell *spare = find_spare(pool, own == 0);
+    /* The least recently used deserted cell of the session that has most cells, but a session's
+     * only cell just for a session that has none. */
+    struct pool_cell *spare = NULL;
+    uint32_t most = own == 0 ? 1 : 2;
+    sp_list_each(i, &pool->in_use) {
+        struct pool_cell *c = cell_of(i);
+        const uint32_t n = c->is_ending ? 0 : cells_of(pool, c->session);
+
+        if (n >= most && sp_cell_is_deserted(c->cell)) {
+            spare = c;
+            most = n;
+        }
+    }
     if (spare == NULL && own == 0)
         return sp_fail(e, SP_E_LIMIT, 0,
                        "at most %d sandboxes with different policies may be busy at once",
@@ -531,45 +518,6 @@ static int make_room(struct sp_cell_pool *pool, uint64_t session, struct sp_err 
                        SP_MAX_CONFINED_MORE);
     end_pool_cell(spare);
     return 0;
-}
-
-static int make_pool_cell(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
-                          struct sp_buf *key, struct sp_survey *survey, struct pool_cell **ret,
-                          struct sp_err *e)
-{
-    int r = make_room(pool, session, e);
-    struct pool_cell *c = r < 0 ? NULL : calloc(1, sizeof *c);
-
-    if (r < 0)
-        return r;
-    if (c == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a sandbox");
-    c->pool = pool;
-    c->session = session;
-    c->has_network = p->profile.has_network;
-    c->check_ms = FIRST_CHECK_MS;
-    c->key = *key;
-    c->survey = *survey;
-    *key = (struct sp_buf){0};
-    *survey = (struct sp_survey){0};
-    r = build_cell(c, e);
-    if (r < 0) {
-        free_pool_cell(c);
-        return r;
-    }
-    sp_list_prepend(&pool->in_use, &c->link);
-    pool->count++;
-    *ret = c;
-    return 0;
-}
-
-/* A placeholder that was removed takes the mount over it away, too. */
-static bool has_placeholders(const struct pool_cell *c)
-{
-    for (size_t i = 0; i < c->placeholder_count; i++)
-        if (!sp_placeholder_stands(&c->pool->placeholders, c->placeholders[i]))
-            return false;
-    return true;
 }
 
 static struct pool_cell *find_pool_cell(struct sp_cell_pool *pool, uint64_t session,
@@ -609,9 +557,11 @@ static int use_survey(struct sp_cell_pool *pool, uint64_t session, const struct 
 
     /* Marks tell nothing about globs, and may block on a remote mount: there the new survey is
      * compared, and the placeholders, which a survey counts as missing, are looked at. */
-    if (c != NULL && (c->survey.has_globs || is_remote(c)))
-        is_same = sp_survey_equal(&c->survey, survey) && has_placeholders(c);
-    else if (c != NULL)
+    if (c != NULL && (c->survey.has_globs || is_remote(c))) {
+        is_same = sp_survey_equal(&c->survey, survey);
+        for (size_t i = 0; is_same && i < c->placeholder_count; i++)
+            is_same = sp_placeholder_stands(&pool->placeholders, c->placeholders[i]);
+    } else if (c != NULL)
         is_same = sp_survey_holds(&c->survey);
     if (is_same) {
         *ret = c;
@@ -622,7 +572,29 @@ static int use_survey(struct sp_cell_pool *pool, uint64_t session, const struct 
         if (c->cell->busy == 0)
             on_idle(c);
     }
-    return make_pool_cell(pool, session, p, key, survey, ret, e);
+    int r = make_room(pool, session, e);
+    if (r < 0)
+        return r;
+    c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a sandbox");
+    c->pool = pool;
+    c->session = session;
+    c->has_network = p->profile.has_network;
+    c->check_ms = FIRST_CHECK_MS;
+    c->key = *key;
+    c->survey = *survey;
+    *key = (struct sp_buf){0};
+    *survey = (struct sp_survey){0};
+    r = build_cell(c, e);
+    if (r < 0) {
+        free_pool_cell(c);
+        return r;
+    }
+    sp_list_prepend(&pool->in_use, &c->link);
+    pool->count++;
+    *ret = c;
+    return 0;
 }
 
 static int check_exposed(const struct sp_cell_pool *pool, const struct sp_policy *p,
@@ -676,10 +648,10 @@ int sp_cell_pool_get(struct sp_cell_pool *pool, uint64_t session, const struct s
         auto_buf struct sp_buf key = {0};
         struct sp_survey survey __attribute__((cleanup(sp_survey_done))) = {0};
 
-        if (!make_key(p, &key))
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
+        r = make_key(p, &key, e);
+        if (r < 0)
+            return r;
         struct pool_cell *c = find_pool_cell(pool, session, &key);
-        r = 0;
         if (c == NULL || !sp_survey_holds(&c->survey)) {
             r = sp_survey_and_prepare(p, &pool->options.fixed, &survey, e);
             if (r == 0)
@@ -700,8 +672,8 @@ static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
     auto_buf struct sp_buf key = {0};
     struct pool_cell *c = NULL;
 
-    if (r == 0 && !make_key(policy, &key))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
+    if (r == 0)
+        r = make_key(policy, &key, e);
     if (r == 0)
         r = use_survey(a->pool, a->session, policy, &key, survey, &c, e);
     if (r == -(int)SP_E_STATE && ++a->tries < TRIES) {
@@ -718,13 +690,13 @@ int sp_cell_pool_find(struct sp_cell_pool *pool, uint64_t session, const struct 
                       struct sp_cell **ret, struct sp_err *e)
 {
     auto_buf struct sp_buf key = {0};
-    const int r = check_exposed(pool, p, e);
+    int r = check_exposed(pool, p, e);
 
     *ret = NULL;
+    if (r == 0)
+        r = make_key(p, &key, e);
     if (r < 0)
         return r;
-    if (!make_key(p, &key))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
     struct pool_cell *c = find_pool_cell(pool, session, &key);
     if (c == NULL || c->survey.has_globs)
         return 0;

@@ -5,7 +5,7 @@
  * An open cell is one process. A confined cell of tier CELL has two: the maker, which we spawn,
  * enters the namespaces, forks the cell itself, reports the cell's pid (BORN), and exits.
  *
- *   sp_cell_new --> runs --socket fails--> lose: seats hear ops.lost, options.died --> sp_cell_free
+ *   sp_cell_new --> runs --socket fails--> lost: seats hear ops.lost, options.died --> sp_cell_free
  *                    |
  *                    '--sp_cell_kill--> seats hear ops.lost --its last process is reaped--> freed
  *
@@ -70,7 +70,7 @@ static bool kill_orphans(struct sp_cells *g, size_t *ret_left)
             has_unknown_cell = true;
         if (is_forked(c) || c->socket >= 0 || c->self.pidfd < 0)
             continue;
-        if (sp_cell_child_await(&c->self, 0)) {
+        if (sp_await_readable(c->self.pidfd, 0)) {
             sp_loop_unwatch(c->loop, &c->self.on_end);
             (void)sp_cell_child_reap(&c->self);
         } else {
@@ -121,21 +121,6 @@ static void end_orphans(struct sp_cells *g)
     sp_loop_cancel(g->loop, &g->on_orphans);
     /* Without memory for the timer, sp_cells_free ends the orphans. */
     (void)sp_loop_timer(g->loop, &g->on_orphans, now, on_orphans);
-}
-
-static void await_orphans(struct sp_cells *g)
-{
-    size_t left = 0;
-
-    sp_loop_cancel(g->loop, &g->on_orphans);
-    for (int waited = 0; g->expects_orphans && kill_orphans(g, &left);
-         waited += ORPHAN_FIRST_PAUSE) {
-        if (waited >= SP_ORPHANS_END_MS) {
-            complain_of_orphans(left);
-            return;
-        }
-        (void)poll(NULL, 0, ORPHAN_FIRST_PAUSE);
-    }
 }
 
 /* ---- all cells of a front ---- */
@@ -209,12 +194,21 @@ int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, 
 void sp_cells_free(struct sp_cells *g)
 {
     struct sp_list *i;
+    size_t left = 0;
 
     if (g == NULL)
         return;
     while ((i = sp_list_first(&g->cells)) != NULL)
         sp_cell_free(cell_of(i));
-    await_orphans(g);
+    sp_loop_cancel(g->loop, &g->on_orphans);
+    for (int waited = 0; g->expects_orphans && kill_orphans(g, &left);
+         waited += ORPHAN_FIRST_PAUSE) {
+        if (waited >= SP_ORPHANS_END_MS) {
+            complain_of_orphans(left);
+            break;
+        }
+        (void)poll(NULL, 0, ORPHAN_FIRST_PAUSE);
+    }
     sp_loop_before_sleep(g->loop, NULL, NULL, NULL);
     sp_loop_peek(g->loop, NULL, NULL);
     free(g);
@@ -549,22 +543,12 @@ static void report_loss(struct sp_deferred *d)
     c->options.died(c->options.user);
 }
 
-/* The socket failed: closes it, and reports the loss later in this turn of the loop. */
-static void lose(struct sp_cell *c)
-{
-    if (c->socket < 0)
-        return;
-    stop_listening(c);
-    close_socket(c);
-    sp_loop_defer(c->loop, &c->deferred_end, report_loss);
-}
-
 static void await_end(struct sp_cell *c, struct sp_cell_child *child)
 {
     if (child->pidfd < 0)
         return;
     sp_loop_unwatch(c->loop, &child->on_end);
-    if (!sp_cell_child_await(child, END_WAIT_MS)) {
+    if (!sp_await_readable(child->pidfd, END_WAIT_MS)) {
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)child->pid);
         sp_cell_child_kill(child);
         if (!is_forked(c))
@@ -734,8 +718,11 @@ static void on_socket(struct sp_watch *w, uint32_t events)
     for (int i = 0; c->socket >= 0 && i < MESSAGES_AT_ONCE; i++) {
         const int r = sp_wire_recv(c->socket, false, &c->message, NULL);
 
-        if (r < 0)
-            lose(c);
+        if (r < 0) { /* the loss is reported later in this turn of the loop */
+            stop_listening(c);
+            close_socket(c);
+            sp_loop_defer(c->loop, &c->deferred_end, report_loss);
+        }
         if (r <= 0)
             return;
         c->is_stalled = false;
@@ -784,7 +771,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));
     c->free_slots = calloc(o->slots, sizeof *c->free_slots);
-    if (c->seats == NULL || c->free_slots == NULL) {
+    if (c->seats == NULL || c->free_slots == NULL || !sp_outbox_reserve(&c->outbox)) {
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
         goto fail;
     }
@@ -792,8 +779,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         c->free_slots[c->free_count] = o->slots - 1 - c->free_count;
         c->free_count++;
     }
-    r = sp_outbox_reserve(&c->outbox) ? sp_bell_new(o->slots, &c->bell, e)
-                                      : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
+    r = sp_bell_new(o->slots, &c->bell, e);
     if (r == 0)
         r = sp_cell_launch(o->program, &hello, &c->bell, o->plan, &c->socket,
                            is_forked(c) ? &c->maker : &c->self, e);

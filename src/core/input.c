@@ -23,13 +23,6 @@ void sp_input_init(struct sp_input *in, struct sp_loop *loop, void (*has_room)(s
     in->end = &in->first;
 }
 
-void sp_input_open(struct sp_input *in, int fd, bool is_tty)
-{
-    in->fd = fd;
-    in->is_tty = is_tty;
-    in->state = SP_INPUT_OPEN;
-}
-
 static void drop_queue(struct sp_input *in)
 {
     while (in->first != NULL) {

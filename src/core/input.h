@@ -37,7 +37,7 @@ struct sp_input {
     enum sp_input_state state;
     bool is_tty;
     bool is_embedded; /* in a host program: must not raise SIGPIPE */
-    int fd;           /* -1: none */
+    int fd;           /* -1: none; owned. Set with state OPEN when the process has started */
     struct sp_watch watch;
     struct sp_timer retry; /* while the kernel has no memory for a write */
     bool is_short;         /* the last write failed for lack of memory */
@@ -51,7 +51,6 @@ struct sp_input {
 };
 
 void sp_input_init(struct sp_input *in, struct sp_loop *loop, void (*has_room)(struct sp_input *));
-void sp_input_open(struct sp_input *in, int fd, bool is_tty); /* takes over the descriptor */
 void sp_input_done(struct sp_input *in);
 
 enum sp_input_result { SP_INPUT_ACCEPTED, SP_INPUT_FULL, SP_INPUT_CLOSED, SP_INPUT_FAILED };

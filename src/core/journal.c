@@ -202,7 +202,7 @@ void sp_journal_add(struct sp_journal *j, const char *kind, const char *path)
     (void)snprintf(i->text, n, "%s%s", kind, path);
     i->next = j->first;
     j->first = i;
-    /* Removed entries stay in the file until rewrite(). */
+    /* Removed entries stay in the file until the file is rewritten. */
     if (j->written + (off_t)n > (off_t)SP_JOURNAL_MAX ||
         pwrite(j->fd, i->text, n, j->written) != (ssize_t)n)
         warn_of_write();
@@ -210,11 +210,21 @@ void sp_journal_add(struct sp_journal *j, const char *kind, const char *path)
         j->written += (off_t)n;
 }
 
-static void rewrite(struct sp_journal *j)
+void sp_journal_remove(struct sp_journal *j, const char *kind, const char *path)
 {
     auto_buf struct sp_buf text = {.max = SP_JOURNAL_MAX};
+    const size_t n = strlen(kind);
+    struct entry **at = j == NULL ? NULL : &j->first;
     bool ok = true;
 
+    while (at != NULL && *at != NULL &&
+           (strncmp((*at)->text, kind, n) != 0 || strcmp((*at)->text + n, path) != 0))
+        at = &(*at)->next;
+    if (at == NULL || *at == NULL)
+        return;
+    struct entry *gone = *at;
+    *at = gone->next;
+    free(gone);
     for (const struct entry *i = j->first; i != NULL; i = i->next)
         ok = ok && sp_buf_add(&text, i->text, strlen(i->text) + 1);
     if (!ok || (text.len > 0 && pwrite(j->fd, text.data, text.len, 0) != (ssize_t)text.len) ||
@@ -222,20 +232,4 @@ static void rewrite(struct sp_journal *j)
         warn_of_write();
     else
         j->written = (off_t)text.len;
-}
-
-void sp_journal_remove(struct sp_journal *j, const char *kind, const char *path)
-{
-    const size_t n = strlen(kind);
-
-    for (struct entry **at = j == NULL ? NULL : &j->first; at != NULL && *at != NULL;
-         at = &(*at)->next)
-        if (strncmp((*at)->text, kind, n) == 0 && strcmp((*at)->text + n, path) == 0) {
-            struct entry *i = *at;
-
-            *at = i->next;
-            free(i);
-            rewrite(j);
-            return;
-        }
 }

@@ -105,20 +105,16 @@ static bool is_still(const struct where *w, int fd, struct stat *ret)
 
 /* ---- removing ---- */
 
-/* Also true on file systems without flock. */
-static bool has_no_user(int fd)
-{
-    return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-}
-
 /* `fd`: the directory at *w. false: it could not be read, and may still be there. */
 static bool remove_from(const struct where *w, int fd)
 {
     struct stat st;
     const int is_one = is_placeholder(fd, false);
 
-    /* A directory with files in it is the user's. */
-    if (is_one > 0 && has_no_user(fd) && is_still(w, fd, &st))
+    /* A directory with files in it is the user's. A file system without flock has no other users.
+     */
+    if (is_one > 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
+        is_still(w, fd, &st))
         (void)unlinkat(w->parent, w->name, AT_REMOVEDIR);
     return is_one >= 0;
 }
@@ -131,19 +127,6 @@ bool sp_placeholder_remove(const char *path)
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
     return remove_from(&w, fd);
-}
-
-/* By its own descriptor: its parent directory may have been moved. */
-static bool remove_held(const struct sp_placeholder *p)
-{
-    const struct where w = {.parent = openat(p->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC),
-                            .name = strrchr(p->path, '/') + 1};
-
-    if (w.parent < 0)
-        return sp_placeholder_remove(p->path);
-    const bool ok = remove_from(&w, p->fd);
-    (void)close(w.parent);
-    return ok;
 }
 
 /* ---- the table ---- */
@@ -212,18 +195,6 @@ static int make_or_find(const struct where *w, struct sp_identity *ret, int *ret
     return err;
 }
 
-/* mkdir was refused, and chmod cannot help: another user owns the parent directory. */
-static bool is_out_of_reach(const char *path, int err)
-{
-    auto_where struct where w = find_where(path);
-    struct stat st;
-
-    if (err == EROFS)
-        return true;
-    return (err == EACCES || err == EPERM) && w.parent >= 0 && fstat(w.parent, &st) == 0 &&
-           st.st_uid != geteuid();
-}
-
 static struct sp_placeholder *find_placeholder(const struct sp_placeholders *t, const char *path)
 {
     struct sp_placeholder *p = t->first;
@@ -262,6 +233,7 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_p
                         struct sp_err *e)
 {
     struct sp_placeholder *p = find_placeholder(t, path);
+    struct stat st;
     int fd = -1;
     int err = 0;
 
@@ -298,9 +270,13 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_p
         *ret = (struct sp_placeholder_at){.dev = p->who.dev, .ino = p->who.ino, .fd = p->fd};
         return 0;
     }
-    const bool is_needed = !is_out_of_reach(path, err);
+    /* mkdir was refused, and chmod cannot help: another user owns the parent directory. */
+    auto_where struct where w = find_where(path);
+    const bool is_out_of_reach =
+        err == EROFS || ((err == EACCES || err == EPERM) && w.parent >= 0 &&
+                         fstat(w.parent, &st) == 0 && st.st_uid != geteuid());
     sp_placeholder_drop(t, path);
-    return is_needed ? refuse(path, err, e) : 1;
+    return is_out_of_reach ? 1 : refuse(path, err, e);
 }
 
 void sp_placeholder_drop(struct sp_placeholders *t, const char *path)
@@ -312,8 +288,12 @@ void sp_placeholder_drop(struct sp_placeholders *t, const char *path)
     struct sp_placeholder *p = *at;
     if (p == NULL || p->users == 0 || --p->users > 0)
         return;
-    /* If it could not be opened, it stays in the journal, and the next server removes it. */
-    if (p->fd >= 0 ? !remove_held(p) : !sp_placeholder_remove(p->path))
+    /* By its own descriptor, if it has one: its parent directory may have been moved. If it could
+     * not be opened, it stays in the journal, and the next server removes it. */
+    auto_where struct where w = {.parent = -1, .name = strrchr(p->path, '/') + 1};
+    if (p->fd >= 0)
+        w.parent = openat(p->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (w.parent >= 0 ? !remove_from(&w, p->fd) : !sp_placeholder_remove(p->path))
         return;
     *at = p->next;
     t->count--;

@@ -397,12 +397,6 @@ static void fail_start(struct sp_proc *p, const struct sp_err *e)
     sp_proc_free(p);
 }
 
-/* The strings begin with the working directory. */
-static const char *file_of(const struct sp_proc *p)
-{
-    return p->strings.data + strlen(p->strings.data) + 1;
-}
-
 static void on_no_answer(struct sp_timer *t)
 {
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
@@ -428,16 +422,15 @@ static void on_no_survey(struct sp_timer *t)
 static void explain_start(const struct sp_proc *p, const struct sp_wire_started *m,
                           struct sp_err *e)
 {
-    const char *cwd = p->strings.data;
+    const bool is_cwd = m->step == SP_STEP_CWD;
+    const char *cwd = p->strings.data; /* the file follows it */
+    const char *file = cwd + strlen(cwd) + 1;
 
-    if (m->err == ETIMEDOUT && m->step == SP_STEP_CWD)
+    if (m->err == ETIMEDOUT && (is_cwd || m->step == SP_STEP_EXEC))
         (void)sp_fail(e, SP_E_SYSTEM, m->err,
-                      "working directory %s: its file system did not answer for %d s (os error %d)",
-                      cwd, SP_START_DEADLINE_MS / 1000, m->err);
-    else if (m->err == ETIMEDOUT && m->step == SP_STEP_EXEC)
-        (void)sp_fail(e, SP_E_SYSTEM, m->err,
-                      "program %s: its file system did not answer for %d s (os error %d)",
-                      file_of(p), SP_START_DEADLINE_MS / 1000, m->err);
+                      "%s %s: its file system did not answer for %d s (os error %d)",
+                      is_cwd ? "working directory" : "program", is_cwd ? cwd : file,
+                      SP_START_DEADLINE_MS / 1000, m->err);
     else if (m->err == EBUSY && m->step == SP_STEP_PREPARE)
         (void)sp_fail(e, SP_E_FAILED, 0,
                       "%d earlier starts still wait for a file system that does not answer",
@@ -445,8 +438,8 @@ static void explain_start(const struct sp_proc *p, const struct sp_wire_started 
     else if (m->step == SP_STEP_PROGRAM)
         (void)sp_fail(e, SP_E_FAILED, 0,
                       "%.200s is not the file that was allowed to run: %s; run the command again",
-                      file_of(p), m->err == ESTALE ? "it was replaced" : strerrordesc_np(m->err));
-    else if (p->is_confined && m->step != SP_STEP_CWD && m->step != SP_STEP_EXEC)
+                      file, m->err == ESTALE ? "it was replaced" : strerrordesc_np(m->err));
+    else if (p->is_confined && !is_cwd && m->step != SP_STEP_EXEC)
         (void)sp_fail(e, SP_E_INVALID, 0, "failed to prepare process sandbox: %s: %s",
                       sp_step_name(m->step), strerrordesc_np(m->err));
     else
@@ -480,8 +473,10 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     p->leaf = m->leaf_number;
     p->terminal = p->is_tty ? m->terminal : -1;
     memcpy(p->outputs, m->outputs, sizeof p->outputs);
-    if (input >= 0)
-        sp_input_open(&p->input, TAKE_FD(input), p->is_tty);
+    if (input >= 0) {
+        p->input.state = SP_INPUT_OPEN;
+        p->input.fd = TAKE_FD(input);
+    }
     p->session->front->stats.started++;
     tell_served(p, p->session->client != NULL); /* the client may have changed meanwhile */
     /* The answer first, then the requests that waited for it, then records: a client knows the
@@ -520,17 +515,6 @@ static void has_room(struct sp_input *in)
 static bool add_string(struct sp_buf *b, struct sp_str s)
 {
     return sp_buf_add_str(b, s) && sp_buf_add(b, "", 1);
-}
-
-static bool add_strings(struct sp_proc *p, const struct sp_start *o)
-{
-    bool ok = add_string(&p->strings, o->cwd) &&
-              add_string(&p->strings, o->file.p != NULL ? o->file : o->argv[0]) &&
-              add_string(&p->strings, o->arg0.p != NULL ? o->arg0 : o->argv[0]);
-
-    for (uint32_t i = 1; ok && i < o->argc; i++)
-        ok = add_string(&p->strings, o->argv[i]);
-    return ok;
 }
 
 static void release_proc(struct sp_proc *p)
@@ -689,6 +673,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->started_ms = (int64_t)sp_clock_unix_ms();
     sp_input_init(&p->input, s->front->loop, has_room);
     p->input.is_embedded = s->front->options.is_embedded;
+    p->input.is_tty = o->is_tty;
     /* Ids and arguments are kept for process/list: bounds the memory that a client can fill. */
     if (s->front->held_bytes > SP_FRONT_MAX_HELD) {
         release_proc(p);
@@ -696,7 +681,12 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     }
     p->id = (struct sp_str){sp_str_dup(o->id), o->id.n};
     p->label = (struct sp_str){sp_str_dup(o->label), o->label.n};
-    if (p->id.p == NULL || p->label.p == NULL || !add_strings(p, o) || !sp_session_add(s, p)) {
+    bool ok = p->id.p != NULL && p->label.p != NULL && add_string(&p->strings, o->cwd) &&
+              add_string(&p->strings, o->file.p != NULL ? o->file : o->argv[0]) &&
+              add_string(&p->strings, o->arg0.p != NULL ? o->arg0 : o->argv[0]);
+    for (uint32_t i = 1; ok && i < o->argc; i++)
+        ok = add_string(&p->strings, o->argv[i]);
+    if (!ok || !sp_session_add(s, p)) {
         release_proc(p);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
     }

@@ -95,22 +95,6 @@ int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e)
 
 /* ---- making and ending ---- */
 
-/* A random UUID, version 4. */
-static bool make_id(char id[SP_SESSION_ID + 1])
-{
-    unsigned char b[16];
-
-    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
-        return false;
-    b[6] = (unsigned char)((b[6] & 0x0F) | 0x40);
-    b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
-    (void)snprintf(id, SP_SESSION_ID + 1,
-                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-                   b[14], b[15]);
-    return true;
-}
-
 static void end_session(struct sp_session *s)
 {
     struct sp_front *front = s->front;
@@ -150,11 +134,18 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
                    struct sp_err *e)
 {
     struct sp_session *n = calloc(1, sizeof *n);
+    unsigned char b[16];
 
-    if (n == NULL || !make_id(n->id)) {
+    if (n == NULL || getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) {
         free(n);
         return sp_fail(e, SP_E_SYSTEM, errno, "make a session");
     }
+    b[6] = (unsigned char)((b[6] & 0x0F) | 0x40); /* a random UUID, version 4 */
+    b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
+    (void)snprintf(n->id, sizeof n->id,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
     n->front = s;
     n->number = ++s->next_session;
     n->client = c;
@@ -240,33 +231,31 @@ struct sp_proc *sp_session_find(const struct sp_session *s, struct sp_str id)
     return p;
 }
 
-static bool grow_buckets(struct sp_session *s)
+static void put_in_bucket(const struct sp_session *s, struct sp_proc *p)
 {
-    const uint32_t count = s->bucket_count == 0 ? 16 : s->bucket_count * 2;
-    struct sp_proc **buckets = calloc(count, sizeof(struct sp_proc *));
+    struct sp_proc **b = bucket(s, p->id);
 
-    if (buckets == NULL)
-        return s->bucket_count != 0; /* chains get longer */
-    free(s->buckets);
-    s->buckets = buckets;
-    s->bucket_count = count;
-    sp_list_each(i, &s->procs) {
-        struct sp_proc *p = SP_CONTAINER(i, struct sp_proc, link);
-        struct sp_proc **b = bucket(s, p->id);
-
-        p->next_in_bucket = *b;
-        *b = p;
-    }
-    return true;
+    p->next_in_bucket = *b;
+    *b = p;
 }
 
 bool sp_session_add(struct sp_session *s, struct sp_proc *p)
 {
-    if (s->proc_count >= s->bucket_count && !grow_buckets(s))
-        return false;
-    struct sp_proc **b = bucket(s, p->id);
-    p->next_in_bucket = *b;
-    *b = p;
+    if (s->proc_count >= s->bucket_count) {
+        const uint32_t count = s->bucket_count == 0 ? 16 : s->bucket_count * 2;
+        struct sp_proc **buckets = calloc(count, sizeof(struct sp_proc *));
+
+        if (buckets == NULL && s->bucket_count == 0)
+            return false;
+        if (buckets != NULL) { /* else chains get longer */
+            free(s->buckets);
+            s->buckets = buckets;
+            s->bucket_count = count;
+            sp_list_each(i, &s->procs)
+                put_in_bucket(s, SP_CONTAINER(i, struct sp_proc, link));
+        }
+    }
+    put_in_bucket(s, p);
     sp_list_append(&s->procs, &p->link);
     s->proc_count++;
     s->front->proc_count++;

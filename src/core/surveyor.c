@@ -20,20 +20,6 @@
 
 /* ---- one survey ---- */
 
-/* A placeholder, of this server or another, counts as missing. */
-static void overlook_placeholders(struct sp_survey *s)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        struct sp_spot *spot = &s->spots[i];
-
-        if (spot->kind == SP_SPOT_DIR && spot->access != SP_ACCESS_WRITE &&
-            sp_placeholder_is_at(spot->path))
-            spot->kind = SP_SPOT_MISSING;
-        if (spot->kind == SP_SPOT_MISSING)
-            spot->who = (struct sp_identity){0};
-    }
-}
-
 int sp_survey_policy(const struct sp_policy *p, const struct sp_fixed_places *fixed,
                      struct sp_survey *ret, struct sp_err *e)
 {
@@ -43,8 +29,16 @@ int sp_survey_policy(const struct sp_policy *p, const struct sp_fixed_places *fi
     if (r == 0)
         r = sp_survey_make(p, &resolved, fixed, ret, e);
     sp_resolved_done(&resolved);
-    if (r == 0)
-        overlook_placeholders(ret);
+    for (size_t i = 0; r == 0 && i < ret->count; i++) {
+        struct sp_spot *spot = &ret->spots[i];
+
+        /* A placeholder, of this server or another, counts as missing. */
+        if (spot->kind == SP_SPOT_DIR && spot->access != SP_ACCESS_WRITE &&
+            sp_placeholder_is_at(spot->path))
+            spot->kind = SP_SPOT_MISSING;
+        if (spot->kind == SP_SPOT_MISSING)
+            spot->who = (struct sp_identity){0};
+    }
     return r;
 }
 
@@ -85,34 +79,27 @@ static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, s
     return 0;
 }
 
-/* Makes the first missing directory of ours that a command could make. 1: one was made. */
-static int make_own_dirs(const struct sp_fixed_places *fixed, const struct sp_survey *s,
-                         struct sp_err *e)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        const struct sp_spot *spot = &s->spots[i];
-        const bool is_missing = spot->kind == SP_SPOT_MISSING && spot->why == SP_WHY_OWN;
-        const int r = is_missing ? make_own_dir(fixed, spot->path, e) : 1;
-
-        if (r != 1)
-            return r < 0 ? r : 1;
-    }
-    return 0;
-}
-
 int sp_survey_and_prepare(const struct sp_policy *p, const struct sp_fixed_places *fixed,
                           struct sp_survey *ret, struct sp_err *e)
 {
-    int r = 1;
+    bool has_made = true;
+    int r = 0;
 
     /* Each directory that is made may reveal the next component of its path. */
-    for (int i = 0; r == 1 && i < MAX_MADE; i++) {
+    for (int made = 0; r == 0 && has_made && made < MAX_MADE; made++) {
+        has_made = false;
         sp_survey_done(ret);
         r = sp_survey_policy(p, fixed, ret, e);
-        if (r == 0)
-            r = make_own_dirs(fixed, ret, e);
+        for (size_t i = 0; r == 0 && !has_made && i < ret->count; i++) {
+            const struct sp_spot *spot = &ret->spots[i];
+            const bool is_missing = spot->kind == SP_SPOT_MISSING && spot->why == SP_WHY_OWN;
+            const int is_out_of_reach = is_missing ? make_own_dir(fixed, spot->path, e) : 1;
+
+            r = is_out_of_reach < 0 ? is_out_of_reach : 0;
+            has_made = is_out_of_reach == 0;
+        }
     }
-    return r < 0 ? r : 0;
+    return r;
 }
 
 /* ---- in threads ---- */

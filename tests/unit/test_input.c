@@ -48,7 +48,8 @@ static int open_pipe_input(void **state)
     room_calls = 0;
     turn_timer = (struct sp_timer){0};
     sp_input_init(&input, loop, has_room);
-    sp_input_open(&input, fd[1], false);
+    input.fd = fd[1];
+    input.state = SP_INPUT_OPEN;
     return 0;
 }
 
@@ -376,7 +377,9 @@ static void open_terminal(void)
     assert_int_equal(sp_pty_open(24, 80, &pty, NULL), 0);
     assert_int_equal(fcntl(pty.slave, F_SETFL, O_RDWR | O_NONBLOCK), 0);
     reader = pty.slave;
-    sp_input_open(&input, pty.master, true);
+    input.fd = pty.master;
+    input.is_tty = true;
+    input.state = SP_INPUT_OPEN;
 }
 
 /* One read of the program at the terminal: its bytes; 0 is its end of file, -1 nothing there. */
