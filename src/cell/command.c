@@ -185,7 +185,6 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
                          struct stdio_fds *pipes)
 {
     struct sp_err e = {0};
-    char *stack = p->spawn.stack;
     const char *home = find_variable(p->strings.envp, "HOME");
     const char *fallback_cwd = home != NULL && home[0] == '/' ? home : "/"; /* as bubblewrap */
 
@@ -213,7 +212,7 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
         .envp = p->strings.envp,
         .nofile = cell->nofile,
         .patience_ms = p->patience_ms,
-        .stack = stack,
+        .stack = p->spawn.stack,
     };
     const int r = sp_spawn_begin(&p->spawn);
     if (r < 0)

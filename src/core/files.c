@@ -440,13 +440,12 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
     const size_t b = ask->other == NULL ? 0 : strlen(ask->other);
     const bool has_fd = ask->op == SP_FILE_READ_BLOCK || ask->op == SP_FILE_WRITE_BLOCK ||
                         ask->op == SP_FILE_WATCH_MISSING || ask->op == SP_FILE_WATCH_PRESENT;
-    struct sp_files_parked *p = NULL;
 
     if (a > SP_FILE_MAX_PATH || b > SP_FILE_MAX_PATH) {
         (void)sp_fail(e, SP_E_SYSTEM, ENAMETOOLONG, "path");
         return NULL;
     }
-    p = calloc(1, sizeof *p + a + b);
+    struct sp_files_parked *p = calloc(1, sizeof *p + a + b);
     if (p == NULL) {
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file operation");
         return NULL;

@@ -218,12 +218,11 @@ static void on_retry(struct sp_timer *t)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* Moves the finished jobs to `to`. */
-static void take_finished(struct sp_workers *w, struct sp_list *to)
+static void move_all(struct sp_list *from, struct sp_list *to)
 {
     struct sp_list *i;
 
-    while ((i = sp_list_take_first(&w->finished)) != NULL)
+    while ((i = sp_list_take_first(from)) != NULL)
         sp_list_append(to, i);
 }
 
@@ -248,7 +247,7 @@ static void on_event(struct sp_watch *watch, uint32_t events)
     (void)events;
     (void)eventfd_read(w->event, &count);
     (void)pthread_mutex_lock(&w->lock);
-    take_finished(w, &finished);
+    move_all(&w->finished, &finished);
     join_gone(w);
     start_starved(w);
     (void)pthread_mutex_unlock(&w->lock);
@@ -333,16 +332,15 @@ bool sp_workers_free(struct sp_workers *w)
     sp_loop_cancel(w->loop, &w->retry);
     (void)pthread_mutex_lock(&w->lock);
     w->is_over = true;
-    while (w->options.drop != NULL && (i = sp_list_take_first(&w->waiting)) != NULL)
-        sp_list_append(&left, i);
+    if (w->options.drop != NULL)
+        move_all(&w->waiting, &left);
     (void)pthread_cond_broadcast(&w->has_work);
     while (w->running > 0 && pthread_cond_timedwait(&w->has_ended, &w->lock, &until) != ETIMEDOUT) {
     }
     const bool have_all_ended = w->running == 0;
-    take_finished(w, &left);
+    move_all(&w->finished, &left);
     if (have_all_ended) /* no thread was to be had for the waiting jobs */
-        while ((i = sp_list_take_first(&w->waiting)) != NULL)
-            sp_list_append(&left, i);
+        move_all(&w->waiting, &left);
     join_gone(w);
     for (unsigned k = 0; k < w->options.threads; k++)
         if (w->lanes[k].state == LANE_RUNS)
