@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -26,114 +27,74 @@
 
 #define DEFAULT_TOKENS 10000
 
+enum stage { STARTING, RUNNING, EXITED, OVER };
+
 struct stream {
-    struct watcher *watcher;
+    struct sp_run *run;
     enum sp_stream stream;
     struct sp_buf kept; /* the first bytes, up to the cap */
     uint64_t total;
     struct sp_delta delta;
 };
 
-/* Where events go, and the members they share. */
-struct watcher {
-    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: no events */
+struct sp_run {
+    struct sp_job job;
+    struct sp_loop *loop;
+    sp_run_fn *fn;
     void *user;
-    struct sp_exec_event form; /* template of all events */
-    struct sp_str *argv;       /* owned */
-    struct sp_buf strings;     /* owns the strings of form and argv */
+    enum stage stage;
+    bool is_settled;
+    enum sp_run_kind kind;
+    uint64_t settled_ms; /* loop time */
+    enum sp_job_sandbox sandbox;
+    struct sp_job_exit how;
+    struct sp_denial_facts denial;
+    struct sp_err error;
+    bool has_lost_output, is_terminated;
+    uint64_t timeout_ms, started_ns;
+    struct sp_job_call term, kill, terminate, feed;
+    struct sp_buf input; /* for its stdin; fed: bytes written */
+    size_t fed;
+    struct sp_timer expiry, grace, drain;
+    struct sp_deferred finish;
+
+    struct stream out, err;
+    size_t cap;               /* bytes of each stream and of both together; SIZE_MAX: none */
+    struct sp_buf aggregated; /* used if both streams have output */
+
+    void (*event)(void *user, const struct sp_exec_event *e); /* NULL: no events */
+    struct sp_exec_event form;                                /* the members that events share */
+    struct sp_arena keep;                                     /* owns the strings of form */
     bool has_begin_and_end, has_begun;
     int64_t started_at_ms;
     unsigned quota; /* deltas that may still be sent, over both streams */
     struct sp_allowance allowance;
 };
 
-struct capture {
-    struct watcher watcher;
-    struct stream out, err;
-    size_t cap;               /* bytes of each stream and of both together; SIZE_MAX: none */
-    struct sp_buf aggregated; /* used if both streams have output */
-};
-
 /* ---- events ---- */
-
-static void put_string(struct sp_buf *room, struct sp_str *s)
-{
-    const char *at = room->data + room->len;
-
-    (void)sp_buf_add_str(room, *s); /* copy_strings made room */
-    s->p = at;
-}
-
-static bool copy_strings(struct watcher *w, const struct sp_run_ask *ask)
-{
-    const struct sp_start *l = &ask->launch;
-    size_t size = 1 + ask->call_id.n + ask->turn_id.n + l->cwd.n;
-
-    for (uint32_t i = 0; i < l->argc; i++)
-        size += l->argv[i].n;
-    w->argv = calloc((size_t)l->argc + 1, sizeof *w->argv);
-    if (w->argv == NULL || sp_buf_room(&w->strings, size) == NULL)
-        return false;
-    for (uint32_t i = 0; i < l->argc; i++) {
-        w->argv[i] = l->argv[i];
-        put_string(&w->strings, &w->argv[i]);
-    }
-    w->form = (struct sp_exec_event){
-        .call_id = ask->call_id,
-        .turn_id = ask->turn_id,
-        .argv = w->argv,
-        .argc = l->argc,
-        .cwd = l->cwd,
-        .source = ask->source,
-    };
-    put_string(&w->strings, &w->form.call_id);
-    put_string(&w->strings, &w->form.turn_id);
-    put_string(&w->strings, &w->form.cwd);
-    return true;
-}
-
-static bool init_watcher(struct watcher *w, const struct sp_run_ask *ask, void *user)
-{
-    const bool has_none = ask->allowance.unit == SP_ALLOWANCE_BYTES && ask->allowance.limit == 0;
-
-    w->event = ask->event;
-    w->user = user;
-    w->has_begin_and_end = ask->has_begin_and_end;
-    w->started_at_ms = (int64_t)sp_clock_unix_ms();
-    w->quota = SP_DELTA_QUOTA;
-    w->allowance =
-        has_none ? (struct sp_allowance){SP_ALLOWANCE_TOKENS, DEFAULT_TOKENS} : ask->allowance;
-    return w->event == NULL || copy_strings(w, ask);
-}
-
-static void send_event(struct watcher *w, struct sp_exec_event *e)
-{
-    if (w->event != NULL)
-        w->event(w->user, e);
-}
 
 static void tell_delta(void *arg, struct sp_str frame)
 {
     const struct stream *s = arg;
-    struct sp_exec_event e = s->watcher->form;
+    struct sp_exec_event e = s->run->form;
 
     e.type = SP_EVENT_DELTA;
     e.at_ms = (int64_t)sp_clock_unix_ms();
     e.stream = s->stream;
     e.chunk = frame;
-    send_event(s->watcher, &e);
+    s->run->event(s->run->user, &e);
 }
 
-static void tell_begin(struct watcher *w)
+static void tell_begin(struct sp_run *r)
 {
-    struct sp_exec_event e = w->form;
+    struct sp_exec_event e = r->form;
 
-    if (!w->has_begin_and_end || w->has_begun)
+    if (r->event == NULL || !r->has_begin_and_end || r->has_begun)
         return;
-    w->has_begun = true;
+    r->has_begun = true;
     e.type = SP_EVENT_BEGIN;
-    e.at_ms = w->started_at_ms;
-    send_event(w, &e);
+    e.at_ms = r->started_at_ms;
+    r->event(r->user, &e);
 }
 
 /* The error of a failed or rejected run, with the errno text unless the message has it already. */
@@ -172,17 +133,17 @@ static bool add_formatted(struct sp_buf *out, const struct sp_run_result *r,
 }
 
 /* Out of memory: the texts stay incomplete, and the event is sent all the same. */
-static void tell_end(struct watcher *w, const struct sp_run_result *r)
+static void tell_end(struct sp_run *run, const struct sp_run_result *r)
 {
     auto_buf struct sp_buf out = {0};
     auto_buf struct sp_buf err = {0};
     auto_buf struct sp_buf aggregated = {0};
     auto_buf struct sp_buf formatted = {0};
-    struct sp_exec_event e = w->form;
+    struct sp_exec_event e = run->form;
 
-    if (w->event == NULL || !w->has_begin_and_end)
+    if (run->event == NULL || !run->has_begin_and_end)
         return;
-    tell_begin(w); /* a command that could not be started has both events, too */
+    tell_begin(run); /* a command that could not be started has both events, too */
     e.type = SP_EVENT_END;
     e.at_ms = (int64_t)sp_clock_unix_ms();
     e.exit_code = r->exit_code;
@@ -194,108 +155,13 @@ static void tell_end(struct watcher *w, const struct sp_run_result *r)
         (r->kind == SP_RUN_FAILED
              ? add_run_error(&err, r) && add_run_content(&aggregated, r)
              : sp_utf8_add_lossy(&err, r->err) && sp_utf8_add_lossy(&aggregated, r->aggregated));
-    (void)(ok && add_formatted(&formatted, r, w->allowance));
+    (void)(ok && add_formatted(&formatted, r, run->allowance));
     e.err = sp_buf_str(&err);
     e.aggregated = sp_buf_str(&aggregated);
     e.formatted = sp_buf_str(&formatted);
     e.out = sp_buf_str(&out);
-    send_event(w, &e);
+    run->event(run->user, &e);
 }
-
-/* ---- capture ---- */
-
-static void init_stream(struct stream *s, struct watcher *w, enum sp_stream stream)
-{
-    s->watcher = w;
-    s->stream = stream;
-    sp_delta_init(&s->delta, &w->quota, tell_delta, s);
-}
-
-static bool init_capture(struct capture *c, const struct sp_run_ask *ask, void *user)
-{
-    c->cap = ask->cap != 0 ? ask->cap : ask->capture == SP_RUN_FULL_BUFFER ? SIZE_MAX : SP_RUN_CAP;
-    init_stream(&c->out, &c->watcher, SP_STREAM_STDOUT);
-    init_stream(&c->err, &c->watcher, SP_STREAM_STDERR);
-    return init_watcher(&c->watcher, ask, user);
-}
-
-static void free_capture(struct capture *c)
-{
-    sp_buf_done(&c->out.kept);
-    sp_buf_done(&c->err.kept);
-    sp_buf_done(&c->aggregated);
-    sp_buf_done(&c->watcher.strings);
-    free(c->watcher.argv);
-}
-
-static bool capture(struct capture *c, enum sp_stream stream, struct sp_str bytes)
-{
-    struct stream *s = stream == SP_STREAM_STDERR ? &c->err : &c->out;
-    const size_t room = c->cap - s->kept.len;
-
-    s->total += bytes.n;
-    if (!sp_buf_add(&s->kept, bytes.p, bytes.n < room ? bytes.n : room))
-        return false;
-    if (c->watcher.event != NULL)
-        sp_delta_push(&s->delta, bytes);
-    return true;
-}
-
-static bool join_streams(struct capture *c, struct sp_str *ret)
-{
-    size_t out = c->out.kept.len;
-    size_t err = c->err.kept.len;
-
-    if (c->cap - out < err)
-        sp_run_share(out, err, c->cap, &out, &err);
-    if (out == 0 || err == 0) {
-        *ret = out != 0 ? sp_buf_str(&c->out.kept) : sp_buf_str(&c->err.kept);
-        return true;
-    }
-    if (!sp_buf_add(&c->aggregated, c->out.kept.data, out) ||
-        !sp_buf_add(&c->aggregated, c->err.kept.data, err))
-        return false;
-    *ret = sp_buf_str(&c->aggregated);
-    return true;
-}
-
-static bool fill_output(struct capture *c, struct sp_run_result *ret)
-{
-    if (c->watcher.event != NULL) {
-        sp_delta_finish(&c->out.delta);
-        sp_delta_finish(&c->err.delta);
-    }
-    ret->out = sp_buf_str(&c->out.kept);
-    ret->err = sp_buf_str(&c->err.kept);
-    ret->out_total = c->out.total;
-    ret->err_total = c->err.total;
-    return join_streams(c, &ret->aggregated);
-}
-
-enum stage { STARTING, RUNNING, EXITED, OVER };
-
-struct sp_run {
-    struct sp_job job;
-    struct sp_loop *loop;
-    sp_run_fn *fn;
-    void *user;
-    enum stage stage;
-    bool is_settled;
-    enum sp_run_kind kind;
-    uint64_t settled_ms; /* loop time */
-    enum sp_job_sandbox sandbox;
-    struct sp_job_exit how;
-    struct sp_denial_facts denial;
-    struct sp_err error;
-    bool has_lost_output, is_terminated;
-    uint64_t timeout_ms, started_ns;
-    struct capture capture;
-    struct sp_job_call term, kill, terminate, feed;
-    struct sp_buf input; /* for its stdin; fed: bytes written */
-    size_t fed;
-    struct sp_timer expiry, grace, drain;
-    struct sp_deferred finish;
-};
 
 /* Uses the real clock: the loop's clock may be as old as its turn. */
 static bool arm(struct sp_run *r, struct sp_timer *t, uint64_t ms, void (*fn)(struct sp_timer *))
@@ -323,8 +189,11 @@ void sp_run_free(struct sp_run *r)
     stop_timers(r);
     sp_loop_undefer(r->loop, &r->finish);
     sp_job_release(&r->job);
-    free_capture(&r->capture);
+    sp_buf_done(&r->out.kept);
+    sp_buf_done(&r->err.kept);
+    sp_buf_done(&r->aggregated);
     sp_buf_done(&r->input);
+    sp_arena_done(&r->keep);
     free(r);
 }
 
@@ -348,6 +217,23 @@ static void fail_run(struct sp_run *r, enum sp_code code, int sys, const char *w
     r->is_settled = true;
 }
 
+/* false: out of memory. */
+static bool join_streams(struct sp_run *r, struct sp_str *ret)
+{
+    size_t out, err;
+
+    sp_run_share(r->out.kept.len, r->err.kept.len, r->cap, &out, &err);
+    if (out == 0 || err == 0) {
+        *ret = sp_buf_str(out != 0 ? &r->out.kept : &r->err.kept);
+        return true;
+    }
+    if (!sp_buf_add(&r->aggregated, r->out.kept.data, out) ||
+        !sp_buf_add(&r->aggregated, r->err.kept.data, err))
+        return false;
+    *ret = sp_buf_str(&r->aggregated);
+    return true;
+}
+
 static void describe_result(struct sp_run *r, struct sp_run_result *ret)
 {
     *ret = (struct sp_run_result){
@@ -355,8 +241,16 @@ static void describe_result(struct sp_run *r, struct sp_run_result *ret)
         .duration_ns = sp_clock_ns() - r->started_ns,
         .timeout_ms = r->timeout_ms,
         .denial = r->how.denial,
+        .out = sp_buf_str(&r->out.kept),
+        .err = sp_buf_str(&r->err.kept),
+        .out_total = r->out.total,
+        .err_total = r->err.total,
     };
-    if (!fill_output(&r->capture, ret))
+    if (r->event != NULL) {
+        sp_delta_finish(&r->out.delta);
+        sp_delta_finish(&r->err.delta);
+    }
+    if (!join_streams(r, &ret->aggregated))
         fail_run(r, SP_E_SYSTEM, ENOMEM, "put the output together");
     ret->kind = r->kind;
     const bool has_ended = r->kind == SP_RUN_EXITED || r->kind == SP_RUN_SIGNALLED;
@@ -377,7 +271,7 @@ static void on_finish(struct sp_deferred *d)
     stop_timers(r);
     sp_job_release(&r->job);
     describe_result(r, &result);
-    tell_end(&r->capture.watcher, &result);
+    tell_end(r, &result);
     r->fn(r->user, &result);
     sp_run_free(r);
 }
@@ -524,7 +418,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
         return;
     r->stage = RUNNING;
     r->sandbox = sandbox;
-    tell_begin(&r->capture.watcher);
+    tell_begin(r);
     if (r->is_settled)
         end_process(r);
     else
@@ -546,12 +440,17 @@ static void on_refused(struct sp_job *j, const struct sp_err *e)
 static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
 {
     struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
+    struct stream *s = stream == SP_STREAM_STDERR ? &r->err : &r->out;
+    const size_t room = r->cap - s->kept.len;
 
     if (r->stage == OVER)
         return true;
-    if (!capture(&r->capture, stream, bytes)) {
+    s->total += bytes.n;
+    if (!sp_buf_add(&s->kept, bytes.p, bytes.n < room ? bytes.n : room)) {
         fail_run(r, SP_E_SYSTEM, ENOMEM, "keep the output");
         finish_run(r);
+    } else if (r->event != NULL) {
+        sp_delta_push(&s->delta, bytes);
     }
     return true;
 }
@@ -615,41 +514,61 @@ static const struct sp_job_ops job_ops = {
 
 /* ---- start ---- */
 
-static int launch(struct sp_run *r, struct sp_backend *b, const struct sp_run_ask *ask,
-                  struct sp_err *e)
+static bool keep_strings(struct sp_run *r, const struct sp_run_ask *ask)
 {
-    struct sp_start l = ask->launch;
+    struct sp_exec_event *form = &r->form;
 
-    l.is_tty = false;
-    l.wants_stdin = ask->input.n != 0;
-    if (l.label.n == 0)
-        l.label = SP_STR("shell");
-    if (!arm(r, &r->expiry, r->timeout_ms, on_expired))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "set a time-out");
-    return sp_job_start(b, &r->job, &job_ops, &l, e);
+    form->argc = ask->launch.argc;
+    form->source = ask->source;
+    return sp_arena_str(&r->keep, ask->call_id, &form->call_id) &&
+           sp_arena_str(&r->keep, ask->turn_id, &form->turn_id) &&
+           sp_arena_str(&r->keep, ask->launch.cwd, &form->cwd) &&
+           sp_arena_strs(&r->keep, ask->launch.argv, form->argc, &form->argv);
 }
 
 int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *fn, void *user,
                  struct sp_run **ret, struct sp_err *e)
 {
-    if (ask->launch.argc == 0 || ask->launch.argv[0].n == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
+    const bool is_full = ask->capture == SP_RUN_FULL_BUFFER;
+    struct sp_start l = ask->launch;
+    int result;
 
+    if (l.argc == 0 || l.argv[0].n == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
     struct sp_run *r = calloc(1, sizeof *r);
     if (r == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
     r->loop = b->loop;
     r->fn = fn;
     r->user = user;
-    r->timeout_ms = ask->capture == SP_RUN_FULL_BUFFER ? SP_RUN_FOREVER
-                    : ask->timeout_ms != 0             ? ask->timeout_ms
-                                                       : SP_RUN_DEFAULT_MS;
+    r->timeout_ms = is_full                ? SP_RUN_FOREVER
+                    : ask->timeout_ms != 0 ? ask->timeout_ms
+                                           : SP_RUN_DEFAULT_MS;
+    r->cap = ask->cap != 0 ? ask->cap : is_full ? SIZE_MAX : SP_RUN_CAP;
     r->started_ns = sp_clock_ns();
+    r->started_at_ms = (int64_t)sp_clock_unix_ms();
     r->how = (struct sp_job_exit){.code = -1, .denied = -1};
-    const bool is_kept = ask->input.n == 0 || sp_buf_add_str(&r->input, ask->input);
-    const int result = is_kept && init_capture(&r->capture, ask, user)
-                           ? launch(r, b, ask, e)
-                           : sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
+    r->event = ask->event;
+    r->has_begin_and_end = ask->has_begin_and_end;
+    r->quota = SP_DELTA_QUOTA;
+    r->allowance = ask->allowance;
+    if (r->allowance.unit == SP_ALLOWANCE_BYTES && r->allowance.limit == 0)
+        r->allowance = (struct sp_allowance){SP_ALLOWANCE_TOKENS, DEFAULT_TOKENS};
+    r->out = (struct stream){.run = r, .stream = SP_STREAM_STDOUT};
+    r->err = (struct stream){.run = r, .stream = SP_STREAM_STDERR};
+    sp_delta_init(&r->out.delta, &r->quota, tell_delta, &r->out);
+    sp_delta_init(&r->err.delta, &r->quota, tell_delta, &r->err);
+    l.is_tty = false;
+    l.wants_stdin = ask->input.n != 0;
+    if (l.label.n == 0)
+        l.label = SP_STR("shell");
+    if ((ask->input.n != 0 && !sp_buf_add_str(&r->input, ask->input)) ||
+        (r->event != NULL && !keep_strings(r, ask)))
+        result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
+    else if (!arm(r, &r->expiry, r->timeout_ms, on_expired))
+        result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "set a time-out");
+    else
+        result = sp_job_start(b, &r->job, &job_ops, &l, e);
     if (result < 0) {
         sp_run_free(r);
         return result;
