@@ -56,8 +56,9 @@ void sp_mirror_done(struct sp_mirror *m)
         free_events(m);
 }
 
-static struct sp_mirror_event *new_event(enum sp_mirror_kind kind, uint64_t seq,
-                                         struct sp_str bytes, struct sp_err *e)
+/* A copy of `like`, which has all but the bytes. */
+static struct sp_mirror_event *new_event(const struct sp_mirror_event *like, struct sp_str bytes,
+                                         struct sp_err *e)
 {
     struct sp_mirror_event *ev = malloc(sizeof *ev + bytes.n);
 
@@ -65,7 +66,8 @@ static struct sp_mirror_event *new_event(enum sp_mirror_kind kind, uint64_t seq,
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep what the executor sent");
         return NULL;
     }
-    *ev = (struct sp_mirror_event){.kind = kind, .seq = seq, .size = bytes.n, .denied = -1};
+    *ev = *like;
+    ev->size = bytes.n;
     if (bytes.n != 0)
         memcpy(ev->bytes, bytes.p, bytes.n);
     return ev;
@@ -113,21 +115,6 @@ static void catch_up(struct sp_mirror *m)
     }
 }
 
-/* Not kept: a read will fetch it. */
-static int drop_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
-{
-    if (ev->seq > m->dropped)
-        m->dropped = ev->seq;
-    free(ev);
-    if (++m->drops <= SP_MIRROR_MAX_DROPS)
-        return 0;
-    return sp_fail(
-        e, SP_E_LIMIT, 0,
-        "process event reorder buffer exceeds %d events or %u bytes, and what is missing "
-        "does not come",
-        SP_MIRROR_MAX_EVENTS, SP_MIRROR_MAX_BYTES);
-}
-
 static int hold_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
 {
     struct sp_mirror_event **at = &m->held;
@@ -138,8 +125,19 @@ static int hold_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp
         free(ev);
         return 0;
     }
-    if (m->held_count >= SP_MIRROR_MAX_EVENTS || m->held_bytes + ev->size > SP_MIRROR_MAX_BYTES)
-        return drop_event(m, ev, e);
+    if (m->held_count >= SP_MIRROR_MAX_EVENTS || m->held_bytes + ev->size > SP_MIRROR_MAX_BYTES) {
+        /* Not kept: a read will fetch it. */
+        if (ev->seq > m->dropped)
+            m->dropped = ev->seq;
+        free(ev);
+        if (++m->drops <= SP_MIRROR_MAX_DROPS)
+            return 0;
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "process event reorder buffer exceeds %d events or %u bytes, and what is missing "
+            "does not come",
+            SP_MIRROR_MAX_EVENTS, SP_MIRROR_MAX_BYTES);
+    }
     ev->next = *at;
     *at = ev;
     m->held_count++;
@@ -155,8 +153,11 @@ static int is_news(const struct sp_mirror *m, uint64_t seq, struct sp_err *e)
     return !m->is_over && !m->has_close && seq > m->known;
 }
 
-static int add_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
+static int add_event(struct sp_mirror *m, const struct sp_mirror_event *like, struct sp_str bytes,
+                     struct sp_err *e)
 {
+    struct sp_mirror_event *ev = new_event(like, bytes, e);
+
     if (ev == NULL)
         return -SP_E_SYSTEM;
     if (ev->seq != m->known + 1)
@@ -196,31 +197,26 @@ int sp_mirror_output(struct sp_mirror *m, uint64_t seq, enum sp_stream stream, s
         return r;
     if (bytes.n != 0 && tell_at_once(m, seq, stream, bytes))
         return 0;
-    struct sp_mirror_event *ev = new_event(SP_MIRROR_OUTPUT, seq, bytes, e);
-    if (ev != NULL)
-        ev->stream = stream;
-    return add_event(m, ev, e);
+    return add_event(
+        m, &(struct sp_mirror_event){.kind = SP_MIRROR_OUTPUT, .seq = seq, .stream = stream}, bytes,
+        e);
 }
 
 int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_err *e)
 {
+    const struct sp_mirror_event ev = {
+        .kind = SP_MIRROR_EXIT, .seq = seq, .code = code, .denied = denied};
     const int r = is_news(m, seq, e);
 
-    if (r <= 0)
-        return r;
-    struct sp_mirror_event *ev = new_event(SP_MIRROR_EXIT, seq, (struct sp_str){0}, e);
-    if (ev != NULL) {
-        ev->code = code;
-        ev->denied = denied;
-    }
-    return add_event(m, ev, e);
+    return r <= 0 ? r : add_event(m, &ev, (struct sp_str){0}, e);
 }
 
 int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_err *e)
 {
+    const struct sp_mirror_event ev = {.kind = SP_MIRROR_CLOSE, .seq = seq};
     const int r = is_news(m, seq, e);
 
-    return r <= 0 ? r : add_event(m, new_event(SP_MIRROR_CLOSE, seq, (struct sp_str){0}, e), e);
+    return r <= 0 ? r : add_event(m, &ev, (struct sp_str){0}, e);
 }
 
 /* ---- reports ---- */
@@ -314,12 +310,7 @@ uint64_t sp_mirror_begin_read(struct sp_mirror *m)
 
 void sp_mirror_drop_answer(struct sp_mirror_answer *a)
 {
-    while (a->first != NULL) {
-        struct sp_mirror_event *next = a->first->next;
-
-        free(a->first);
-        a->first = next;
-    }
+    free_list(TAKE_PTR(a->first));
     a->end = NULL;
 }
 
@@ -331,10 +322,11 @@ int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, u
     a->last = seq;
     if (seq <= m->known)
         return 0;
-    struct sp_mirror_event *ev = new_event(SP_MIRROR_OUTPUT, seq, bytes, e);
+    struct sp_mirror_event *ev =
+        new_event(&(struct sp_mirror_event){.kind = SP_MIRROR_OUTPUT, .seq = seq, .stream = stream},
+                  bytes, e);
     if (ev == NULL)
         return -SP_E_SYSTEM;
-    ev->stream = stream;
     if (a->end == NULL)
         a->end = &a->first;
     *a->end = ev;
@@ -375,7 +367,8 @@ static int merge(struct sp_mirror *m, struct sp_mirror_answer *a, uint64_t last,
     }
     if (!a->has_closed || m->has_close || last <= before)
         return 0;
-    *end = new_event(SP_MIRROR_CLOSE, last, (struct sp_str){0}, e);
+    *end = new_event(&(struct sp_mirror_event){.kind = SP_MIRROR_CLOSE, .seq = last},
+                     (struct sp_str){0}, e);
     return *end == NULL ? -SP_E_SYSTEM : 0;
 }
 
@@ -408,12 +401,12 @@ struct filling {
 
 static int queue_new(struct filling *f, enum sp_mirror_kind kind, uint64_t seq)
 {
-    struct sp_mirror_event *ev = new_event(kind, seq, (struct sp_str){0}, f->e);
+    const struct sp_mirror_event like = {
+        .kind = kind, .seq = seq, .code = f->a->code, .denied = f->a->denied};
+    struct sp_mirror_event *ev = new_event(&like, (struct sp_str){0}, f->e);
 
     if (ev == NULL)
         return -SP_E_SYSTEM;
-    ev->code = f->a->code;
-    ev->denied = f->a->denied;
     queue_event(f->m, ev);
     return 0;
 }
@@ -501,24 +494,6 @@ int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct s
 
 /* ---- from JSON ---- */
 
-static int read_stream(struct sp_json *j, uint32_t object, enum sp_stream *ret, struct sp_err *e)
-{
-    struct sp_str name = {0};
-    const int r = sp_json_need_str(j, object, "stream", &name, e);
-
-    if (r < 0)
-        return r;
-    if (sp_str_eq(name, SP_STR("stdout")))
-        *ret = SP_STREAM_STDOUT;
-    else if (sp_str_eq(name, SP_STR("stderr")))
-        *ret = SP_STREAM_STDERR;
-    else if (sp_str_eq(name, SP_STR("pty")))
-        *ret = SP_STREAM_PTY;
-    else
-        return sp_fail(e, SP_E_INVALID, 0, "output of an unknown stream");
-    return 0;
-}
-
 struct chunk {
     uint64_t seq;
     enum sp_stream stream;
@@ -530,10 +505,19 @@ static int read_chunk(struct sp_json *j, uint32_t object, struct chunk *ret, str
 {
     struct sp_str text = {0};
     size_t len = 0;
+    struct sp_str stream = {0};
     int r = sp_json_need_u64(j, object, "seq", UINT64_MAX, &ret->seq, e);
 
     if (r == 0)
-        r = read_stream(j, object, &ret->stream, e);
+        r = sp_json_need_str(j, object, "stream", &stream, e);
+    if (r == 0 && sp_str_eq(stream, SP_STR("stdout")))
+        ret->stream = SP_STREAM_STDOUT;
+    else if (r == 0 && sp_str_eq(stream, SP_STR("stderr")))
+        ret->stream = SP_STREAM_STDERR;
+    else if (r == 0 && sp_str_eq(stream, SP_STR("pty")))
+        ret->stream = SP_STREAM_PTY;
+    else if (r == 0)
+        r = sp_fail(e, SP_E_INVALID, 0, "output of an unknown stream");
     if (r == 0)
         r = sp_json_need_str(j, object, "chunk", &text, e);
     if (r == 0)
@@ -583,31 +567,11 @@ int sp_mirror_take_event(struct sp_mirror *m, struct sp_str method, struct sp_js
     return 0;
 }
 
-static int read_chunks(struct sp_mirror *m, struct sp_json *j, uint32_t value,
-                       struct sp_mirror_answer *a, struct sp_err *e)
-{
-    uint32_t chunks;
-    int r = sp_json_need_array(j, value, "chunks", &chunks, e);
-
-    if (r < 0)
-        return r;
-    for (uint32_t t = sp_json_first(j, chunks); r == 0 && t != SP_JSON_NONE;
-         t = sp_json_next(j, chunks, t)) {
-        struct chunk c = {0};
-
-        if (sp_json_type(j, t) != SP_JSON_OBJECT)
-            return sp_json_wrong_type(j, t, "a chunk", e);
-        r = read_chunk(j, t, &c, e);
-        if (r == 0)
-            r = sp_mirror_add_chunk(m, a, c.seq, c.stream, c.bytes, e);
-    }
-    return r;
-}
-
 int sp_mirror_take_answer(struct sp_mirror *m, struct sp_json *j, uint32_t value, struct sp_err *e)
 {
     struct sp_mirror_answer a = {0};
     struct sp_str failure = {0};
+    uint32_t chunks = SP_JSON_NONE;
     int r;
 
     if (sp_json_type(j, value) != SP_JSON_OBJECT)
@@ -620,7 +584,16 @@ int sp_mirror_take_answer(struct sp_mirror *m, struct sp_json *j, uint32_t value
     if (r == 0)
         r = sp_json_opt_str(j, value, "failure", &failure, e);
     if (r == 0)
-        r = read_chunks(m, j, value, &a, e);
+        r = sp_json_need_array(j, value, "chunks", &chunks, e);
+    for (uint32_t t = r < 0 ? SP_JSON_NONE : sp_json_first(j, chunks); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, chunks, t)) {
+        struct chunk c = {0};
+
+        r = sp_json_type(j, t) == SP_JSON_OBJECT ? read_chunk(j, t, &c, e)
+                                                 : sp_json_wrong_type(j, t, "a chunk", e);
+        if (r == 0)
+            r = sp_mirror_add_chunk(m, &a, c.seq, c.stream, c.bytes, e);
+    }
     if (r < 0) {
         sp_mirror_drop_answer(&a);
         return r;

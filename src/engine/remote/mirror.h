@@ -50,9 +50,9 @@ struct sp_mirror {
     uint32_t drops;           /* since the last read */
     uint64_t gap_end;         /* highest number seen when the last read began */
     int verdict;              /* sandbox verdict of a read: 1 or 0; -1: none */
-    bool has_verdict;         /* the verdict is final */
+    bool has_verdict;         /* the verdict is final; the owner sets it if none will come */
     bool has_exit, has_close; /* known, reported or not */
-    bool is_blocked;          /* the owner refused output */
+    bool is_blocked; /* the owner refused output; it clears this when it accepts output again */
     bool is_telling, is_exit_told;
     bool is_over; /* sp_mirror_done was called, or close was reported */
 };
@@ -70,7 +70,7 @@ int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_err *e);
 
 /* There is a gap, or the exit waits for its verdict. */
 bool sp_mirror_wants_read(const struct sp_mirror *m);
-/* The exit is known but not reported until a read gives the verdict, or sp_mirror_no_verdict. */
+/* The exit is known but not reported until a read gives the verdict, or has_verdict is set. */
 bool sp_mirror_waits_for_verdict(const struct sp_mirror *m);
 /* Starts a read; returns its afterSeq. */
 uint64_t sp_mirror_begin_read(struct sp_mirror *m);
@@ -90,12 +90,6 @@ int sp_mirror_add_chunk(const struct sp_mirror *m, struct sp_mirror_answer *a, u
 /* Applies the answer and frees its chunks, also on failure. */
 int sp_mirror_end_read(struct sp_mirror *m, struct sp_mirror_answer *a, struct sp_err *e);
 void sp_mirror_drop_answer(struct sp_mirror_answer *a);
-/* No verdict will come: reports a waiting exit without one. */
-static inline void sp_mirror_no_verdict(struct sp_mirror *m)
-{
-    m->has_verdict = true;
-}
-
 /* The same from JSON: the params of a notification process/output, exited or closed, which are
  * decoded in place; and the answer to process/read. A failure that the answer reports is returned,
  * too. */
@@ -103,20 +97,8 @@ int sp_mirror_take_event(struct sp_mirror *m, struct sp_str method, struct sp_js
                          uint32_t params, struct sp_err *e);
 int sp_mirror_take_answer(struct sp_mirror *m, struct sp_json *j, uint32_t value, struct sp_err *e);
 
-/* The close is known. */
-static inline bool sp_mirror_is_complete(const struct sp_mirror *m)
-{
-    return m->has_close;
-}
-
 /* Reports what can be reported. Call it after each of the above, from the loop. */
 void sp_mirror_tell(struct sp_mirror *m);
-/* The owner accepts output again; sp_mirror_tell continues. */
-static inline void sp_mirror_unblock(struct sp_mirror *m)
-{
-    m->is_blocked = false;
-}
-
 /* Too much waits for the owner. A wait for the verdict does not count: the verdict comes over the
  * connection that would be paused. */
 static inline bool sp_mirror_is_full(const struct sp_mirror *m)

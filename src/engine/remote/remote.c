@@ -462,8 +462,8 @@ static void destroy_remote(struct sp_remote *r)
     }
     sp_client_free(TAKE_PTR(r->client));
     drop_files(r);
-    for (struct sp_list *i; (i = sp_list_first(&r->farewells)) != NULL;)
-        sp_remote_end_farewell(SP_CONTAINER(i, struct sp_remote_farewell, link));
+    for (struct sp_list *i; (i = sp_list_take_first(&r->farewells)) != NULL;)
+        free(SP_CONTAINER(i, struct sp_remote_farewell, link)); /* the client dropped its request */
     for (struct sp_list *i; (i = sp_list_first(&r->graves)) != NULL;)
         sp_remote_job_free(SP_CONTAINER(i, struct sp_remote_job, link));
     sp_loop_undefer(r->backend.loop, &r->turn);

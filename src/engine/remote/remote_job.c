@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,7 +26,7 @@
 #define ANSWER_MS \
     30000U /* for calls that a server answers at once; writes may wait for the command */
 
-enum kind { WRITE, CLOSE_STDIN, INSPECT, OTHER };
+enum kind { WRITE, CLOSE_STDIN, INSPECT, SIGNAL, OTHER };
 
 struct call {
     struct sp_client_request request;
@@ -36,7 +35,7 @@ struct call {
     struct sp_list link; /* job->calls */
     enum kind kind;
     size_t bytes;
-    struct sp_timer timer; /* INSPECT, OTHER: limit for the answer */
+    struct sp_timer timer; /* limit for the answer; not of WRITE and CLOSE_STDIN */
 };
 
 static const struct sp_mirror_ops mirror_ops;
@@ -51,8 +50,6 @@ static bool begin_params(struct sp_buf *b, const struct sp_remote_job *rj)
 {
     return sp_buf_printf(b, "{\"processId\":") && sp_json_add_str(b, sp_str_of(rj->id));
 }
-
-/* Work at the end of the turn. */
 
 static void on_turn(struct sp_deferred *d);
 
@@ -84,12 +81,6 @@ static void finish_call(struct call *c)
     sp_remote_leave(r);
 }
 
-static void drop_calls(struct sp_remote_job *rj)
-{
-    for (struct sp_list *i; (i = sp_list_first(&rj->calls)) != NULL;)
-        free_call(SP_CONTAINER(i, struct call, link));
-}
-
 /* All calls left. */
 static void fail_calls(struct sp_remote_job *rj, const char *why)
 {
@@ -102,47 +93,25 @@ static void fail_calls(struct sp_remote_job *rj, const char *why)
     }
 }
 
-static void tell_answered(struct sp_remote_job *rj)
-{
-    sp_remote_enter(rj->remote);
-    for (struct sp_list *i; rj->job != NULL && (i = sp_list_take_first(&rj->answered)) != NULL;) {
-        struct sp_job_call *call = SP_CONTAINER(i, struct sp_job_call, link);
-
-        call->fn(call);
-    }
-    sp_remote_leave(rj->remote);
-}
-
-SP_PRINTF(4, 5)
 static void answer_now(struct sp_remote_job *rj, struct sp_job_call *call,
-                       enum sp_job_result result, const char *fmt, ...)
+                       enum sp_job_result result, const char *why)
 {
-    char text[200];
-    va_list args;
-
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
     call->result = result;
     if (result != SP_JOB_OK)
-        (void)sp_fail(&call->error, SP_E_FAILED, 0, "%s", text);
+        (void)sp_fail(&call->error, SP_E_FAILED, 0, "%s", why);
     sp_list_append(&rj->answered, &call->link);
     at_turn_end(rj);
 }
 
 /* ---- processes of released jobs, which the server is told to terminate ---- */
 
-void sp_remote_end_farewell(struct sp_remote_farewell *f)
-{
-    sp_client_forget(&f->request);
-    sp_list_remove(&f->link);
-    free(f);
-}
-
 static void on_farewell(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
+    struct sp_remote_farewell *f = SP_CONTAINER(q, struct sp_remote_farewell, request);
+
     (void)reply; /* the result changes nothing */
-    sp_remote_end_farewell(SP_CONTAINER(q, struct sp_remote_farewell, request));
+    sp_list_remove(&f->link);
+    free(f);
 }
 
 static void say_farewell(struct sp_remote_job *rj)
@@ -248,7 +217,8 @@ static void release_job(struct sp_job *j)
         say_farewell(rj);
     rj->job = NULL;
     sp_list_init(&rj->answered);
-    drop_calls(rj);
+    for (struct sp_list *i; (i = sp_list_first(&rj->calls)) != NULL;)
+        free_call(SP_CONTAINER(i, struct call, link));
     end_job(rj);
     sp_list_remove(&rj->link);
     sp_list_prepend(&rj->remote->graves, &rj->link);
@@ -288,32 +258,27 @@ static void on_verdict_late(struct sp_timer *t)
     struct sp_remote *r = rj->remote;
 
     if (rj->read.client != NULL)
-        sp_mirror_no_verdict(&rj->mirror);
+        rj->mirror.has_verdict = true;
     sp_remote_enter(r);
     follow(rj);
     sp_remote_leave(r);
 }
 
-static void await_verdict(struct sp_remote_job *rj)
-{
-    struct sp_loop *loop = rj->remote->backend.loop;
-
-    if (rj->timer.slot == 0 &&
-        !sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + VERDICT_MS, on_verdict_late))
-        sp_mirror_no_verdict(&rj->mirror);
-}
-
 /* Reports what arrived and reads what is missing. */
 static void follow(struct sp_remote_job *rj)
 {
+    struct sp_loop *loop = rj->remote->backend.loop;
+
     if (rj->state != SP_REMOTE_LIVE)
         return;
     sp_mirror_tell(&rj->mirror);
     note_full(rj);
     if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
         ask_read(rj, on_read);
-    if (rj->state == SP_REMOTE_LIVE && sp_mirror_waits_for_verdict(&rj->mirror))
-        await_verdict(rj);
+    if (rj->state == SP_REMOTE_LIVE && sp_mirror_waits_for_verdict(&rj->mirror) &&
+        rj->timer.slot == 0 &&
+        !sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + VERDICT_MS, on_verdict_late))
+        rj->mirror.has_verdict = true;
 }
 
 static void take_answer(struct sp_remote_job *rj, const struct sp_client_reply *reply)
@@ -341,7 +306,7 @@ static void on_read(struct sp_client_request *q, const struct sp_client_reply *r
         break;
     case SP_CLIENT_REFUSED:
         if (rj->mirror.held == NULL && rj->mirror.has_exit) {
-            sp_mirror_no_verdict(&rj->mirror);
+            rj->mirror.has_verdict = true;
             follow(rj);
             break;
         }
@@ -365,10 +330,14 @@ static void on_turn(struct sp_deferred *d)
         return;
     }
     sp_remote_enter(r);
-    tell_answered(rj);
+    for (struct sp_list *i; rj->job != NULL && (i = sp_list_take_first(&rj->answered)) != NULL;) {
+        struct sp_job_call *call = SP_CONTAINER(i, struct sp_job_call, link);
+
+        call->fn(call);
+    }
     if (rj->is_unblocked) {
         rj->is_unblocked = false;
-        sp_mirror_unblock(&rj->mirror);
+        rj->mirror.is_blocked = false;
     }
     if (rj->job != NULL)
         follow(rj);
@@ -465,7 +434,7 @@ static void become_live(struct sp_remote_job *rj, enum sp_job_sandbox sandbox)
     rj->is_start_lost = false;
     sp_loop_cancel(rj->remote->backend.loop, &rj->timer);
     sp_buf_done(&rj->launch);
-    sp_mirror_unblock(&rj->mirror);
+    rj->mirror.is_blocked = false;
     rj->job->ops->started(rj->job, sandbox);
 }
 
@@ -599,20 +568,8 @@ void sp_remote_resumed(struct sp_remote_job *rj)
         rj->is_start_lost = false;
         await_start_answer(rj);
         ask_read(rj, on_check);
-    } else if (rj->state == SP_REMOTE_LIVE && !sp_mirror_is_complete(&rj->mirror))
+    } else if (rj->state == SP_REMOTE_LIVE && !rj->mirror.has_close)
         ask_read(rj, on_read);
-}
-
-/* LABEL-UUID, to be freed: unique, since a server keeps an ended process under its name for a
- * while. NULL: out of memory or of randomness. */
-static char *make_id(struct sp_str name)
-{
-    char uuid[SP_UUID_SIZE];
-    char *id;
-
-    return sp_uuid_make(uuid) && asprintf(&id, SP_STR_FMT "-%s", SP_STR_ARG(name), uuid) >= 0
-               ? id
-               : NULL;
 }
 
 static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
@@ -620,9 +577,10 @@ static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp
 {
     struct sp_remote *r = SP_CONTAINER(b, struct sp_remote, backend);
     const char *cwd = r->options.cwd != NULL ? r->options.cwd : r->cwd != NULL ? r->cwd : "/";
-    int err;
-
     struct sp_remote_job *rj = calloc(1, sizeof *rj);
+    char uuid[SP_UUID_SIZE];
+    int err = 0;
+
     if (rj == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a process");
     rj->remote = r;
@@ -632,11 +590,15 @@ static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp
     sp_list_init(&rj->answered);
     sp_list_init(&rj->calls);
     sp_mirror_init(&rj->mirror, &mirror_ops, rj);
-    if (l->label.n > 256 || sp_str_has_nul(l->label))
+    /* LABEL-UUID: a server keeps an ended process under its name for a while. */
+    if (l->label.n > 256 || sp_str_has_nul(l->label)) {
         err = sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
-    else if ((rj->id = make_id(l->label)) == NULL)
+    } else if (!sp_uuid_make(uuid) ||
+               asprintf(&rj->id, SP_STR_FMT "-%s", SP_STR_ARG(l->label), uuid) < 0) {
+        rj->id = NULL;
         err = sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
-    else
+    }
+    if (err == 0)
         err = sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);
     if (err == 0)
         err = sp_remote_need_client(r, e);
@@ -657,17 +619,6 @@ static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp
  *
  * The server's answer is untrusted: names are cleaned here, too.
  */
-
-static bool write_look(struct sp_buf *b, const struct sp_remote_job *rj,
-                       const struct sp_job_look *l)
-{
-    const uint32_t count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS;
-    bool ok = begin_params(b, rj);
-
-    for (uint32_t i = 0; ok && i < count; i++)
-        ok = sp_buf_printf(b, "%s%u", i == 0 ? ",\"ports\":[" : ",", l->ports[i]);
-    return ok && sp_buf_printf(b, "%s}", count > 0 ? "]" : "");
-}
 
 static int take_holders(struct sp_json *j, uint32_t value, struct sp_inspection *ret,
                         struct sp_err *e)
@@ -805,35 +756,33 @@ static void on_call_late(struct sp_timer *t)
 
 /* ---- calls ---- */
 
-/* NULL: too many calls or out of memory, and the call is answered. */
-static struct call *new_call(struct sp_remote_job *rj, struct sp_job_call *call, enum kind kind)
+/*
+ * Sends a request whose params are in *b, up to their closing brace; ok is false if they found no
+ * memory. The call is answered in any case. bytes: input that counts until the answer. A signal is
+ * not repeated after a lost connection: a program may treat a second one differently.
+ */
+static void ask_server(struct sp_remote_job *rj, struct sp_job_call *call, enum kind kind,
+                       const char *method, struct sp_buf *b, bool ok, size_t bytes)
 {
+    struct sp_loop *loop = rj->remote->backend.loop;
     struct call *c = rj->call_count < MAX_CALLS ? calloc(1, sizeof *c) : NULL;
 
     if (c == NULL) {
         answer_now(rj, call, rj->call_count < MAX_CALLS ? SP_JOB_REFUSED : SP_JOB_FULL,
                    "too much is asked of this process at once");
-        return NULL;
+        return;
     }
+    *c = (struct call){.job = rj, .call = call, .kind = kind, .bytes = bytes};
     c->request.fn = on_call_answer;
-    c->job = rj;
-    c->call = call;
-    c->kind = kind;
+    c->request.is_repeatable = kind != SIGNAL;
     sp_list_prepend(&rj->calls, &c->link);
     rj->call_count++;
-    return c;
-}
-
-static void send_call(struct call *c, const char *method, const struct sp_buf *params, bool ok)
-{
-    struct sp_remote_job *rj = c->job;
-    struct sp_job_call *call = c->call;
-    struct sp_loop *loop = rj->remote->backend.loop;
-
-    if (ok && (c->kind == OTHER || c->kind == INSPECT))
+    rj->input_bytes += bytes;
+    ok = ok && sp_buf_add(b, "}", 1);
+    if (ok && kind != WRITE && kind != CLOSE_STDIN)
         ok = sp_loop_timer(loop, &c->timer, sp_loop_now(loop) + ANSWER_MS, on_call_late);
     if (ok) {
-        sp_client_ask(rj->remote->client, &c->request, method, sp_buf_str(params));
+        sp_client_ask(rj->remote->client, &c->request, method, sp_buf_str(b));
         return;
     }
     free_call(c);
@@ -855,22 +804,15 @@ static bool is_untimely(struct sp_remote_job *rj, struct sp_job_call *call)
 static void write_bytes(struct sp_remote_job *rj, struct sp_job_call *call, struct sp_str bytes)
 {
     auto_buf struct sp_buf b = {0};
-    struct call *c = new_call(rj, call, WRITE);
-
-    if (c == NULL)
-        return;
-    c->bytes = bytes.n;
-    rj->input_bytes += bytes.n;
-    c->request.is_repeatable = true; /* writeId makes a repeated write harmless */
-    bool ok = begin_params(&b, rj) && sp_buf_printf(&b, ",\"writeId\":\"%llu\",\"chunk\":\"",
-                                                    (unsigned long long)++rj->last_write);
+    const bool ok = begin_params(&b, rj) && /* writeId makes a repeated write harmless */
+                    sp_buf_printf(&b, ",\"writeId\":\"%llu\",\"chunk\":\"",
+                                  (unsigned long long)++rj->last_write);
     char *room = ok ? sp_buf_room(&b, SP_BASE64_LEN(bytes.n) + 2) : NULL;
-    ok = room != NULL;
-    if (ok) {
+
+    if (room != NULL)
         b.len += (size_t)(sp_base64_encode(room, bytes.p, bytes.n) - room);
-        ok = sp_buf_add(&b, "\"}", 2);
-    }
-    send_call(c, "process/write", &b, ok);
+    ask_server(rj, call, WRITE, "process/write", &b, room != NULL && sp_buf_add(&b, "\"", 1),
+               bytes.n);
 }
 
 static void write_stdin(struct sp_job *j, struct sp_job_call *call, struct sp_str bytes)
@@ -900,11 +842,7 @@ static void close_stdin(struct sp_job *j, struct sp_job_call *call)
             answer_now(rj, call, SP_JOB_REFUSED, "this exec-server cannot close stdin");
         return;
     }
-    struct call *c = new_call(rj, call, CLOSE_STDIN);
-    if (c == NULL)
-        return;
-    c->request.is_repeatable = true;
-    send_call(c, "process/closeStdin", &b, begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
+    ask_server(rj, call, CLOSE_STDIN, "process/closeStdin", &b, begin_params(&b, rj), 0);
 }
 
 static void terminate_process(struct sp_job *j, struct sp_job_call *call)
@@ -912,15 +850,10 @@ static void terminate_process(struct sp_job *j, struct sp_job_call *call)
     struct sp_remote_job *rj = j->impl;
     auto_buf struct sp_buf b = {0};
 
-    if (rj->state == SP_REMOTE_OVER) {
+    if (rj->state == SP_REMOTE_OVER)
         answer_now(rj, call, SP_JOB_OK, "it is over");
-        return;
-    }
-    struct call *c = new_call(rj, call, OTHER);
-    if (c == NULL)
-        return;
-    c->request.is_repeatable = true;
-    send_call(c, "process/terminate", &b, begin_params(&b, rj) && sp_buf_add(&b, "}", 1));
+    else
+        ask_server(rj, call, OTHER, "process/terminate", &b, begin_params(&b, rj), 0);
 }
 
 static void send_signal(struct sp_job *j, struct sp_job_call *call, int number)
@@ -931,28 +864,19 @@ static void send_signal(struct sp_job *j, struct sp_job_call *call, int number)
                                                 : NULL;
     auto_buf struct sp_buf b = {0};
 
-    if (rj->state == SP_REMOTE_STARTING) {
+    if (rj->state == SP_REMOTE_STARTING)
         answer_now(rj, call, SP_JOB_NOT_YET, "the process is still starting");
-        return;
-    }
     /* SIGKILL also reaches the rest of the group, if the server sends signals. */
-    if (rj->state == SP_REMOTE_OVER ||
-        (rj->mirror.is_exit_told && (number != SIGKILL || name == NULL))) {
+    else if (rj->state == SP_REMOTE_OVER ||
+             (rj->mirror.is_exit_told && (number != SIGKILL || name == NULL)))
         answer_now(rj, call, SP_JOB_OK, "it has exited");
-        return;
-    }
-    if (name == NULL && number == SIGKILL) {
+    else if (name == NULL && number == SIGKILL)
         terminate_process(j, call);
-        return;
-    }
-    if (name == NULL) {
+    else if (name == NULL)
         answer_now(rj, call, SP_JOB_REFUSED, "this exec-server sends no signal but SIGINT");
-        return;
-    }
-    struct call *c = new_call(rj, call, OTHER);
-    if (c != NULL) /* not repeatable: a program may treat a second signal differently */
-        send_call(c, "process/signal", &b,
-                  begin_params(&b, rj) && sp_buf_printf(&b, ",\"signal\":\"%s\"}", name));
+    else
+        ask_server(rj, call, SIGNAL, "process/signal", &b,
+                   begin_params(&b, rj) && sp_buf_printf(&b, ",\"signal\":\"%s\"", name), 0);
 }
 
 static void resize_terminal(struct sp_job *j, struct sp_job_call *call, uint16_t rows,
@@ -963,37 +887,35 @@ static void resize_terminal(struct sp_job *j, struct sp_job_call *call, uint16_t
 
     if (is_untimely(rj, call))
         return;
-    if (!rj->remote->can_resize) {
+    if (!rj->remote->can_resize)
         answer_now(rj, call, SP_JOB_REFUSED, "this exec-server cannot resize terminals");
-        return;
-    }
-    struct call *c = new_call(rj, call, OTHER);
-    if (c == NULL)
-        return;
-    c->request.is_repeatable = true;
-    send_call(c, "process/resize", &b,
-              begin_params(&b, rj) && sp_buf_printf(&b, ",\"rows\":%u,\"cols\":%u}", rows, cols));
+    else
+        ask_server(
+            rj, call, OTHER, "process/resize", &b,
+            begin_params(&b, rj) && sp_buf_printf(&b, ",\"rows\":%u,\"cols\":%u", rows, cols), 0);
 }
 
 /* Also after the exit, while another process holds the output. */
 static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
 {
     struct sp_remote_job *rj = j->impl;
+    const uint32_t count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS;
     auto_buf struct sp_buf b = {0};
 
     if (!rj->remote->can_inspect)
         return false;
-    if (rj->state != SP_REMOTE_LIVE) {
-        answer_now(rj, &l->call, rj->state == SP_REMOTE_OVER ? SP_JOB_GONE : SP_JOB_NOT_YET,
-                   rj->state == SP_REMOTE_OVER ? "the process has ended"
-                                               : "the process is still starting");
-        return true;
+    if (rj->state == SP_REMOTE_STARTING) {
+        answer_now(rj, &l->call, SP_JOB_NOT_YET, "the process is still starting");
+    } else if (rj->state == SP_REMOTE_OVER) {
+        answer_now(rj, &l->call, SP_JOB_GONE, "the process has ended");
+    } else {
+        bool ok = begin_params(&b, rj);
+
+        for (uint32_t i = 0; ok && i < count; i++)
+            ok = sp_buf_printf(&b, "%s%u", i == 0 ? ",\"ports\":[" : ",", l->ports[i]);
+        ok = ok && (count == 0 || sp_buf_add(&b, "]", 1));
+        ask_server(rj, &l->call, INSPECT, "process/inspect", &b, ok, 0);
     }
-    struct call *c = new_call(rj, &l->call, INSPECT);
-    if (c == NULL)
-        return true;
-    c->request.is_repeatable = true;
-    send_call(c, "process/inspect", &b, write_look(&b, rj, l));
     return true;
 }
 

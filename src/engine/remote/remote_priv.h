@@ -92,6 +92,5 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
 void sp_remote_resumed(struct sp_remote_job *rj);
 void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why);
 void sp_remote_job_free(struct sp_remote_job *rj); /* a released job, at the end of the turn */
-void sp_remote_end_farewell(struct sp_remote_farewell *f);
 
 #endif
