@@ -677,7 +677,10 @@ static int begin_run(struct sp_lib_call *call, const void *options, struct sp_er
 
     if (o->argv == NULL || o->argv[0] == NULL)
         return sp_fail(e, SP_E_INVALID, 0, "command args are empty");
-    c->place = sp_lib_place_find(call->engine, o->environment);
+    /* The first one is the primary one. */
+    for (uint32_t i = 0; c->place == NULL && i < call->engine->place_count; i++)
+        if (o->environment == NULL || strcmp(call->engine->places[i]->name, o->environment) == 0)
+            c->place = call->engine->places[i];
     if (c->place == NULL)
         return sp_fail(e, SP_E_NOT_FOUND, 0, "there is no environment `%s`", o->environment);
     c->place->refs++;
@@ -750,14 +753,14 @@ static int begin_tool(struct sp_lib_call *c, const void *options, struct sp_err 
 {
     const struct sp_tool_options *o = options;
     const struct sp_tools_options tools = tools_of(c->engine);
-    const struct sp_str turn = {o->turn, o->turn == NULL ? 0 : strlen(o->turn)};
     struct id_text id = {0};
 
     if (o->tool == NULL || o->arguments == NULL)
         return sp_fail(e, SP_E_INVALID, 0, "give a tool and its arguments");
     c->starts_nothing = strcmp(o->tool, "request_permissions") == 0;
-    const int r = sp_tools_call(c->engine->manager, &tools, sp_str_of(o->tool), id_of(c, &id), turn,
-                                sp_str_of(o->arguments), on_tool_reply, c, &c->manager_call, e);
+    const int r = sp_tools_call(c->engine->manager, &tools, sp_str_of(o->tool), id_of(c, &id),
+                                optional(o->turn), sp_str_of(o->arguments), on_tool_reply, c,
+                                &c->manager_call, e);
     return r == -SP_E_NO_METHOD ? sp_fail(e, SP_E_NOT_FOUND, 0,
                                           "there is no tool `%s`, or the configuration does not "
                                           "switch it on (features)",

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine: makes an engine of the library and frees it, guards every entry, tells the host events
- * and questions, and has the functions that are done when they return.
+ * engine: makes an engine of the library and frees it, with its environments, its approvals and its
+ * manager.
+ *
+ * A place is immutable and reference-counted: an update makes a new one, and the old one lives
+ * until its last run has ended. A backend lives until no place and no process uses it.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,176 +18,322 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/child.h"
+#include "base/clock.h"
+#include "base/path.h"
+#include "base/runtime_dir.h"
+#include "config/config_place.h"
+#include "config/own_places.h"
+#include "config/policy.h"
+#include "engine/local.h"
+#include "engine/remote/remote.h"
 #include "lib/engine_priv.h"
 
-/* struct sp_error is a copy of struct sp_err. */
-_Static_assert((int)SP_ERROR_STATE == SP_E_STATE && (int)SP_ERROR_INVALID == SP_E_INVALID &&
-                   (int)SP_ERROR_NOT_FOUND == SP_E_NOT_FOUND && (int)SP_ERROR_LIMIT == SP_E_LIMIT &&
-                   (int)SP_ERROR_SYSTEM == SP_E_SYSTEM && (int)SP_ERROR_FAILED == SP_E_FAILED,
-               "error codes");
+#define ANSWER_MS 5000
 
-_Static_assert(sizeof(struct sp_error) == sizeof(struct sp_err) &&
-                   sizeof((struct sp_error *)NULL)->msg == sizeof((struct sp_err *)NULL)->msg,
-               "struct sp_err");
+#ifndef SP_BINDIR /* meson passes the installed one */
+#define SP_BINDIR "/usr/local/bin"
+#endif
 
-const char *sp_engine_version(void)
+/* The options of a place. */
+struct place_ask {
+    const char *name;
+    const char *on; /* NULL: as configured */
+    const char *sandbox, *cwd;
+    struct sp_lib_where *where; /* an open backend; NULL: open one */
+};
+
+/* ---- the sallyport program, which runs commands for the library ---- */
+
+/* Reads until end of file or until `text` is full. false: no end of file within ANSWER_MS. */
+static bool read_answer(int in, char *text, size_t size)
 {
-    return SP_VERSION;
-}
+    const uint64_t until = sp_clock_ms() + ANSWER_MS;
+    size_t n = 0;
 
-/* ---- entry and exit of every public function ---- */
+    for (uint64_t now = sp_clock_ms(); n + 1 < size && now < until; now = sp_clock_ms()) {
+        struct pollfd p = {.fd = in, .events = POLLIN};
 
-int sp_lib_give(int r, const struct sp_err *from, struct sp_error *to)
-{
-    if (to != NULL && r < 0) {
-        char text[sizeof to->msg];
-
-        *to = (struct sp_error){.code = (int)from->code, .sys = from->sys};
-        memcpy(to->msg, sp_error_text(from, text, sizeof text), sizeof to->msg);
+        if (poll(&p, 1, (int)(until - now)) < 0)
+            continue; /* EINTR: a signal for the host */
+        const ssize_t got = read(in, text + n, size - 1 - n);
+        if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) {
+            text[n] = 0;
+            return true;
+        }
+        if (got > 0)
+            n += (size_t)got;
     }
-    return r;
+    text[n] = 0;
+    return false;
 }
 
-/* sp_loop_poke reads the clock and makes the descriptor readable: the call may arm timers. */
-int sp_lib_enter(struct sp_engine *engine, struct sp_error *e)
+static int check_version(const char *program, struct sp_err *e)
 {
-    struct sp_err why = {0};
-    int r = 0;
+    static const char ours[] = "sallyport " SP_VERSION "\n";
+    static const char *const argv[] = {"sallyport", "--version", NULL};
+    char *const no_env[] = {NULL};
+    struct sp_child child;
+    char text[64];
+    int ends[2];
+    int status;
 
-    if (engine == NULL)
-        r = sp_fail(&why, SP_E_INVALID, 0, "there is no engine");
-    else if (engine->owner != getpid())
-        r = sp_fail(&why, SP_E_STATE, 0,
-                    "the engine belongs to the process that made it, not to one that it forked");
-    else if (engine->is_doomed)
-        r = sp_fail(&why, SP_E_STATE, 0, "the engine is being freed");
-    else
-        sp_loop_poke(engine->loop);
-    return sp_lib_give(r, &why, e);
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "ask %s for its version", program);
+    auto_close int in = ends[0];
+    const int r = sp_child_start(&child, program, argv, no_env,
+                                 (int[]){SP_CHILD_NULL, ends[1], SP_CHILD_NULL});
+    (void)close(ends[1]);
+    if (r != 0)
+        return sp_fail(e, SP_E_SYSTEM, r, "run %s", program);
+    if (!read_answer(in, text, sizeof text))
+        sp_child_signal(&child, SIGKILL);
+    (void)sp_child_reap(&child, true, &status);
+    if (strcmp(text, ours) == 0)
+        return 0;
+    text[strcspn(text, "\n")] = 0;
+    return sp_fail(
+        e, SP_E_INVALID, 0,
+        "%s is not of this library's version, %s: it says `%s`. Install both together, or "
+        "name the right program (option program, $SALLYPORT_PROGRAM)",
+        program, SP_VERSION, text);
 }
 
-int sp_lib_take(const void *from, void *to, size_t size, size_t least, const char *name,
-                struct sp_err *e)
+/*
+ * The option `program`, else $SALLYPORT_PROGRAM, else the installed one. PATH is not searched, so
+ * that no other program is run by accident. It is executable and of this library's version. The
+ * caller frees *ret.
+ */
+static int find_program(const char *asked, char **ret, struct sp_err *e)
 {
-    size_t given = 0;
+    const char *variable = secure_getenv("SALLYPORT_PROGRAM");
+    const char *program = asked != NULL                          ? asked
+                          : variable != NULL && variable[0] != 0 ? variable
+                                                                 : SP_BINDIR "/sallyport";
 
-    memset(to, 0, size);
-    if (from == NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "struct %s is missing", name);
-    memcpy(&given, from, sizeof given);
-    if (given < least || given > 65536)
+    if (strchr(program, '/') == NULL)
         return sp_fail(e, SP_E_INVALID, 0,
-                       "struct %s says that it has %zu bytes: set its size to sizeof itself", name,
-                       given);
-    for (size_t i = size; i < given; i++)
-        if (((const char *)from)[i] != 0)
-            return sp_fail(e, SP_E_INVALID, 0,
-                           "struct %s asks for something that this library (%s) does not know yet",
-                           name, SP_VERSION);
-    memcpy(to, from, given < size ? given : size);
+                       "the program `%s` must be named by its path, with a slash", program);
+    if (access(program, X_OK) < 0)
+        return sp_fail(
+            e, SP_E_NOT_FOUND, errno,
+            "the program that runs commands, %s: install it, or name it (option program, "
+            "$SALLYPORT_PROGRAM)",
+            program);
+    const int r = check_version(program, e);
+    if (r < 0)
+        return r;
+    /* Absolute: it runs later, perhaps from another working directory. */
+    *ret = realpath(program, NULL);
+    return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "find %s", program);
+}
+
+/* ---- backends ---- */
+
+/* The hidden paths depend on the configuration and the program, so they are found anew. */
+static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const char *cwd,
+                      struct sp_err *e)
+{
+    auto_free char *program = NULL;
+    int r = find_program(engine->program, &program, e);
+    const struct sp_own_places_ask own = {.config = &engine->config, .program = program};
+
+    sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
+    sp_hidden_paths_done(&engine->hidden_paths);
+    if (r == 0 && !sp_hidden_paths_find(engine->runtime_dir, &engine->hidden_paths))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+    if (r == 0)
+        r = sp_own_places_find(&own, &engine->hidden_paths, e);
+    if (r < 0)
+        return r;
+    const struct sp_local_options lo = {
+        .program = program,
+        .use_cgroups = true,
+        .fixed = sp_hidden_paths_places(&engine->hidden_paths),
+        .runtime_dir = engine->runtime_dir,
+        .cwd = cwd,
+    };
+    return sp_local_new(engine->loop, &lo, &w->backend, e);
+}
+
+/* All places that used the backend are gone. */
+static void free_where(struct sp_engine *engine, struct sp_lib_where *w)
+{
+    struct sp_lib_where **at = &engine->wheres;
+
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    sp_backend_free(w->backend);
+    free(w->on);
+    free(w);
+}
+
+/* All local environments share one backend. NULL: the error is in *e. */
+static struct sp_lib_where *open_where(struct sp_engine *engine, const char *on, const char *cwd,
+                                       const struct sp_config_place *place, struct sp_err *e)
+{
+    const struct sp_client_options server = {
+        .url = place->url,
+        .program = place->program,
+        .env = place->env,
+        .cwd = cwd,
+        .token = place->token,
+        .connect_timeout_ms = place->connect_timeout_ms,
+    };
+    struct sp_lib_where *w = place->is_local ? engine->wheres : NULL;
+
+    while (w != NULL && !w->is_local)
+        w = w->next;
+    if (w != NULL)
+        return w;
+    w = calloc(1, sizeof *w);
+    if (w == NULL || (on != NULL && (w->on = strdup(on)) == NULL)) {
+        free(w);
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "open an environment");
+        return NULL;
+    }
+    w->is_local = place->is_local;
+    w->next = engine->wheres;
+    engine->wheres = w;
+    if ((place->is_local ? open_local(engine, w, cwd, e)
+                         : sp_remote_new(engine->loop, &server, &w->backend, e)) == 0)
+        return w;
+    free_where(engine, w);
+    return NULL;
+}
+
+/* Called after each dispatch, when no callback of the backend can be running. */
+static void drop_unused(struct sp_engine *engine)
+{
+    for (struct sp_lib_where *w = engine->wheres, *next; w != NULL; w = next) {
+        next = w->next;
+        if (w->refs == 0 && !sp_manager_uses(engine->manager, w->backend))
+            free_where(engine, w);
+    }
+}
+
+/* ---- places ---- */
+
+void sp_lib_place_unref(struct sp_lib_place *p)
+{
+    if (p == NULL || --p->refs != 0)
+        return;
+    if (p->where != NULL)
+        p->where->refs--;
+    sp_policy_done(&p->policy);
+    free(p->name);
+    free(p->cwd);
+    free(p->policy_name);
+    free(p);
+}
+
+static struct sp_environment_spec spec_of(const struct sp_lib_place *p)
+{
+    return (struct sp_environment_spec){
+        .id = p->name,
+        .backend = p->where->backend,
+        .cwd = p->cwd,
+        .has_own_policy = true,
+        .policy = p->is_confined ? &p->policy : NULL,
+        .policy_name = p->policy_name,
+    };
+}
+
+/* One engine is one conversation: thread and session have the same id. */
+struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
+                                     const struct sp_lib_place *place)
+{
+    return (struct sp_env_request){
+        .own = environ,
+        .policy = engine->config.env_policy,
+        .set = engine->config.env_set,
+        .thread_id = sp_str_of(engine->thread_id),
+        .session_id = sp_str_of(engine->thread_id),
+        .permission_profile = {place->policy_name,
+                               place->policy_name == NULL ? 0 : strlen(place->policy_name)},
+    };
+}
+
+/* Fails here rather than at the first command. */
+static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_err *e)
+{
+    auto_free char *here = getcwd(NULL, 0);
+
+    if (here == NULL && (asked == NULL || asked[0] != '/'))
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
+    p->cwd = sp_path_normalise(asked != NULL ? asked : here, here);
+    if (p->cwd == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
+    if (access(p->cwd, X_OK) < 0)
+        return sp_fail(e, SP_E_NOT_FOUND, errno, "working directory %s", p->cwd);
     return 0;
 }
 
-/* ---- strings for C ---- */
-
-/* A copy with a NUL; "" if out of memory. The caller frees *ret_owned. */
-static const char *text_of(struct sp_str s, char **ret_owned)
+/* Without a cwd the server decides; sp_lib_place.cwd stays NULL. */
+static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_err *e)
 {
-    char *copy = s.n == 0 ? NULL : malloc(s.n + 1);
-
-    *ret_owned = copy;
-    if (copy == NULL)
-        return "";
-    memcpy(copy, s.p, s.n);
-    copy[s.n] = 0;
-    return copy;
+    if (cwd != NULL && cwd[0] != '/')
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "the working directory on another machine must be an absolute path, not `%s`", cwd);
+    if (cwd != NULL && (p->cwd = strdup(cwd)) == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember the working directory");
+    return 0;
 }
 
-/* A list that ends with NULL, in one allocation; empty if out of memory. The caller frees
- * *ret_owned. */
-static const char *const *list_of(const struct sp_str *argv, uint32_t argc, char ***ret_owned)
+/* The workspace is the working directory, so a sandbox needs one. */
+static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, const char *name,
+                       bool is_local, struct sp_err *e)
 {
-    static const char *const empty[] = {NULL};
-    size_t bytes = (argc + (size_t)1) * sizeof(char *);
+    bool is_open = true;
 
-    for (uint32_t i = 0; i < argc; i++)
-        bytes += argv[i].n + 1;
-    char **list = malloc(bytes);
-    *ret_owned = list;
-    if (list == NULL)
-        return empty;
-    char *at = (char *)(list + argc + 1);
-    for (uint32_t i = 0; i < argc; i++) {
-        list[i] = at;
-        if (argv[i].n != 0)
-            memcpy(at, argv[i].p, argv[i].n);
-        at[argv[i].n] = 0;
-        at += argv[i].n + 1;
+    if (name == NULL)
+        return 0;
+    int r = sp_config_policy(&engine->config, name, p->cwd != NULL ? p->cwd : "/", &p->policy,
+                             &is_open, e);
+    if (r == 0 && is_local)
+        r = sp_config_keep_dot_files(&engine->config, &p->policy, e);
+    if (r < 0 || is_open)
+        return r;
+    if (p->cwd == NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the sandbox `%s` on another machine needs its workspace: give the "
+                       "option cwd, or cwd in the environment's configuration",
+                       name);
+    p->is_confined = true;
+    p->policy_name = strdup(name);
+    return p->policy_name != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
+}
+
+/* NULL: the error is in *e. */
+static struct sp_lib_place *make_place(struct sp_engine *engine, const struct place_ask *a,
+                                       struct sp_err *e)
+{
+    struct sp_config_place config = {.is_local = a->where != NULL && a->where->is_local};
+    struct sp_lib_place *p = calloc(1, sizeof *p);
+
+    if (p == NULL || (p->name = strdup(a->name)) == NULL) {
+        free(p);
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "open an environment");
+        return NULL;
     }
-    list[argc] = NULL;
-    return (const char *const *)list;
-}
-
-static uint64_t number_of(struct sp_str call_id)
-{
-    uint64_t number = 0;
-
-    (void)sp_str_to_u64(call_id, UINT64_MAX, &number); /* always a number: id_of in calls.c */
-    return number;
-}
-
-/* ---- events ---- */
-
-static void set_bytes(struct sp_event *ev, struct sp_str bytes)
-{
-    ev->bytes = bytes.p != NULL ? bytes.p : "";
-    ev->byte_count = bytes.n;
-}
-
-/* Strings for C are copied for the time of the callback. */
-void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
-{
-    struct sp_engine *engine = user;
-    auto_free char **argv = NULL;
-    auto_free char *cwd = NULL;
-    struct sp_event ev = {
-        .size = sizeof ev,
-        .session = from->process_id,
-        .call = number_of(from->call_id),
-        .bytes = "",
-    };
-
-    if (engine->event == NULL || engine->is_doomed)
-        return;
-    switch (from->type) {
-    case SP_EVENT_DELTA:
-        ev.kind = SP_EVENT_OUTPUT;
-        ev.stream = from->stream == SP_STREAM_STDERR ? SP_OUTPUT_STDERR : SP_OUTPUT_STDOUT;
-        set_bytes(&ev, from->chunk);
-        break;
-    case SP_EVENT_INTERACTION:
-        ev.kind = SP_EVENT_INPUT;
-        set_bytes(&ev, from->input);
-        break;
-    case SP_EVENT_WARNING:
-    case SP_EVENT_NOTICE:
-        ev.kind = from->type == SP_EVENT_NOTICE ? SP_EVENT_NOTED : SP_EVENT_WARNED;
-        set_bytes(&ev, from->message);
-        break;
-    case SP_EVENT_END:
-        ev.exit_code = from->exit_code;
-        ev.is_failed = from->status != SP_STATUS_COMPLETED;
-        ev.ns = from->duration_ns;
-        set_bytes(&ev, from->aggregated);
-        /* fallthrough */
-    case SP_EVENT_BEGIN:
-        ev.kind = from->type == SP_EVENT_END ? SP_EVENT_ENDED : SP_EVENT_STARTED;
-        ev.at_ms = from->at_ms;
-        ev.argv = list_of(from->argv, from->argc, &argv);
-        ev.cwd = text_of(from->cwd, &cwd);
-        break;
+    p->refs = 1;
+    int r = a->where != NULL ? 0 : sp_config_place(&engine->config, a->on, &config, e);
+    if (r == 0)
+        r = config.is_local ? find_local_cwd(p, a->cwd, e)
+                            : find_remote_cwd(p, a->cwd != NULL ? a->cwd : config.cwd, e);
+    if (r == 0)
+        r = find_policy(engine, p, a->sandbox, config.is_local, e);
+    if (r == 0)
+        p->where = a->where != NULL ? a->where : open_where(engine, a->on, p->cwd, &config, e);
+    sp_config_place_done(&config);
+    if (p->where != NULL) {
+        p->where->refs++;
+        return p;
     }
-    engine->event(engine->user, &ev);
+    sp_lib_place_unref(p);
+    return NULL;
 }
 
 /* ---- warnings about the engine as a whole ---- */
@@ -221,58 +374,6 @@ static void warn_host(void *user, const char *text)
     w->texts[w->count++] = copy;
     sp_loop_poke(engine->loop);
     sp_loop_again(engine->loop, &engine->warn_later, tell_warnings);
-}
-
-static void free_warnings(struct sp_engine *engine)
-{
-    struct sp_lib_warnings *w = &engine->warnings;
-
-    if (engine->loop != NULL)
-        sp_loop_undefer(engine->loop, &engine->warn_later);
-    while (w->count > 0)
-        free(w->texts[--w->count]);
-}
-
-/* ---- questions ---- */
-
-static const enum sp_question_topic topics[] = {
-    [SP_QUESTION_RUN] = SP_QUESTION_MAY_RUN,
-    [SP_QUESTION_RETRY] = SP_QUESTION_TRY_AGAIN,
-    [SP_QUESTION_ESCALATE] = SP_QUESTION_UNCONFINED,
-    [SP_QUESTION_ADDITIONAL] = SP_QUESTION_MORE,
-    [SP_QUESTION_PATCH] = SP_QUESTION_CHANGES,
-    [SP_QUESTION_NETWORK] = SP_QUESTION_HOST,
-    [SP_QUESTION_PERMISSIONS] = SP_QUESTION_FROM_NOW_ON,
-};
-
-/* Called only if the host has an `ask` function. */
-static void tell_question(void *user, const struct sp_approval_question *from)
-{
-    struct sp_engine *engine = user;
-    auto_free char **argv = NULL;
-    auto_free char *reason = NULL;
-    auto_free char *command = NULL;
-    auto_free char *cwd = NULL;
-    auto_free char **rule = NULL;
-    auto_buf struct sp_buf json = {0};
-    const bool has_json = sp_question_add_json(&json, from) && sp_buf_add(&json, "", 1);
-    const bool has_rule = sp_question_offers_amendment(from);
-    struct sp_question q = {
-        .size = sizeof q,
-        .id = from->id,
-        .topic = topics[from->kind],
-        .call = number_of(from->call_id),
-        .reason = text_of(from->reason, &reason),
-        .command = text_of(from->command, &command),
-        .argv = list_of(from->argv.items, from->argv.count, &argv),
-        .cwd = text_of(from->cwd, &cwd),
-        .is_unconfined = from->is_free,
-        .rule = has_rule ? list_of(from->amendment.items, from->amendment.count, &rule) : NULL,
-        .json = has_json ? json.data : NULL,
-    };
-
-    if (!engine->is_doomed)
-        engine->ask(engine->user, &q);
 }
 
 /* ---- approvals and the manager ---- */
@@ -364,54 +465,42 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
                                       engine->config.reviewer, &ret->options, e);
 }
 
-/* Snapshots only make commands start faster, so a failure is ignored. */
-static void open_snapshots(struct sp_engine *engine)
-{
-    const struct sp_lib_place *place = engine->places[0];
-    auto_free char *directory = NULL;
-
-    if (!engine->config.has_shell_snapshot || !place->where->is_local ||
-        engine->config.home == NULL ||
-        asprintf(&directory, "%s/snapshots", engine->config.home) < 0)
-        return;
-    const struct sp_snapshots_options so = {
-        .backend = place->where->backend,
-        .directory = directory,
-        .policy = place->is_confined ? &place->policy : NULL,
-    };
-    (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
-}
-
-/* Variables with credentials that a confined command does not get. */
-static void warn_of_left_out(struct sp_engine *engine, const struct sp_env_request *ask)
-{
-    const struct sp_lib_place *place = engine->places[0];
-    auto_buf struct sp_buf text = {0};
-
-    if (place->where->is_local && place->is_confined && sp_env_add_left_out(ask, &text) &&
-        text.len > 0 && sp_buf_add(&text, "", 1))
-        warn_host(engine, text.data);
-}
-
 /* The approvals must exist before the manager, which takes their options. */
 static int open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
                         struct sp_err *e)
 {
-    static const struct sp_manager_ops ops = {.event = sp_lib_tell_event, .ask = tell_question};
-    static const struct sp_manager_ops without_ask = {.event = sp_lib_tell_event};
-    const struct sp_env_request environ_ask = sp_lib_environ(engine, engine->places[0]);
-    const struct sp_environment_spec place = sp_lib_place_environment(engine->places[0]);
+    const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
+                                       .ask = engine->ask != NULL ? sp_lib_tell_question : NULL};
+    const struct sp_lib_place *place = engine->places[0];
+    const bool is_local = place->where->is_local;
+    const struct sp_env_request environ_ask = sp_lib_environ(engine, place);
+    const struct sp_environment_spec spec = spec_of(place);
+    auto_free char *directory = NULL;
+    auto_buf struct sp_buf left_out = {0};
     const int r = find_approvals(engine, o->approve, e);
 
     if (r < 0)
         return r;
-    open_snapshots(engine);
-    warn_of_left_out(engine, &environ_ask);
+    if (engine->config.has_shell_snapshot && is_local && engine->config.home != NULL &&
+        asprintf(&directory, "%s/snapshots", engine->config.home) >= 0) {
+        const struct sp_snapshots_options so = {
+            .backend = place->where->backend,
+            .directory = directory,
+            .policy = place->is_confined ? &place->policy : NULL,
+        };
+
+        /* They only make commands start faster, so a failure is ignored. */
+        (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
+    }
+    /* Variables with credentials that a confined command does not get. */
+    if (is_local && place->is_confined && sp_env_add_left_out(&environ_ask, &left_out) &&
+        left_out.len > 0 && sp_buf_add(&left_out, "", 1))
+        warn_host(engine, left_out.data);
     struct sp_manager_options mo = {
         .loop = engine->loop,
-        .environments = &place,
+        .environments = &spec,
         .environment_count = 1,
-        .ops = engine->ask != NULL ? &ops : &without_ask,
+        .ops = &ops,
         .user = engine,
         .approvals = engine->approvals.options,
         .environ = &environ_ask,
@@ -439,9 +528,15 @@ static void free_now(struct sp_engine *engine)
     sp_approvers_free(engine->approvers);
     sp_hooks_done(&engine->hooks);
     sp_snapshots_free(engine->snapshots);
-    sp_lib_places_free(engine);
+    while (engine->place_count != 0)
+        sp_lib_place_unref(engine->places[--engine->place_count]);
+    while (engine->wheres != NULL)
+        free_where(engine, engine->wheres);
     sp_config_approvals_done(&engine->approvals);
-    free_warnings(engine);
+    if (engine->loop != NULL)
+        sp_loop_undefer(engine->loop, &engine->warn_later);
+    while (engine->warnings.count > 0)
+        free(engine->warnings.texts[--engine->warnings.count]);
     sp_loop_free(engine->loop);
     sp_hidden_paths_done(&engine->hidden_paths);
     sp_config_done(&engine->config);
@@ -454,6 +549,8 @@ static int open_engine(struct sp_engine *engine, const struct sp_engine_options 
                        struct sp_err *e)
 {
     const struct sp_config_ask ask = {.file = o->config, .env = environ};
+    struct place_ask primary = {
+        .name = SP_LIB_PRIMARY, .on = o->on, .sandbox = o->sandbox, .cwd = o->cwd};
     int r = sp_loop_new(&engine->loop, e);
 
     if (r == 0 && o->program != NULL && (engine->program = strdup(o->program)) == NULL)
@@ -464,11 +561,15 @@ static int open_engine(struct sp_engine *engine, const struct sp_engine_options 
         r = sp_loop_fd(engine->loop, &engine->fd, e);
     if (r == 0)
         r = sp_config_load(&ask, &engine->config, e);
-    if (r == 0)
-        r = sp_lib_open_primary(engine, o, e);
-    if (r == 0)
-        r = open_manager(engine, o, e);
-    return r;
+    if (r < 0)
+        return r;
+    if (o->sandbox == NULL)
+        primary.sandbox = engine->config.default_permissions;
+    engine->places[0] = make_place(engine, &primary, e);
+    if (engine->places[0] == NULL)
+        return -(int)e->code;
+    engine->place_count = 1;
+    return open_manager(engine, o, e);
 }
 
 int sp_engine_new(const struct sp_engine_options *options, struct sp_engine **ret,
@@ -531,181 +632,109 @@ int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_error
     if (engine->is_doomed)
         free_now(engine);
     else
-        sp_lib_drop_unused(engine);
+        drop_unused(engine);
     return sp_lib_give(r, &why, e);
 }
 
-/* ---- functions that are done when they return ---- */
+/* ---- update and remove ---- */
 
-/* The amendment is the one that the question offered; the host cannot make up a rule. */
-int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent consent,
-                    struct sp_error *e)
+static bool is_name(const char *name)
 {
-    static const enum sp_decision_kind decisions[] = {
-        [SP_CONSENT_YES] = SP_DECISION_APPROVED,
-        [SP_CONSENT_NO] = SP_DECISION_DENIED,
-        [SP_CONSENT_ABORT] = SP_DECISION_ABORT,
-        [SP_CONSENT_FOR_SESSION] = SP_DECISION_APPROVED_FOR_SESSION,
-        [SP_CONSENT_RULE] = SP_DECISION_AMENDMENT,
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    const size_t n = strlen(name);
+
+    return n > 0 && n <= 64 && strspn(name, letters) == n;
+}
+
+/* Whether `on` names the backend that the environment has already. */
+static bool is_same(const struct sp_lib_where *w, const char *on)
+{
+    return on == NULL || (w->is_local && strcmp(on, "local") == 0) ||
+           (w->on != NULL && strcmp(w->on, on) == 0);
+}
+
+/* The manager takes the new environment first; only then the old place is given up. */
+static int update(struct sp_engine *engine, const struct sp_environment_options *o,
+                  struct sp_err *e)
+{
+    const char *name = o->name != NULL ? o->name : SP_LIB_PRIMARY;
+    uint32_t i = 0;
+
+    if (!is_name(name))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the name of an environment is 1 to 64 letters, digits, - and _");
+    while (i < engine->place_count && strcmp(engine->places[i]->name, name) != 0)
+        i++;
+    if (i == SP_ENVIRONMENTS_MAX)
+        return sp_fail(e, SP_E_LIMIT, 0, "there are %d environments already; remove one of them",
+                       SP_ENVIRONMENTS_MAX);
+    const struct sp_lib_place *old = i < engine->place_count ? engine->places[i] : NULL;
+    const struct sp_lib_place *kept = old != NULL && is_same(old->where, o->on) ? old : NULL;
+    const struct sp_lib_place *like = old != NULL ? old : engine->places[0];
+    struct place_ask a = {
+        .name = name,
+        .on = o->on,
+        .sandbox = o->sandbox != NULL ? o->sandbox : like->policy_name,
+        .cwd = o->cwd != NULL || kept == NULL ? o->cwd : kept->cwd,
+        .where = kept == NULL ? NULL : kept->where,
     };
-    struct sp_err why = {0};
-    int r = sp_lib_enter(engine, e);
-
-    if (r < 0)
+    /* A new environment is the one of that name in the configuration, else local. */
+    if (old == NULL && a.on == NULL)
+        a.on = sp_config_find_environment(&engine->config, name) != NULL ? name : "local";
+    struct sp_lib_place *p = make_place(engine, &a, e);
+    if (p == NULL)
+        return -(int)e->code;
+    const struct sp_environment_spec spec = spec_of(p);
+    const int r = sp_manager_set_environment(engine->manager, &spec, e);
+    if (r < 0) {
+        sp_lib_place_unref(p);
         return r;
-    if ((unsigned)consent >= sizeof decisions / sizeof decisions[0]) {
-        r = sp_fail(&why, SP_E_INVALID, 0, "%d is not an enum sp_consent", (int)consent);
-        return sp_lib_give(r, &why, e);
     }
-    struct sp_decision d = {.kind = decisions[consent], .by = SP_DECIDER_USER};
-    if (d.kind == SP_DECISION_AMENDMENT) {
-        const struct sp_approval_question *q =
-            sp_approvals_question(sp_manager_approvals(engine->manager), question);
-
-        d.amendment = q != NULL ? q->amendment : d.amendment; /* as offered */
-    }
-    sp_approvals_decide(sp_manager_approvals(engine->manager), question, &d);
+    if (i == engine->place_count)
+        engine->place_count++;
+    else
+        sp_lib_place_unref(engine->places[i]);
+    engine->places[i] = p;
     return 0;
 }
 
-/* sp_lib_enter, for functions about a session; there is no call whose answer could report an
- * unknown session later. */
-static int enter_session(struct sp_engine *engine, int session, struct sp_error *e)
+int sp_engine_update_environment(struct sp_engine *engine,
+                                 const struct sp_environment_options *options, struct sp_error *e)
 {
+    struct sp_environment_options o;
     struct sp_err why = {0};
     int r = sp_lib_enter(engine, e);
 
     if (r < 0)
         return r;
-    if (!sp_lib_has_session(engine, session))
-        r = sp_fail(&why, SP_E_NOT_FOUND, 0, "there is no session %d, or its command has ended",
-                    session);
+    r = sp_lib_take(options, &o, sizeof o, SP_LIB_LEAST(struct sp_environment_options, cwd),
+                    "sp_environment_options", &why);
+    if (r == 0)
+        r = update(engine, &o, &why);
     return sp_lib_give(r, &why, e);
 }
 
-int sp_engine_close_stdin(struct sp_engine *engine, int session, struct sp_error *e)
-{
-    const int r = enter_session(engine, session, e);
-
-    if (r == 0)
-        sp_manager_close_stdin(engine->manager, session, NULL, NULL);
-    return r;
-}
-
-int sp_engine_resize(struct sp_engine *engine, int session, uint16_t rows, uint16_t cols,
-                     struct sp_error *e)
-{
-    const int r = enter_session(engine, session, e);
-
-    if (r == 0)
-        sp_manager_resize(engine->manager, session, rows, cols, NULL, NULL);
-    return r;
-}
-
-/* 1 to 64: all signals that Linux has. */
-int sp_engine_signal(struct sp_engine *engine, int session, int signal, struct sp_error *e)
+/* Index 0 is the primary one. Runs keep their reference to the place. */
+int sp_engine_remove_environment(struct sp_engine *engine, const char *name, struct sp_error *e)
 {
     struct sp_err why = {0};
-    int r = enter_session(engine, session, e);
+    uint32_t i = 1;
+    int r = sp_lib_enter(engine, e);
 
     if (r < 0)
         return r;
-    if (signal < 1 || signal > 64) {
-        r = sp_fail(&why, SP_E_INVALID, 0, "%d is not a signal", signal);
+    while (name != NULL && i < engine->place_count && strcmp(engine->places[i]->name, name) != 0)
+        i++;
+    if (name == NULL || i >= engine->place_count) {
+        r = sp_fail(&why, SP_E_NOT_FOUND, 0, "there is no environment `%s` that could be removed",
+                    name == NULL ? "" : name);
         return sp_lib_give(r, &why, e);
     }
-    sp_manager_signal(engine->manager, session, signal, NULL, NULL);
+    (void)sp_manager_remove_environment(engine->manager, name);
+    sp_lib_place_unref(engine->places[i]);
+    engine->place_count--;
+    memmove(&engine->places[i], &engine->places[i + 1],
+            (engine->place_count - i) * sizeof(struct sp_lib_place *));
     return 0;
-}
-
-struct listing {
-    struct sp_session_info *items;
-    char **owned; /* command, cwd and environment of each */
-    size_t count, cap;
-    bool is_short; /* out of memory: incomplete */
-};
-
-/* Only running ones. Grows both arrays together; three strings belong to each item. */
-static void add_session(void *user, const struct sp_manager_view *entry)
-{
-    struct listing *l = user;
-
-    if (entry->has_exited || entry->is_answered)
-        return;
-    if (l->count == l->cap) {
-        const size_t cap = l->cap == 0 ? 16 : l->cap * 2;
-        struct sp_session_info *items = realloc(l->items, cap * sizeof *items);
-
-        if (items != NULL)
-            l->items = items;
-        char **owned = items == NULL ? NULL : realloc(l->owned, cap * 3 * sizeof *owned);
-        if (owned == NULL) {
-            l->is_short = true;
-            return;
-        }
-        l->owned = owned;
-        l->cap = cap;
-    }
-    l->items[l->count] = (struct sp_session_info){
-        .size = sizeof *l->items,
-        .session = entry->process_id,
-        .call = number_of(entry->call_id),
-        .command = text_of(entry->command, &l->owned[3 * l->count]),
-        .cwd = text_of(entry->cwd, &l->owned[3 * l->count + 1]),
-        .is_tty = entry->is_tty,
-        .environment = text_of(sp_str_of(entry->environment), &l->owned[3 * l->count + 2]),
-    };
-    l->count++;
-}
-
-int sp_engine_list(struct sp_engine *engine,
-                   void (*fn)(void *user, const struct sp_session_info *info), void *user,
-                   struct sp_error *e)
-{
-    struct listing l = {0};
-    struct sp_err why = {0};
-    int r = sp_lib_enter(engine, e);
-
-    if (r < 0)
-        return r;
-    /* Collected first: fn may call any function, even sp_engine_free. */
-    sp_manager_each(engine->manager, add_session, &l);
-    for (size_t i = 0; i < l.count; i++) {
-        if (!l.is_short)
-            fn(user, &l.items[i]);
-        for (size_t k = 0; k < 3; k++)
-            free(l.owned[3 * i + k]);
-    }
-    free(l.items);
-    free(l.owned);
-    if (l.is_short)
-        r = sp_fail(&why, SP_E_SYSTEM, ENOMEM, "list the sessions");
-    return sp_lib_give(r, &why, e);
-}
-
-int sp_engine_terminate_all(struct sp_engine *engine, struct sp_error *e)
-{
-    const int r = sp_lib_enter(engine, e);
-
-    if (r == 0)
-        sp_manager_terminate_all(engine->manager);
-    return r;
-}
-
-int sp_engine_pause(struct sp_engine *engine, struct sp_error *e)
-{
-    const int r = sp_lib_enter(engine, e);
-
-    if (r == 0)
-        sp_manager_pause(engine->manager);
-    return r;
-}
-
-int sp_engine_unpause(struct sp_engine *engine, struct sp_error *e)
-{
-    const int r = sp_lib_enter(engine, e);
-
-    if (r == 0)
-        sp_manager_unpause(engine->manager);
-    return r;
 }

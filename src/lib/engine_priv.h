@@ -2,9 +2,10 @@
 /*
  * engine_priv: the parts of an engine of the library; for src/lib/ alone.
  *
- *   engine.c           makes and frees it, guards every entry, tells events and questions
- *   lib_environment.c  its environments: where commands run, with which program and policy
- *   calls.c            calls, from the options to the manager, and their answers
+ *   engine.c    makes and frees it, with its environments: where commands run, with which program
+ *               and policy
+ *   lib_host.c  guards every entry, tells events and questions
+ *   calls.c     calls, from the options to the manager, and their answers
  */
 #ifndef SP_LIB_ENGINE_PRIV_H
 #define SP_LIB_ENGINE_PRIV_H
@@ -98,7 +99,7 @@ struct sp_engine {
     uint64_t last_call;
 };
 
-/* ---- engine.c ---- */
+/* ---- lib_host.c ---- */
 
 /* Whether the session exists and its command runs. */
 static inline bool sp_lib_has_session(struct sp_engine *engine, int session)
@@ -123,18 +124,12 @@ int sp_lib_take(const void *from, void *to, size_t size, size_t least, const cha
 /* An event in the type of sallyport.h. */
 void sp_lib_tell_event(void *engine, const struct sp_exec_event *ev);
 
-/* ---- lib_environment.c ---- */
+/* Called only if the host has an `ask` function. */
+void sp_lib_tell_question(void *engine, const struct sp_approval_question *from);
 
-int sp_lib_open_primary(struct sp_engine *engine, const struct sp_engine_options *o,
-                        struct sp_err *e);
-/* Frees places and backends; after the manager and all calls. */
-void sp_lib_places_free(struct sp_engine *engine);
-/* Closes backends that no place and no process uses. */
-void sp_lib_drop_unused(struct sp_engine *engine);
+/* ---- engine.c ---- */
+
 void sp_lib_place_unref(struct sp_lib_place *p); /* NULL is fine */
-/* name NULL: the primary one. NULL: unknown. */
-struct sp_lib_place *sp_lib_place_find(const struct sp_engine *engine, const char *name);
-struct sp_environment_spec sp_lib_place_environment(const struct sp_lib_place *p); /* borrowed */
 /* The variables that commands inherit; borrowed from the engine. */
 struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
                                      const struct sp_lib_place *place);
