@@ -207,7 +207,7 @@ int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e)
     const int r = sp_shell_of_account(&account, e);
     const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
 
-    return r < 0 ? r : sp_shell_of_user(&places, ret, e);
+    return r < 0 ? r : sp_shell_find(&places, (struct sp_str){0}, ret, e);
 }
 
 void sp_place_say_left_out(const struct sp_env_request *ask)

@@ -24,25 +24,6 @@
 
 #define REFUSE(x, ...) (sp_call_fault(&(x)->call, SP_FAULT_ARGUMENTS, __VA_ARGS__), false)
 
-/* Before the backend is asked; resolves the environment. */
-static bool check_arguments(struct sp_exec *x)
-{
-    const struct sp_manager *m = x->call.m;
-
-    if (m->environment_count == 0)
-        return REFUSE(x, "unified exec is unavailable in this session");
-    struct sp_environment *environment = sp_manager_find_environment(m, x->ask.environment_id);
-    if (environment == NULL)
-        return REFUSE(x, "unknown turn environment id `" SP_STR_FMT "`",
-                      SP_STR_ARG(x->ask.environment_id));
-    x->environment = sp_environment_ref(environment);
-    if (x->ask.justification.p != NULL && !x->ask.has_permissions)
-        return REFUSE(x, "`justification` requires an explicit `sandbox_permissions`; use "
-                         "`sandbox_permissions: \"require_escalated\"` for unsandboxed execution, "
-                         "or omit `justification`.");
-    return true;
-}
-
 /* Whether the additional permissions were granted by an earlier request. */
 static bool is_granted(const struct sp_exec *x)
 {
@@ -53,24 +34,32 @@ static bool is_granted(const struct sp_exec *x)
                               x->ask.additional, sp_environment_policy(x->environment));
 }
 
-/* Refuses with the name of the approval policy between `before` and `after`. */
-static bool refuse_by_policy(struct sp_exec *x, const char *before, const char *after,
-                             bool ends_with_name)
+/* Refuses with the name of the approval policy before `why`, and behind it if ends_with_name. */
+static bool refuse_by_policy(struct sp_exec *x, const char *why, bool ends_with_name)
 {
     auto_buf struct sp_buf name = {0};
 
     if (!sp_approval_add_name(&name, sp_approvals_policy(x->call.m->approvals)) ||
         !sp_buf_add(&name, "", 1))
         return sp_call_fail_memory(&x->call);
-    return REFUSE(x, "%s%s%s%s", before, name.data, after, ends_with_name ? name.data : "");
+    return REFUSE(x, "approval policy is %s; reject command — you cannot %s%s", name.data, why,
+                  ends_with_name ? name.data : "");
 }
 
-static bool check_additional(struct sp_exec *x)
+static bool check_permissions(struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
+    const struct sp_approval_policy *p = sp_approvals_policy(m->approvals);
+    const bool can_escalate =
+        p->kind != SP_APPROVAL_NEVER && (p->kind != SP_APPROVAL_GRANULAR || p->sandbox_approval);
     const bool is_asked = x->ask.permissions == SP_PERMISSIONS_ADDITIONAL;
     struct sp_err e = {0};
 
+    if (x->ask.additional != NULL) /* a failure is reported below, in its turn */
+        (void)sp_grant_normalise(&x->grant, NULL);
+    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate && !is_granted(x))
+        return refuse_by_policy(x, "ask for escalated permissions if the approval policy is ",
+                                true);
     if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
         return REFUSE(x, "additional permissions are disabled; enable "
                          "`features.exec_permission_approvals` before using "
@@ -79,11 +68,9 @@ static bool check_additional(struct sp_exec *x)
         return x->ask.additional == NULL ||
                REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
                          "`with_additional_permissions`");
-    if (sp_approvals_policy(m->approvals)->kind != SP_APPROVAL_ON_REQUEST && !is_granted(x))
-        return refuse_by_policy(x, "approval policy is ",
-                                "; reject command — you cannot request additional permissions "
-                                "unless the approval policy is OnRequest",
-                                false);
+    if (p->kind != SP_APPROVAL_ON_REQUEST && !is_granted(x))
+        return refuse_by_policy(
+            x, "request additional permissions unless the approval policy is OnRequest", false);
     if (x->ask.additional == NULL)
         return REFUSE(x, "missing `additional_permissions`; provide at least one of `network` or "
                          "`file_system` when using `with_additional_permissions`");
@@ -95,25 +82,18 @@ static bool check_additional(struct sp_exec *x)
     return true;
 }
 
-static bool check_permissions(struct sp_exec *x)
+/* login as the call asks, by default as allowed. */
+static int choose_login(bool has_login, bool login, bool is_allowed, bool *ret, struct sp_err *e)
 {
-    const struct sp_approval_policy *p = sp_approvals_policy(x->call.m->approvals);
-    const bool can_escalate =
-        p->kind != SP_APPROVAL_NEVER && (p->kind != SP_APPROVAL_GRANULAR || p->sandbox_approval);
-
-    if (x->ask.additional != NULL) /* check_additional reports a failure, in its turn */
-        (void)sp_grant_normalise(&x->grant, NULL);
-    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate && !is_granted(x))
-        return refuse_by_policy(x, "approval policy is ",
-                                "; reject command — you cannot ask for escalated permissions if "
-                                "the approval policy is ",
-                                true);
-    return check_additional(x);
+    if (has_login && login && !is_allowed)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "login shell is disabled by config; omit `login` or set it to false.");
+    *ret = has_login ? login : is_allowed;
+    return 0;
 }
 
 static bool check_facts(struct sp_exec *x)
 {
-    const bool allows_login = !x->call.m->options.refuses_login_shell;
     struct sp_err e = {0};
 
     if (x->unreachable.code != SP_E_NONE)
@@ -126,7 +106,8 @@ static bool check_facts(struct sp_exec *x)
                           x->facts.shell_name != NULL ? x->facts.shell_name
                                                       : sp_shell_type_name(x->facts.shell_type));
     }
-    if (sp_shell_login(x->ask.has_login, x->ask.login, allows_login, &x->is_login, &e) < 0)
+    if (choose_login(x->ask.has_login, x->ask.login, !x->call.m->options.refuses_login_shell,
+                     &x->is_login, &e) < 0)
         return REFUSE(x, "%s", e.msg);
     return check_permissions(x);
 }
@@ -150,13 +131,34 @@ static int find_shell(struct sp_exec *x, struct sp_err *e)
     for (char *const *v = m->environ.own; v != NULL && *v != NULL && places.path == NULL; v++)
         if (strncmp(*v, "PATH=", 5) == 0)
             places.path = *v + 5;
-    return x->ask.shell.p != NULL ? sp_shell_of_name(&places, x->ask.shell, &x->shell, e)
-                                  : sp_shell_of_user(&places, &x->shell, e);
+    return sp_shell_find(&places, x->ask.shell, &x->shell, e);
+}
+
+#define SHELL_ARGC_MAX 4
+
+/* Sets the argv that runs the script, borrowed from both. SP_E_FAILED: a NUL byte in the script. */
+static int call_shell(const struct sp_shell *s, bool is_login, struct sp_str script,
+                      struct sp_str argv[SHELL_ARGC_MAX], uint32_t *ret_argc, struct sp_err *e)
+{
+    uint32_t n = 0;
+
+    if (sp_str_has_nul(script))
+        return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
+    argv[n++] = sp_str_of(s->path);
+    if (s->type == SP_SHELL_POWERSHELL && !is_login)
+        argv[n++] = SP_STR("-NoProfile");
+    argv[n++] = s->type == SP_SHELL_CMD          ? SP_STR("/c")
+                : s->type == SP_SHELL_POWERSHELL ? SP_STR("-Command")
+                : is_login                       ? SP_STR("-lc")
+                                                 : SP_STR("-c");
+    argv[n++] = script;
+    *ret_argc = n;
+    return 0;
 }
 
 static bool resolve_argv(struct sp_exec *x)
 {
-    struct sp_shell_argv argv;
+    struct sp_str argv[SHELL_ARGC_MAX];
     struct sp_err e = {0};
 
     if (x->ask.argc != 0) {
@@ -167,12 +169,37 @@ static bool resolve_argv(struct sp_exec *x)
     if (x->ask.cmd.p == NULL)
         return sp_call_fault(&x->call, SP_FAULT_CREATE,
                              "missing command line for unified exec request");
-    if (find_shell(x, &e) < 0 || sp_shell_argv(&x->shell, x->is_login, x->ask.cmd, &argv, &e) < 0)
+    if (find_shell(x, &e) < 0 ||
+        call_shell(&x->shell, x->is_login, x->ask.cmd, argv, &x->argc, &e) < 0)
         return sp_call_fail_create(&x->call, &e);
-    if (!sp_arena_strs(&x->call.keep, argv.items, argv.count, &x->argv))
-        return sp_call_fail_memory(&x->call);
-    x->argc = argv.count;
-    return true;
+    return sp_arena_strs(&x->call.keep, argv, x->argc, &x->argv) || sp_call_fail_memory(&x->call);
+}
+
+/* A Windows path: a drive or a network share. */
+static bool is_foreign_path(struct sp_str path)
+{
+    if (path.n >= 2 && path.p[0] == '\\' && path.p[1] == '\\')
+        return true;
+    return path.n >= 3 &&
+           ((path.p[0] >= 'a' && path.p[0] <= 'z') || (path.p[0] >= 'A' && path.p[0] <= 'Z')) &&
+           path.p[1] == ':' && (path.p[2] == '\\' || path.p[2] == '/');
+}
+
+/* workdir relative to cwd, which is absolute; to be freed. It need not exist. SP_E_INVALID: a
+ * foreign path; SP_E_FAILED: a NUL byte. */
+static int local_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_err *e)
+{
+    if (sp_str_has_nul(workdir))
+        return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
+    if (is_foreign_path(workdir))
+        return sp_fail(e, SP_E_INVALID, 0, SP_STR_FMT " is not valid on linux",
+                       SP_STR_ARG(workdir));
+    auto_free char *path = workdir.n == 0 ? strdup(cwd) : sp_str_dup(workdir);
+    char *found = path == NULL || path[0] == '/' ? TAKE_PTR(path) : sp_path_normalise(path, cwd);
+    if (found == NULL)
+        return sp_fail(e, SP_E_SYSTEM, errno, "resolve the working directory");
+    *ret = found;
+    return 0;
 }
 
 /* The remote host may be no Unix: an absolute path in another style is passed on unchanged. */
@@ -181,7 +208,7 @@ static char *remote_workdir(const struct sp_exec *x, struct sp_err *e)
     const struct sp_str dir = x->ask.workdir;
     const char *cwd = x->environment_cwd;
 
-    if (dir.n != 0 && (dir.p[0] == '/' || sp_shell_is_foreign_path(dir)))
+    if (dir.n != 0 && (dir.p[0] == '/' || is_foreign_path(dir)))
         return sp_str_dup(dir);
     if (cwd == NULL) {
         (void)sp_fail(e, SP_E_FAILED, 0,
@@ -203,8 +230,8 @@ static bool resolve_cwd(struct sp_exec *x)
     if (x->facts.is_remote)
         cwd = remote_workdir(x, &e);
     else
-        r = sp_shell_workdir(x->ask.workdir, x->environment_cwd != NULL ? x->environment_cwd : "/",
-                             &cwd, &e);
+        r = local_workdir(x->ask.workdir, x->environment_cwd != NULL ? x->environment_cwd : "/",
+                          &cwd, &e);
     if (r == -SP_E_INVALID)
         return sp_call_fault(&x->call, SP_FAULT_CREATE, "%s", e.msg);
     if (r < 0 || (cwd == NULL && e.code != SP_E_NONE))
@@ -311,22 +338,30 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
     sp_call_changed(&x->call);
 }
 
-/* The stage SP_EXEC_CHECKING. */
+/* The stage SP_EXEC_CHECKING: resolves the environment and asks its backend for the facts. */
 static bool check(struct sp_exec *x)
 {
-    const char *misuse;
+    const struct sp_manager *m = x->call.m;
+    const char *misuse = sp_until_misuse(&x->call);
     struct sp_err e;
 
-    if (x->call.m->call_count > SP_CALLS_MAX) {
+    if (m->call_count > SP_CALLS_MAX) {
         (void)sp_fail(&e, SP_E_LIMIT, 0, "too many calls are waiting");
-        sp_call_fail_create(&x->call, &e);
-        return false;
+        return sp_call_fail_create(&x->call, &e);
     }
-    if (!check_arguments(x))
-        return false;
-    misuse = sp_until_misuse(&x->call);
+    if (m->environment_count == 0)
+        return REFUSE(x, "unified exec is unavailable in this session");
+    struct sp_environment *environment = sp_manager_find_environment(m, x->ask.environment_id);
+    if (environment == NULL)
+        return REFUSE(x, "unknown turn environment id `" SP_STR_FMT "`",
+                      SP_STR_ARG(x->ask.environment_id));
+    x->environment = sp_environment_ref(environment);
+    if (x->ask.justification.p != NULL && !x->ask.has_permissions)
+        return REFUSE(x, "`justification` requires an explicit `sandbox_permissions`; use "
+                         "`sandbox_permissions: \"require_escalated\"` for unsandboxed execution, "
+                         "or omit `justification`.");
     if (misuse != NULL)
-        return sp_call_fault(&x->call, SP_FAULT_ARGUMENTS, "%s", misuse);
+        return REFUSE(x, "%s", misuse);
     x->stage = SP_EXEC_FACTS;
     x->facts_wait.fn = on_facts;
     sp_backend_ask_facts(x->environment->backend, &x->facts_wait);
@@ -559,22 +594,6 @@ static void on_snapshot(struct sp_snapshot_wait *w, const char *path)
     sp_call_changed(&x->call);
 }
 
-static bool get_snapshot(struct sp_exec *x)
-{
-    struct sp_env_request env;
-
-    if (!wants_snapshot(x) || x->is_snapshot_told)
-        return true;
-    if (x->is_snapshot_asked)
-        return false;
-    x->is_snapshot_asked = true;
-    if (!sp_exec_make_env(x, &env))
-        return x->is_snapshot_told = true;
-    x->snapshot_wait.fn = on_snapshot;
-    sp_snapshots_get(x->call.m->options.snapshots, &x->shell, x->cwd, &env, &x->snapshot_wait);
-    return false;
-}
-
 /* Set by us for each attempt: the snapshot must not override them. */
 static const struct sp_str runtime[] = {
     {"CODEX_THREAD_ID", 15},
@@ -658,10 +677,20 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
 static bool await_snapshot(struct sp_exec *x)
 {
     struct sp_call *c = &x->call;
+    struct sp_env_request env;
     struct sp_err e = {0};
 
-    if (!get_snapshot(x))
-        return false;
+    if (wants_snapshot(x) && !x->is_snapshot_told) {
+        if (x->is_snapshot_asked)
+            return false;
+        x->is_snapshot_asked = true;
+        x->is_snapshot_told = !sp_exec_make_env(x, &env);
+        if (!x->is_snapshot_told) {
+            x->snapshot_wait.fn = on_snapshot;
+            sp_snapshots_get(c->m->options.snapshots, &x->shell, x->cwd, &env, &x->snapshot_wait);
+            return false;
+        }
+    }
     struct sp_process *p = sp_process_new(c->m, c->reserved_id, c);
     if (p == NULL)
         return sp_call_fail_memory(&x->call);
@@ -851,7 +880,7 @@ static void release_exec(struct sp_call *c)
     struct sp_exec *x = SP_CONTAINER(c, struct sp_exec, call);
 
     sp_backend_forget_facts(&x->facts_wait);
-    sp_snapshots_forget(&x->snapshot_wait);
+    sp_list_remove(&x->snapshot_wait.link);
     sp_run_plan_done(&x->plan);
     sp_buf_done(&x->environ);
     sp_exec_patch_done(&x->patch);

@@ -673,9 +673,9 @@ static void tell_facts(struct sp_deferred *d)
     auto_free char *account = NULL;
     struct sp_err e = {0};
 
-    (void)sp_shell_of_account(&account, NULL); /* without one, sp_shell_of_user tries others */
+    (void)sp_shell_of_account(&account, NULL); /* without one, sp_shell_find tries others */
     const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
-    const bool ok = sp_shell_of_user(&places, &shell, &e) == 0;
+    const bool ok = sp_shell_find(&places, (struct sp_str){0}, &shell, &e) == 0;
     const struct sp_backend_facts facts = {
         .shell_type = shell.type,
         .shell_name = sp_shell_type_name(shell.type),

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "sandbox/resolve.h"
 
 #define LAST_RESORT "/bin/sh"
 #define MAX_NAMES   2
@@ -152,11 +151,18 @@ static int locate(const struct sp_shell_places *places, enum sp_shell_type type,
     return 0;
 }
 
-/* The first installed type, otherwise LAST_RESORT. */
-static int locate_first(const struct sp_shell_places *places, const enum sp_shell_type *types,
-                        size_t count, struct sp_shell *ret, struct sp_err *e)
+int sp_shell_find(const struct sp_shell_places *places, struct sp_str asked, struct sp_shell *ret,
+                  struct sp_err *e)
 {
-    for (size_t i = 0; i < count; i++) {
+    const char *account = places->account_shell != NULL ? places->account_shell : "";
+    const enum sp_shell_type own = sp_shell_type_of(sp_str_of(account));
+    const bool is_asked = asked.p != NULL;
+    const enum sp_shell_type types[] = {is_asked ? sp_shell_type_of(asked) : SP_SHELL_BASH,
+                                        SP_SHELL_ZSH};
+
+    if (!is_asked && own != SP_SHELL_UNKNOWN && is_program(places, account))
+        return set_shell(own, account, ret, e);
+    for (size_t i = 0; i < (is_asked ? 1 : 2); i++) {
         struct sp_shell found;
         const int r = locate(places, types[i], &found, e);
 
@@ -168,25 +174,6 @@ static int locate_first(const struct sp_shell_places *places, const enum sp_shel
         }
     }
     return set_shell(SP_SHELL_SH, LAST_RESORT, ret, e);
-}
-
-int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret, struct sp_err *e)
-{
-    const char *account = places->account_shell != NULL ? places->account_shell : "";
-    const enum sp_shell_type type = sp_shell_type_of(sp_str_of(account));
-    const enum sp_shell_type next[] = {SP_SHELL_BASH, SP_SHELL_ZSH};
-
-    if (type != SP_SHELL_UNKNOWN && is_program(places, account))
-        return set_shell(type, account, ret, e);
-    return locate_first(places, next, 2, ret, e);
-}
-
-int sp_shell_of_name(const struct sp_shell_places *places, struct sp_str asked,
-                     struct sp_shell *ret, struct sp_err *e)
-{
-    const enum sp_shell_type type = sp_shell_type_of(asked);
-
-    return locate_first(places, &type, 1, ret, e);
 }
 
 int sp_shell_of_account(char **ret, struct sp_err *e)
@@ -211,79 +198,5 @@ int sp_shell_of_account(char **ret, struct sp_err *e)
         return 0;
     }
     *ret = NULL; /* an entry larger than MAX_ACCOUNT is ignored */
-    return 0;
-}
-
-/* ---- argv ---- */
-
-int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret, struct sp_err *e)
-{
-    if (has_login && login && !is_login_allowed)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "login shell is disabled by config; omit `login` or set it to false.");
-    *ret = has_login ? login : is_login_allowed;
-    return 0;
-}
-
-static void push_arg(struct sp_shell_argv *argv, struct sp_str item)
-{
-    argv->items[argv->count++] = item;
-}
-
-int sp_shell_argv(const struct sp_shell *s, bool is_login, struct sp_str script,
-                  struct sp_shell_argv *ret, struct sp_err *e)
-{
-    struct sp_shell_argv argv = {0};
-
-    if (sp_str_has_nul(script))
-        return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
-    push_arg(&argv, sp_str_of(s->path));
-    if (s->type == SP_SHELL_CMD) {
-        push_arg(&argv, SP_STR("/c"));
-    } else if (s->type == SP_SHELL_POWERSHELL) {
-        if (!is_login)
-            push_arg(&argv, SP_STR("-NoProfile"));
-        push_arg(&argv, SP_STR("-Command"));
-    } else {
-        push_arg(&argv, is_login ? SP_STR("-lc") : SP_STR("-c"));
-    }
-    push_arg(&argv, script);
-    *ret = argv;
-    return 0;
-}
-
-/* ---- working directory ---- */
-
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-bool sp_shell_is_foreign_path(struct sp_str path)
-{
-    if (path.n >= 2 && path.p[0] == '\\' && path.p[1] == '\\')
-        return true;
-    return path.n >= 3 && is_letter(path.p[0]) && path.p[1] == ':' &&
-           (path.p[2] == '\\' || path.p[2] == '/');
-}
-
-int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_err *e)
-{
-    if (sp_str_has_nul(workdir))
-        return sp_fail(e, SP_E_FAILED, 0, "nul byte found in provided data");
-    if (sp_shell_is_foreign_path(workdir))
-        return sp_fail(e, SP_E_INVALID, 0, SP_STR_FMT " is not valid on linux",
-                       SP_STR_ARG(workdir));
-
-    char *path = workdir.n == 0 ? strdup(cwd) : sp_str_dup(workdir);
-    if (path != NULL && path[0] != '/') {
-        char *joined = sp_path_normalise(path, cwd);
-
-        free(path);
-        path = joined;
-    }
-    if (path == NULL)
-        return sp_fail(e, SP_E_SYSTEM, errno, "resolve the working directory");
-    *ret = path;
     return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shell: which shell runs a script, how it is called, and in which directory.
+ * shell: which shell runs a script.
  *
  * A model may name a type of shell, never a file: the file is found through the account, PATH and
  * the usual places. Only absolute paths are considered, so that the working directory cannot decide
@@ -51,31 +51,10 @@ const char *sp_shell_type_name(enum sp_shell_type type); /* "unknown" for an unk
 /* The account's shell from the password database, to be freed; NULL: none. */
 int sp_shell_of_account(char **ret, struct sp_err *e);
 
-/* The account's shell, otherwise bash, zsh or /bin/sh. Fails only without memory. */
-int sp_shell_of_user(const struct sp_shell_places *places, struct sp_shell *ret, struct sp_err *e);
-
-/* The shell of the type that `asked` names; otherwise /bin/sh. Fails only without memory. */
-int sp_shell_of_name(const struct sp_shell_places *places, struct sp_str asked,
-                     struct sp_shell *ret, struct sp_err *e);
-
-/* login as the call asks, by default as allowed. SP_E_INVALID: not allowed. */
-int sp_shell_login(bool has_login, bool login, bool is_login_allowed, bool *ret, struct sp_err *e);
-
-struct sp_shell_argv {
-    struct sp_str items[4]; /* borrowed from the shell and the script */
-    uint32_t count;
-};
-
-/* SP_E_FAILED for a script with a NUL byte. */
-int sp_shell_argv(const struct sp_shell *s, bool is_login, struct sp_str script,
-                  struct sp_shell_argv *ret, struct sp_err *e);
-
-/* A Windows path: a drive or a network share. */
-bool sp_shell_is_foreign_path(struct sp_str path);
-
-/* The working directory of a local command, to be freed: workdir relative to cwd, which is
- * absolute. It need not exist. SP_E_INVALID: a foreign path; SP_E_FAILED: a NUL byte. */
-int sp_shell_workdir(struct sp_str workdir, const char *cwd, char **ret, struct sp_err *e);
+/* The shell of the type that `asked` names, otherwise /bin/sh; if p is NULL, the account's shell,
+ * otherwise bash, zsh or /bin/sh. Fails only without memory. */
+int sp_shell_find(const struct sp_shell_places *places, struct sp_str asked, struct sp_shell *ret,
+                  struct sp_err *e);
 
 #define auto_shell __attribute__((cleanup(sp_shell_done)))
 

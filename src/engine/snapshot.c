@@ -530,12 +530,6 @@ struct sp_snapshots {
 
 /* ---- waiting ---- */
 
-void sp_snapshots_forget(struct sp_snapshot_wait *w)
-{
-    sp_list_remove(&w->link);
-    w->impl = NULL;
-}
-
 static bool is_settled(const struct entry *n)
 {
     return n->state == READY || n->state == NONE;
@@ -558,7 +552,7 @@ static void on_tell(struct sp_deferred *d)
     while (i != last && (i = sp_list_first(&n->waits)) != NULL) {
         struct sp_snapshot_wait *w = SP_CONTAINER(i, struct sp_snapshot_wait, link);
 
-        sp_snapshots_forget(w);
+        sp_list_remove(i);
         w->fn(w, n->state == READY ? n->path : NULL);
     }
     n->is_telling = false;
@@ -695,8 +689,8 @@ static void clear_entry(struct entry *n)
 
     sp_run_free(n->run);
     sp_loop_undefer(owner->backend->loop, &n->tell);
-    for (struct sp_list *i; (i = sp_list_first(&n->waits)) != NULL;)
-        sp_snapshots_forget(SP_CONTAINER(i, struct sp_snapshot_wait, link));
+    while (sp_list_take_first(&n->waits) != NULL)
+        ;
     remove_file(n);
     sp_shell_done(&n->shell);
     free(n->cwd);
@@ -794,7 +788,6 @@ void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, stru
     struct entry *n = entry_for(s, shell, cwd, environ);
 
     n->used = ++s->uses;
-    w->impl = n;
     sp_list_append(&n->waits, &w->link);
     if (is_settled(n))
         tell_later(n);

@@ -31,17 +31,15 @@ int sp_snapshots_new(const struct sp_snapshots_options *o, struct sp_snapshots *
 void sp_snapshots_free(struct sp_snapshots *s);
 
 /* A wait for a capture. fn is called from the loop; path NULL: no snapshot, run the command itself.
- */
+ * Removing `link` ends the wait. */
 struct sp_snapshot_wait {
     void (*fn)(struct sp_snapshot_wait *w, const char *path);
     struct sp_list link;
-    void *impl; /* NULL: not waiting */
 };
 /* Gets the snapshot of this shell and directory, capturing it if necessary. At most 16 are kept.
  * Variables of a single call or attempt are left out of `environ`. */
 void sp_snapshots_get(struct sp_snapshots *s, const struct sp_shell *shell, struct sp_str cwd,
                       const struct sp_env_request *environ, struct sp_snapshot_wait *w);
-void sp_snapshots_forget(struct sp_snapshot_wait *w); /* not waiting is fine */
 
 /* The script to run as [shell, "-c", script] instead of [shell, "-lc", cmd]: it sources the
  * snapshot quietly, restores the variables that the engine sets, and evaluates cmd, which then sees

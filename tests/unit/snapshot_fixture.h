@@ -124,7 +124,7 @@ static struct sp_env_request plain_ask(void)
 
 static void on_told(struct sp_snapshot_wait *w, const char *p)
 {
-    assert_null(w->impl);
+    assert_false(sp_list_is_linked(&w->link));
     told++;
     has_path = p != NULL;
     (void)snprintf(path, sizeof path, "%s", p != NULL ? p : "");

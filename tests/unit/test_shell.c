@@ -114,7 +114,7 @@ static void user_has(const struct sp_shell_places *places, enum sp_shell_type ty
     struct sp_err e = {0};
     struct sp_shell s = {0};
 
-    assert_int_equal(sp_shell_of_user(places, &s, &e), 0);
+    assert_int_equal(sp_shell_find(places, (struct sp_str){0}, &s, &e), 0);
     is_shell(&s, type, path);
 }
 
@@ -124,7 +124,7 @@ static void name_gives(const struct sp_shell_places *places, const char *name,
     struct sp_err e = {0};
     struct sp_shell s = {0};
 
-    assert_int_equal(sp_shell_of_name(places, sp_str_of(name), &s, &e), 0);
+    assert_int_equal(sp_shell_find(places, sp_str_of(name), &s, &e), 0);
     is_shell(&s, type, path);
 }
 
@@ -213,7 +213,7 @@ static void test_finding_survives_the_end_of_memory(void **state)
         struct sp_shell s = {0};
 
         end_memory_at(n);
-        const int r = sp_shell_of_user(host, &s, &e);
+        const int r = sp_shell_find(host, (struct sp_str){0}, &s, &e);
         if (!did_memory_end()) {
             assert_int_equal(r, 0);
             assert_true(n > 2);
@@ -268,17 +268,17 @@ static void test_only_a_file_that_can_be_run_is_a_shell(void **state)
 
     (void)state;
     (void)snprintf(path, sizeof path, "%s/cmd", folder);
-    assert_int_equal(sp_shell_of_name(&disk, SP_STR("cmd"), &s, NULL), 0);
+    assert_int_equal(sp_shell_find(&disk, SP_STR("cmd"), &s, NULL), 0);
     is_shell(&s, SP_SHELL_SH, "/bin/sh"); /* not there */
     assert_int_equal(mkdir(path, 0755), 0);
-    assert_int_equal(sp_shell_of_name(&disk, SP_STR("cmd"), &s, NULL), 0);
+    assert_int_equal(sp_shell_find(&disk, SP_STR("cmd"), &s, NULL), 0);
     is_shell(&s, SP_SHELL_SH, "/bin/sh"); /* a folder */
     assert_int_equal(rmdir(path), 0);
     make_file("cmd", 0644);
-    assert_int_equal(sp_shell_of_name(&disk, SP_STR("cmd"), &s, NULL), 0);
+    assert_int_equal(sp_shell_find(&disk, SP_STR("cmd"), &s, NULL), 0);
     is_shell(&s, SP_SHELL_SH, "/bin/sh"); /* not executable */
     make_file("cmd", 0755);
-    assert_int_equal(sp_shell_of_name(&disk, SP_STR("cmd"), &s, NULL), 0);
+    assert_int_equal(sp_shell_find(&disk, SP_STR("cmd"), &s, NULL), 0);
     is_shell(&s, SP_SHELL_CMD, path);
 }
 

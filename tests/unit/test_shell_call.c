@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a shell is called, and where: cases 19, 149 and 150. */
+/* How a shell is called, and where: cases 19, 149 and 150. The source is included: only it can see
+ * these functions. */
 #include <errno.h>
 #include <stdio.h>
 
-#include "engine/shell.h"
+#include "engine/exec.c" /* NOLINT: see above */
 #include "memory_fixture.h"
 #include "test.h"
 
@@ -28,14 +29,15 @@ static void calls(enum sp_shell_type type, bool is_login, const char *want)
 {
     char path[] = "/x/it";
     const struct sp_shell s = {.type = type, .path = path};
-    struct sp_shell_argv argv = {0};
+    struct sp_str argv[SHELL_ARGC_MAX];
+    uint32_t argc = 0;
     char line[200] = "";
 
-    assert_int_equal(sp_shell_argv(&s, is_login, SP_STR("a b"), &argv, NULL), 0);
-    for (uint32_t i = 0; i < argv.count; i++) {
+    assert_int_equal(call_shell(&s, is_login, SP_STR("a b"), argv, &argc, NULL), 0);
+    for (uint32_t i = 0; i < argc; i++) {
         const size_t n = strlen(line);
 
-        (void)snprintf(line + n, sizeof line - n, "[" SP_STR_FMT "]", SP_STR_ARG(argv.items[i]));
+        (void)snprintf(line + n, sizeof line - n, "[" SP_STR_FMT "]", SP_STR_ARG(argv[i]));
     }
     assert_string_equal(line, want);
 }
@@ -60,16 +62,17 @@ static void test_a_script_may_be_empty_but_not_hold_a_nul(void **state)
 {
     char path[] = "/bin/sh";
     const struct sp_shell s = {.type = SP_SHELL_SH, .path = path};
-    struct sp_shell_argv argv = {0};
+    struct sp_str argv[SHELL_ARGC_MAX];
+    uint32_t argc = 0;
     struct sp_err e = {0};
 
     (void)state;
-    assert_int_equal(sp_shell_argv(&s, false, SP_STR("a\0b"), &argv, &e), -SP_E_FAILED);
+    assert_int_equal(call_shell(&s, false, SP_STR("a\0b"), argv, &argc, &e), -SP_E_FAILED);
     assert_string_equal(e.msg, "nul byte found in provided data");
-    assert_int_equal(argv.count, 0);
-    assert_int_equal(sp_shell_argv(&s, false, SP_STR(""), &argv, &e), 0);
-    assert_int_equal(argv.count, 3);
-    assert_int_equal(argv.items[2].n, 0);
+    assert_int_equal(argc, 0);
+    assert_int_equal(call_shell(&s, false, SP_STR(""), argv, &argc, &e), 0);
+    assert_int_equal(argc, 3);
+    assert_int_equal(argv[2].n, 0);
 }
 
 /* ---- login: case 19 ---- */
@@ -78,7 +81,7 @@ static void login_is(bool has_login, bool login, bool is_allowed, bool want)
 {
     bool got = !want;
 
-    assert_int_equal(sp_shell_login(has_login, login, is_allowed, &got, NULL), 0);
+    assert_int_equal(choose_login(has_login, login, is_allowed, &got, NULL), 0);
     assert_int_equal(got, want);
 }
 
@@ -93,7 +96,7 @@ static void test_login_is_what_the_call_says_else_what_is_allowed(void **state)
     login_is(true, true, true, true);
     login_is(true, false, true, false);
     login_is(true, false, false, false);
-    assert_int_equal(sp_shell_login(true, true, false, &got, &e), -SP_E_INVALID);
+    assert_int_equal(choose_login(true, true, false, &got, &e), -SP_E_INVALID);
     assert_string_equal(e.msg,
                         "login shell is disabled by config; omit `login` or set it to false.");
     assert_false(got);
@@ -106,7 +109,7 @@ static void workdir_is(const char *workdir, const char *want)
     struct sp_err e = {0};
     char *got = NULL;
 
-    if (sp_shell_workdir(sp_str_of(workdir), "/work/dir", &got, &e) < 0)
+    if (local_workdir(sp_str_of(workdir), "/work/dir", &got, &e) < 0)
         fail_msg("'%s': %s", workdir, e.msg);
     assert_string_equal(got, want);
     free(got);
@@ -144,7 +147,7 @@ static void test_the_omitted_one_is_the_environments_unchanged(void **state)
     char *got = NULL;
 
     (void)state;
-    assert_int_equal(sp_shell_workdir((struct sp_str){0}, "/a/./b", &got, NULL), 0);
+    assert_int_equal(local_workdir((struct sp_str){0}, "/a/./b", &got, NULL), 0);
     assert_string_equal(got, "/a/./b");
     free(got);
 }
@@ -154,7 +157,7 @@ static void workdir_is_refused(struct sp_str workdir, enum sp_code code, const c
     struct sp_err e = {0};
     char *got = NULL;
 
-    assert_int_equal(sp_shell_workdir(workdir, "/work", &got, &e), -(int)code);
+    assert_int_equal(local_workdir(workdir, "/work", &got, &e), -(int)code);
     assert_string_equal(e.msg, text);
     assert_null(got);
 }
@@ -167,10 +170,10 @@ static void test_a_foreign_path_is_not_valid_here(void **state)
     workdir_is_refused(SP_STR("\\\\host\\share"), SP_E_INVALID,
                        "\\\\host\\share is not valid on linux");
     workdir_is_refused(SP_STR("a\0b"), SP_E_FAILED, "nul byte found in provided data");
-    assert_false(sp_shell_is_foreign_path(SP_STR("1:/x")));
-    assert_false(sp_shell_is_foreign_path(SP_STR("\\x")));
-    assert_false(sp_shell_is_foreign_path(SP_STR("//host/share")));
-    assert_false(sp_shell_is_foreign_path((struct sp_str){0}));
+    assert_false(is_foreign_path(SP_STR("1:/x")));
+    assert_false(is_foreign_path(SP_STR("\\x")));
+    assert_false(is_foreign_path(SP_STR("//host/share")));
+    assert_false(is_foreign_path((struct sp_str){0}));
 }
 
 static void test_joining_survives_the_end_of_memory(void **state)
@@ -181,7 +184,7 @@ static void test_joining_survives_the_end_of_memory(void **state)
         char *got = NULL;
 
         end_memory_at(n);
-        const int r = sp_shell_workdir(SP_STR("sub"), "/work", &got, &e);
+        const int r = local_workdir(SP_STR("sub"), "/work", &got, &e);
         if (!did_memory_end()) {
             assert_int_equal(r, 0);
             assert_int_equal(n, 3);

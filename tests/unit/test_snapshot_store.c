@@ -86,12 +86,12 @@ static void test_who_no_longer_waits_is_not_told(void **state)
     open_store();
     for (int i = 0; i < 3; i++)
         ask(&w[i], home);
-    sp_snapshots_forget(&w[1]);
-    sp_snapshots_forget(&w[1]); /* again is fine */
-    sp_snapshots_forget(&w[0]);
+    sp_list_remove(&w[1].link);
+    sp_list_remove(&w[1].link); /* again is fine */
+    sp_list_remove(&w[0].link);
     wait_for(1);
     assert_int_equal(told, 1);
-    assert_null(w[2].impl);
+    assert_false(sp_list_is_linked(&w[2].link));
 }
 
 static void test_a_store_can_go_while_it_captures(void **state)
@@ -104,7 +104,7 @@ static void test_a_store_can_go_while_it_captures(void **state)
     ask(&w, home);
     sp_snapshots_free(snapshots);
     snapshots = NULL;
-    assert_null(w.impl);
+    assert_false(sp_list_is_linked(&w.link));
     assert_int_equal(told, 0);
     assert_int_equal(files(), 0);
 }
