@@ -724,26 +724,13 @@ static bool await_start(struct sp_exec *x)
     return true;
 }
 
-/* The process counts as started: sends the begin event and stores the process, so that it has an
- * entry before another call can name its id. */
 static void mark_started(struct sp_exec *x)
 {
     struct sp_call *c = &x->call;
-    struct sp_process *p = c->process;
 
     x->stage = SP_EXEC_COLLECTING;
     c->is_due = false;
-    if (!p->is_hidden)
-        sp_process_begin(p);
-    if (c->reserved_id == 0)
-        return;
-    if (!sp_process_has_exited(p))
-        sp_manager_store(c->m, p);
-    else if (c->m->options.remembers_ended)
-        p->holds_id = true;
-    else
-        return;
-    c->reserved_id = 0;
+    sp_process_begin(c->process, &c->reserved_id);
 }
 
 /* ---- denied at once ---- */

@@ -454,20 +454,6 @@ uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t 
     return ms < y->min_ms ? y->min_ms : ms > max_ms ? max_ms : ms;
 }
 
-int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
-                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e)
-{
-    if (no_timeout && has_chars)
-        return sp_fail(e, SP_E_INVALID, 0, "`no_timeout=true` requires empty `chars`.");
-    if (no_timeout && ask.has_yield_time)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "`no_timeout=true` requires `yield_time_ms` to be omitted.");
-    *ret_ms = no_timeout
-                  ? SP_YIELD_FOREVER
-                  : sp_yield_ms(has_chars ? SP_YIELD_WRITE : SP_YIELD_POLL, ask, poll_max_ms);
-    return 0;
-}
-
 /* ---- waiting ---- */
 
 static void on_timer(struct sp_timer *t)

@@ -92,7 +92,7 @@ void sp_until_begin(struct sp_call *c);
 void sp_until_hear(struct sp_process *p,
                    struct sp_str bytes); /* feeds new output to the patterns */
 
-/* ---- processes (process.c) ---- */
+/* ---- processes (process.c, write_stdin.c) ---- */
 
 enum sp_process_life {
     SP_PROCESS_STARTING,
@@ -192,7 +192,11 @@ static inline bool sp_process_is_output_held(const struct sp_process *p)
 }
 
 /* Exited, and no sandbox verdict is pending any more. */
-bool sp_process_is_judged(const struct sp_process *p);
+static inline bool sp_process_is_judged(const struct sp_process *p)
+{
+    return sp_process_has_exited(p) &&
+           (sp_process_has_failed(p) || !p->is_verdict_open || p->is_verdict_late);
+}
 
 /* Treats the process as exited without a reported code. */
 void sp_process_count_as_exited(struct sp_process *p);
@@ -209,8 +213,15 @@ void sp_process_blame(struct sp_process *p, enum sp_end_reason reason);
 enum sp_end_reason sp_process_end_reason(const struct sp_process *p);
 void sp_process_use(struct sp_process *p); /* restarts the idle time */
 
-void sp_process_begin(struct sp_process *p);
-void sp_process_tell_warning(struct sp_process *p, const char *message);
+/* The process counts as started: sends the begin event and stores the process, so that it has an
+ * entry before another call can name its id. Clears *reserved_id if the process keeps it. */
+void sp_process_begin(struct sp_process *p, int *reserved_id);
+/* An event of this type with the members that all events of a process share. */
+struct sp_exec_event sp_process_event(const struct sp_process *p, enum sp_event_type type);
+/* Sends the end event, if it is due. */
+void sp_process_publish_end(struct sp_process *p);
+/* write_stdin.c: serves the write_stdin calls, one at a time, after every change of the process. */
+void sp_process_serve_writes(struct sp_process *p);
 
 /* ---- calls (manager_call.c) ---- */
 
@@ -277,11 +288,6 @@ void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code
 
 /* poll_max_ms is used for polls only. */
 uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t poll_max_ms);
-
-/* The time of a write_stdin call, or SP_YIELD_FOREVER for no_timeout, which the caller passes only
- * if the feature is on. SP_E_INVALID: contradicting arguments. */
-int sp_yield_of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
-                      uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e);
 
 /* exec.c: runs the stages of an exec_command call. */
 void sp_exec_step(struct sp_call *c);
@@ -377,19 +383,7 @@ static inline uint64_t sp_later_ms(uint64_t ms, uint64_t by_ms)
 int sp_manager_admit(const struct sp_manager *m, struct sp_err *e);
 void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e);
 
-/* ---- entries and records (manager_store.c) ---- */
-
-/* What an ended process leaves: its output and how it ended. */
-struct sp_remembered {
-    struct sp_manager *m;
-    struct sp_list link; /* m->remembered */
-    uint64_t until_ms;   /* UINT64_MAX: no expiry */
-    size_t bytes;
-    struct sp_arena keep;
-    struct sp_headtail transcript;
-    struct sp_environment *environment; /* a reference: view.policy points into it */
-    struct sp_manager_view view;        /* without the output */
-};
+/* ---- entries (process.c) ---- */
 
 /* Which process is evicted when too many are stored: a decision over facts. */
 #define SP_PRUNE_LIMIT     64 /* stored entries from which the next store prunes first */
@@ -407,12 +401,25 @@ struct sp_prune_entry {
  * for equal times the lower id counts as older. */
 size_t sp_prune_choose(const struct sp_prune_entry *entries, size_t count);
 
-void sp_manager_unreserve(struct sp_manager *m, int id);           /* 0: no id */
-void sp_manager_store(struct sp_manager *m, struct sp_process *p); /* prunes an old entry first */
+void sp_manager_unreserve(struct sp_manager *m, int id); /* 0: no id */
 /* Removes its entry, if it has one, and releases the id unless the process will be remembered. */
 void sp_manager_remove(struct sp_process *p);
 struct sp_process *sp_manager_find(struct sp_manager *m, int id);
-void sp_manager_wait_ttl(struct sp_process *p);
+
+/* ---- records (manager_store.c) ---- */
+
+/* What an ended process leaves: its output and how it ended. */
+struct sp_remembered {
+    struct sp_manager *m;
+    struct sp_list link; /* m->remembered */
+    uint64_t until_ms;   /* UINT64_MAX: no expiry */
+    size_t bytes;
+    struct sp_arena keep;
+    struct sp_headtail transcript;
+    struct sp_environment *environment; /* a reference: view.policy points into it */
+    struct sp_manager_view view;        /* without the output */
+};
+
 void sp_manager_serve_orders(
     struct sp_process *p); /* runs close-stdin orders that wait for pending input */
 

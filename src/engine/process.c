@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process: one process of the manager: its output and events, the write_stdin calls it serves, the
- * reports of its job, and its end.
+ * process: one process of the manager: its entry, its output and events, the reports of its job,
+ * and its end.
  *
  * The output goes to three consumers, each with its own copy of every byte in order: the next call
  * (pending), the end event (transcript) and the deltas. When memory is short the job keeps the
  * bytes and offers them again.
  */
-#include <errno.h>
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/auto.h"
@@ -30,7 +29,7 @@ static void flush_held(struct sp_process *p)
 }
 
 /* The members that all events of a process share. */
-static struct sp_exec_event new_event(const struct sp_process *p, enum sp_event_type type)
+struct sp_exec_event sp_process_event(const struct sp_process *p, enum sp_event_type type)
 {
     return (struct sp_exec_event){
         .type = type,
@@ -45,34 +44,13 @@ static struct sp_exec_event new_event(const struct sp_process *p, enum sp_event_
     };
 }
 
-void sp_process_begin(struct sp_process *p)
-{
-    struct sp_exec_event e = new_event(p, SP_EVENT_BEGIN);
-
-    p->has_begun = true;
-    e.at_ms = p->started_at_ms;
-    sp_manager_event(p->m, &e);
-    flush_held(p);
-    sp_buf_done(&p->held);
-    if (p->is_at_end)
-        end_output(p);
-}
-
 static void tell_delta(void *process, struct sp_str frame)
 {
     const struct sp_process *p = process;
-    struct sp_exec_event e = new_event(p, SP_EVENT_DELTA);
+    struct sp_exec_event e = sp_process_event(p, SP_EVENT_DELTA);
 
     e.stream = SP_STREAM_STDOUT;
     e.chunk = frame;
-    sp_manager_event(p->m, &e);
-}
-
-void sp_process_tell_warning(struct sp_process *p, const char *message)
-{
-    struct sp_exec_event e = new_event(p, SP_EVENT_WARNING);
-
-    e.message = sp_str_of(message);
     sp_manager_event(p->m, &e);
 }
 
@@ -88,7 +66,7 @@ static void tell_end(struct sp_process *p)
         .bytes = p->transcript.omitted,
         .token_count = sp_allowance_tokens_of(sp_headtail_total(&p->transcript)),
     };
-    struct sp_exec_event e = new_event(p, SP_EVENT_END);
+    struct sp_exec_event e = sp_process_event(p, SP_EVENT_END);
 
     e.at_ms = (int64_t)sp_clock_unix_ms();
     e.duration_ns = (p->exited_ns != 0 ? p->exited_ns : sp_clock_ns()) - p->start_ns;
@@ -113,7 +91,7 @@ static void tell_end(struct sp_process *p)
 
 /* Not before the last delta, not while a verdict may still come, and not before the interaction in
  * progress is answered, which may have caused the exit. */
-static void publish_end(struct sp_process *p)
+void sp_process_publish_end(struct sp_process *p)
 {
     if (!p->has_begun || p->has_ended || !p->is_drained || p->interaction != NULL ||
         !sp_process_is_judged(p))
@@ -230,10 +208,9 @@ enum sp_end_reason sp_process_end_reason(const struct sp_process *p)
     return p->exit.signal != 0 ? SP_END_SIGNAL : SP_END_EXIT;
 }
 
-static bool is_in_use(const struct sp_process *p)
+static bool has_calls(const struct sp_process *p)
 {
-    return p->initial != NULL || p->interaction != NULL || !sp_list_is_empty(&p->waiting) ||
-           p->orders != 0;
+    return p->initial != NULL || p->interaction != NULL || !sp_list_is_empty(&p->waiting);
 }
 
 void sp_process_use(struct sp_process *p)
@@ -261,7 +238,7 @@ static void on_idle(struct sp_timer *t)
 {
     struct sp_process *p = SP_CONTAINER(t, struct sp_process, idle_timer);
 
-    if (is_in_use(p))
+    if (has_calls(p) || p->orders != 0)
         sp_process_use(p);
     if (sp_loop_now(p->m->loop) >= sp_later_ms(p->idle_from_ms, p->m->options.idle_ttl_ms))
         end_for(p, SP_END_IDLE);
@@ -293,283 +270,185 @@ static void set_end_timers(struct sp_process *p)
                       on_idle);
 }
 
-/*
- * ---- write_stdin ----
- *
- * A call types characters into the process, or polls its output. The calls of one process are
- * served in order of arrival, one at a time, because they share its output and its end.
- */
+/* ---- the entry ---- */
 
-#define INTERRUPT "\003"
-
-struct sp_write {
-    struct sp_call call;
-    struct sp_job_call job_call;
-    int session_id;
-    uint64_t yield_ms;
-    struct sp_err misuse; /* invalid arguments; code NONE: they are valid */
-    bool was_typed;       /* the job has answered; go_on_after_typing is due */
-};
-
-static void say_unknown(struct sp_call *c)
+void sp_manager_unreserve(struct sp_manager *m, int id)
 {
-    const int id = SP_CONTAINER(c, struct sp_write, call)->session_id;
-    struct sp_manager_view v;
-    const bool is_remembered = sp_manager_view(c->m, id, &v) && v.is_answered;
-
-    sp_call_fault(c, SP_FAULT_UNKNOWN, "Unknown process id %d%s", id,
-                  is_remembered ? "; read_output still has its output" : "");
+    if (id != 0)
+        sp_ids_release(&m->ids, id, sp_loop_now(m->loop));
 }
 
-static void say_failed(struct sp_call *c)
+struct sp_process *sp_manager_find(struct sp_manager *m, int id)
 {
-    struct sp_process *p = c->process;
-
-    sp_manager_remove(p);
-    sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
+    sp_each_process(p, m)
+        if (p->is_stored && p->id == id)
+            return p;
+    return NULL;
 }
 
-static void start_waiting(struct sp_call *c)
+void sp_manager_remove(struct sp_process *p)
 {
-    sp_call_collect(c, sp_clock_ns(), SP_CONTAINER(c, struct sp_write, call)->yield_ms);
-    sp_until_begin(c);
-}
-
-static void on_typed(struct sp_job_call *jc)
-{
-    struct sp_write *w = SP_CONTAINER(jc, struct sp_write, job_call);
-
-    w->was_typed = true;
-    w->call.is_awaited = false;
-    w->call.process->asked--;
-    sp_process_changed(w->call.process);
-    if (w->call.is_answered)
-        sp_call_let_go(&w->call);
-}
-
-static bool has_stdin(const struct sp_process *p)
-{
-    return p->is_tty || p->has_stdin;
-}
-
-/* It is the call's turn: types its characters, or begins to wait. ^C to a process without stdin is
- * sent as SIGINT. */
-static void start_write(struct sp_call *c)
-{
-    struct sp_process *p = c->process;
-    struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
-
-    if (!p->is_stored) { /* removed while this call waited; the id may belong to another process now
-                          */
-        say_unknown(c);
+    if (!p->is_stored)
         return;
-    }
-    p->last_used_ns = sp_clock_ns();
-    if (c->chars.n == 0) {
-        start_waiting(c);
-        return;
-    }
-    if (!has_stdin(p) && !sp_str_eq(c->chars, SP_STR(INTERRUPT))) {
-        sp_call_fault(c, SP_FAULT_STDIN_CLOSED,
-                      "stdin is closed for this session; rerun exec_command with tty=true to keep "
-                      "stdin open");
-        return;
-    }
-    if (!sp_process_can_ask(p)) { /* it has ended */
-        start_waiting(c);
-        return;
-    }
-    /* The process may not read its stdin, or the connection may be down: wait SP_TYPING_MS at most.
-     */
-    sp_call_collect(c, sp_clock_ns(), SP_TYPING_MS);
-    c->is_awaited = true;
-    c->has_typed = true;
-    c->process->was_typed_into = true;
-    p->asked++;
-    w->job_call.fn = on_typed;
-    if (has_stdin(p))
-        sp_job_write(&p->job, &w->job_call, c->chars);
-    else
-        sp_job_signal(&p->job, &w->job_call, SIGINT);
+    p->is_stored = false;
+    p->is_verdict_open = false;
+    p->m->stored--;
+    p->holds_id = p->m->options.remembers_ended && !p->is_forgotten && !p->m->is_closing;
+    if (!p->holds_id)
+        sp_manager_unreserve(p->m, p->id);
+    sp_loop_cancel(p->m->loop, &p->ttl_timer);
+    sp_process_changed(p);
 }
 
-/* The job has answered the write or the signal. */
-static void go_on_after_typing(struct sp_call *c)
+/* Busy processes are not pruned. The creating call counts, so starting many processes at once loses
+ * none of them. */
+static bool is_busy(const struct sp_process *p)
 {
-    struct sp_process *p = c->process;
-    struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
-    const enum sp_job_result result = w->job_call.result;
-
-    w->was_typed = false;
-    c->has_typed = result == SP_JOB_OK || result == SP_JOB_LOST; /* LOST: they may have arrived */
-    if (result == SP_JOB_LOST) {
-        sp_process_blame(p, SP_END_LOST);
-        sp_process_fail(p, w->job_call.error.msg[0] != 0 ? w->job_call.error.msg
-                                                         : "the connection was lost");
-        if (sp_process_has_failed(p)) {
-            say_failed(c);
-            return;
-        }
-    }
-    /* A remote executor that does not know the process, or its stdin, means that it has ended. */
-    if (result == SP_JOB_GONE || (result == SP_JOB_NO_STDIN && p->is_remote))
-        sp_process_count_as_exited(p);
-    if (result == SP_JOB_OK || sp_process_has_exited(p))
-        start_waiting(c);
-    else if (result == SP_JOB_REFUSED && !has_stdin(p) && w->job_call.error.msg[0] != 0)
-        /* For a ^C without a terminal it was the signal that failed, not stdin. */
-        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: %s", w->job_call.error.msg);
-    else
-        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin");
+    return has_calls(p) || (sp_process_has_exited(p) && !p->has_ended);
 }
 
-/* The wait is over: answers with the output since the last answer. */
-static void finish_write(struct sp_call *c)
+/* ---- pruning ---- */
+
+static bool is_older(const struct sp_prune_entry *a, const struct sp_prune_entry *b)
 {
-    struct sp_process *p = c->process;
-    const bool has_exited = sp_process_has_exited(p);
-
-    if (sp_process_has_failed(p)) {
-        say_failed(c);
-        return;
-    }
-    if (!has_exited && !p->is_stored) {
-        say_unknown(c);
-        return;
-    }
-    if ((c->chars.n != 0 || !has_exited) && !p->has_ended) {
-        struct sp_exec_event e = new_event(p, SP_EVENT_INTERACTION);
-
-        e.source = SP_SOURCE_UNIFIED_EXEC_INTERACTION;
-        e.input = c->chars;
-        sp_manager_event(p->m, &e);
-    }
-    if (!sp_call_answer(c, has_exited ? SP_ANSWER_EXITED : SP_ANSWER_RUNNING))
-        sp_call_fault(c, SP_FAULT_FAILED,
-                      "Unified exec process failed: no memory for the answer; poll again");
+    return a->last_used != b->last_used ? a->last_used < b->last_used : a->id < b->id;
 }
 
-/* Whether the call made progress. A call with characters still in flight keeps its place, so that
- * later input stays behind them. */
-static bool advance(struct sp_call *c)
+static bool is_protected(const struct sp_prune_entry *entries, size_t count, size_t which)
 {
-    if (c->is_cancelled)
-        sp_call_abort(c);
-    else if (c->is_awaited && sp_process_has_failed(c->process))
-        say_failed(c);
-    else if (SP_CONTAINER(c, struct sp_write, call)->was_typed)
-        go_on_after_typing(c);
-    else if (c->is_collecting && sp_call_is_done(c))
-        finish_write(c);
-    else
-        return false;
-    return true;
+    size_t newer = 0;
+
+    for (size_t i = 0; i < count && newer < SP_PRUNE_PROTECTED; i++)
+        newer += is_older(&entries[which], &entries[i]);
+    return newer < SP_PRUNE_PROTECTED;
 }
 
-/* The next waiting call that need not wait for its turn: a cancelled one, or else a poll that is to
- * answer now, since it types nothing. */
-static struct sp_call *take_early(struct sp_process *p)
+static size_t older_of(const struct sp_prune_entry *entries, size_t best, size_t i)
 {
-    const bool can_answer = p->interaction != NULL && p->is_stored && !sp_process_has_failed(p) &&
-                            (!sp_process_has_exited(p) || sp_process_is_judged(p));
-    struct sp_call *hurried = NULL;
-
-    sp_each_waiting(c, p) {
-        if (c->is_cancelled) {
-            sp_list_remove(&c->waiting);
-            return c;
-        }
-        if (hurried == NULL && can_answer && c->is_hurried && c->chars.n == 0)
-            hurried = c;
-    }
-    if (hurried != NULL)
-        sp_list_remove(&hurried->waiting);
-    return hurried;
+    return best == SP_PRUNE_NONE || is_older(&entries[i], &entries[best]) ? i : best;
 }
 
-/* Serves the write_stdin calls of a process, one at a time. Runs after every change of the process:
- * the interaction advances as far as it can, then the next call takes its place. */
-static void serve_writes(struct sp_process *p)
+size_t sp_prune_choose(const struct sp_prune_entry *entries, size_t count)
 {
-    struct sp_call *c;
+    size_t exited = SP_PRUNE_NONE;
+    size_t live = SP_PRUNE_NONE;
+    bool is_exited_one_busy = false;
 
-    while ((c = take_early(p)) != NULL) {
-        if (c->is_cancelled)
-            sp_call_abort(c);
-        else
-            start_write(c);
-        if (!c->is_answered)
-            finish_write(c);
-    }
-    for (;;) {
-        if (p->interaction != NULL) {
-            if (!advance(p->interaction))
-                return;
+    for (size_t i = 0; i < count; i++) {
+        const struct sp_prune_entry *p = &entries[i];
+
+        if (is_protected(entries, count, i))
             continue;
-        }
-        publish_end(p);
-        struct sp_list *first = sp_list_take_first(&p->waiting);
-        if (first == NULL)
-            return;
-        c = SP_CONTAINER(first, struct sp_call, waiting);
-        p->interaction = c;
-        start_write(c);
+        if (p->has_exited && p->is_busy)
+            is_exited_one_busy = true;
+        else if (p->has_exited)
+            exited = older_of(entries, exited, i);
+        else if (!p->is_busy)
+            live = older_of(entries, live, i);
     }
+    if (exited != SP_PRUNE_NONE)
+        return exited;
+    /* The busy exited process goes by itself soon: do not kill a running one for its place. */
+    return is_exited_one_busy ? SP_PRUNE_NONE : live;
 }
 
-/* Runs once: it answers the call, or queues it behind the others of its process. */
-static void enter_queue(struct sp_call *c)
+/* NULL: none, or out of memory; then one entry more is kept. */
+static struct sp_process *choose_victim(struct sp_manager *m)
 {
-    const struct sp_write *w = SP_CONTAINER(c, struct sp_write, call);
-    struct sp_process *p = sp_manager_find(c->m, w->session_id);
+    auto_free struct sp_prune_entry *facts = calloc(m->stored, sizeof *facts);
+    size_t count = 0;
 
-    if (c->is_cancelled)
-        sp_call_abort(c);
-    else if (w->misuse.code != SP_E_NONE)
-        sp_call_fault(c, SP_FAULT_ARGUMENTS, "%s", w->misuse.msg);
-    else if (sp_until_misuse(c) != NULL)
-        sp_call_fault(c, SP_FAULT_ARGUMENTS, "%s", sp_until_misuse(c));
-    else if (p == NULL)
-        say_unknown(c);
-    else if (c->m->call_count > SP_CALLS_MAX)
-        sp_call_fault(c, SP_FAULT_WRITE, "failed to write to stdin: too many calls are waiting");
-    else {
-        sp_list_append(&p->waiting, &c->waiting);
-        c->process = p;
-        sp_process_changed(p);
-    }
+    sp_each_process(p, m)
+        if (p->is_stored && facts != NULL)
+            facts[count++] = (struct sp_prune_entry){.id = p->id,
+                                                     .last_used = p->last_used_ns,
+                                                     .has_exited = sp_process_has_exited(p),
+                                                     .is_busy = is_busy(p)};
+    const size_t i = facts == NULL ? SP_PRUNE_NONE : sp_prune_choose(facts, count);
+    return i == SP_PRUNE_NONE ? NULL : sp_manager_find(m, facts[i].id);
 }
 
-int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
-                     void *user, uint64_t *ret_call, struct sp_err *e)
+/* Stores it, after pruning an old entry if there are many. */
+static void store_process(struct sp_process *p)
 {
-    const int r = sp_manager_admit(m, e);
+    struct sp_manager *m = p->m;
+    struct sp_process *victim = m->stored >= SP_PRUNE_LIMIT ? choose_victim(m) : NULL;
+    char notice[256];
 
-    if (r < 0)
-        return r;
-    struct sp_write *w = calloc(1, sizeof *w);
-    if (w == NULL || !sp_arena_str(&w->call.keep, ask->chars, &w->call.chars) ||
-        sp_until_copy(&w->call, ask->until, ask->until_count, e) < 0) {
-        if (w != NULL) {
-            sp_until_done(&w->call);
-            sp_arena_done(&w->call.keep);
-        }
-        free(w);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    if (victim != NULL) {
+        sp_manager_remove(victim);
+        sp_process_blame(victim, SP_END_TERMINATED);
+        sp_process_kill(victim);
     }
-    w->call.step = enter_queue;
-    w->session_id = ask->session_id;
-    w->call.has_max_tokens = ask->has_max_tokens;
-    w->call.max_tokens = ask->max_tokens;
-    if (ask->is_compat)
-        w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, ask->yield, m->poll_max_ms);
-    else /* a contradiction is told when the call runs */
-        (void)sp_yield_of_write(ask->yield, ask->chars.n != 0,
-                                ask->no_timeout && m->options.has_no_timeout, m->poll_max_ms,
-                                &w->yield_ms, &w->misuse);
-    sp_call_begin(m, &w->call, fn, user);
-    *ret_call = w->call.number;
-    return 0;
+    p->is_stored = true;
+    p->last_used_ns = p->start_ns;
+    m->stored++;
+    if (m->options.notify_at == 0 || m->stored < m->options.notify_at)
+        return;
+    (void)snprintf(notice, sizeof notice,
+                   "The maximum number of unified exec processes you can keep open is %u and you "
+                   "currently have %u processes open. Reuse older processes or close them to "
+                   "prevent automatic pruning of old processes",
+                   (unsigned)m->options.notify_at, (unsigned)m->stored);
+    struct sp_exec_event e = sp_process_event(p, SP_EVENT_WARNING);
+    e.message = sp_str_of(notice);
+    sp_manager_event(m, &e);
+}
+
+/* ---- the begin ---- */
+
+static void tell_begin(struct sp_process *p)
+{
+    struct sp_exec_event e = sp_process_event(p, SP_EVENT_BEGIN);
+
+    p->has_begun = true;
+    e.at_ms = p->started_at_ms;
+    sp_manager_event(p->m, &e);
+    flush_held(p);
+    sp_buf_done(&p->held);
+    if (p->is_at_end)
+        end_output(p);
+}
+
+/* A callback of the begin event may release the id. */
+void sp_process_begin(struct sp_process *p, int *reserved_id)
+{
+    if (!p->is_hidden)
+        tell_begin(p);
+    if (*reserved_id == 0)
+        return;
+    if (!sp_process_has_exited(p))
+        store_process(p);
+    else if (p->m->options.remembers_ended)
+        p->holds_id = true;
+    else
+        return;
+    *reserved_id = 0;
+}
+
+/* ---- expiry of exited entries ---- */
+
+static void wait_ttl(struct sp_process *p);
+
+static void on_ttl(struct sp_timer *t)
+{
+    struct sp_process *p = SP_CONTAINER(t, struct sp_process, ttl_timer);
+
+    if (is_busy(p)) {
+        wait_ttl(p);
+        return;
+    }
+    p->is_forgotten = true; /* unused for the whole time that a record would be kept */
+    sp_manager_remove(p);
+}
+
+/* Out of memory: the entry stays until it is polled or pruned. */
+static void wait_ttl(struct sp_process *p)
+{
+    const uint64_t ttl_ms = p->m->options.exited_ttl_ms;
+
+    if (p->is_stored && ttl_ms != 0)
+        (void)sp_loop_timer(p->m->loop, &p->ttl_timer, sp_loop_now(p->m->loop) + ttl_ms, on_ttl);
 }
 
 /* ---- settling ---- */
@@ -578,7 +457,7 @@ int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_re
  * another process holds the output open: background processes outlive the command. */
 static bool is_over(const struct sp_process *p)
 {
-    return !p->is_stored && !is_in_use(p) &&
+    return !p->is_stored && !has_calls(p) && p->orders == 0 &&
            (p->is_discarded || p->has_ended || (p->is_hidden && sp_process_has_exited(p)));
 }
 
@@ -588,12 +467,12 @@ static void settle(struct sp_deferred *d)
 {
     struct sp_process *p = SP_CONTAINER(d, struct sp_process, settling);
 
-    publish_end(p);
+    sp_process_publish_end(p);
     if (p->initial != NULL)
         sp_exec_step(p->initial);
-    serve_writes(p);
+    sp_process_serve_writes(p);
     sp_manager_serve_orders(p);
-    publish_end(p);
+    sp_process_publish_end(p);
     set_end_timers(p);
     if (p->is_job_over && p->asked == 0)
         sp_job_release(&p->job);
@@ -607,12 +486,6 @@ void sp_process_changed(struct sp_process *p)
 }
 
 /* ---- exit ---- */
-
-bool sp_process_is_judged(const struct sp_process *p)
-{
-    return sp_process_has_exited(p) &&
-           (sp_process_has_failed(p) || !p->is_verdict_open || p->is_verdict_late);
-}
 
 static void on_grace_over(struct sp_timer *t)
 {
@@ -652,7 +525,7 @@ static void become_exited(struct sp_process *p)
     set_timer(p, &p->grace_timer, SP_TRAILING_MS, on_grace_over);
     if (p->is_verdict_open)
         set_timer(p, &p->verdict_timer, SP_VERDICT_MS, on_verdict_late);
-    sp_manager_wait_ttl(p);
+    wait_ttl(p);
 }
 
 void sp_process_count_as_exited(struct sp_process *p)
@@ -871,7 +744,7 @@ void sp_process_free(struct sp_process *p)
         p->is_verdict_open = false;
         sp_process_count_as_exited(p);
         end_output(p);
-        publish_end(p);
+        sp_process_publish_end(p);
     }
     sp_job_release(&p->job);
     if (p->holds_id)
