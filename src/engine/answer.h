@@ -39,32 +39,22 @@ struct sp_exec_answer {
     struct sp_str more; /* extra header lines, each with its LF; borrowed */
 };
 
-struct sp_answer_limits {
-    bool has_max_tokens;
-    uint64_t max_tokens;            /* requested by the caller; 0 shows only a marker */
-    struct sp_allowance configured; /* upper limit */
-};
-
-/* While the process runs, an incomplete UTF-8 character at the end of the collected bytes moves to
- * `pending`, which must be empty and of the same capacity, for the next answer. Out of memory: it
- * stays and is shown as U+FFFD. */
-void sp_answer_hold_back(struct sp_headtail *collected, struct sp_headtail *pending);
-
 /* Appends the text with its omission marker; each maximal ill-formed part becomes U+FFFD. */
 bool sp_answer_decode(struct sp_buf *out, const struct sp_headtail *collected);
 
-/* Sets output, omitted and token_count; `text` is the result of sp_answer_decode for the same
- * bytes. */
-void sp_answer_set_output(struct sp_exec_answer *a, const struct sp_headtail *collected,
-                          struct sp_str text);
+static inline struct sp_omission sp_answer_omission(const struct sp_exec_answer *a)
+{
+    return (struct sp_omission){.bytes = a->omitted, .token_count = a->token_count};
+}
 
 /* The member `output`, truncated to max_tokens if given. */
-bool sp_answer_add_output(struct sp_buf *out, const struct sp_exec_answer *a, bool has_max_tokens,
-                          uint64_t max_tokens);
+static inline bool sp_answer_add_output(struct sp_buf *out, const struct sp_exec_answer *a,
+                                        bool has_max_tokens, uint64_t max_tokens)
+{
+    const struct sp_allowance asked = {SP_ALLOWANCE_TOKENS, max_tokens};
 
-/* The text for a model, at most 1.2 times the configured limit, so that the host does not truncate
- * it again. */
-bool sp_answer_add_text(struct sp_buf *out, const struct sp_exec_answer *a,
-                        const struct sp_answer_limits *limits);
+    return has_max_tokens ? sp_truncate_format(out, a->output, asked, sp_answer_omission(a))
+                          : sp_buf_add_str(out, a->output);
+}
 
 #endif

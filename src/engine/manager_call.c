@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manager_call: what all calls have in common: their number, their wait with its conditions and its
- * clock, and their reply. */
+/* manager_call: what all calls have in common: their number, and their wait with its conditions and
+ * its clock. answer.c has their replies. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -105,43 +105,6 @@ void sp_call_let_go(struct sp_call *c)
  * that use too much CPU time end their wait.
  */
 
-static bool keep_items(struct sp_call *c, struct sp_until_set *u, const struct sp_until *items)
-{
-    struct sp_until *copies = sp_arena_new(&c->keep, u->count * sizeof *copies);
-
-    if (copies == NULL)
-        return false;
-    for (uint32_t i = 0; i < u->count; i++) {
-        copies[i] = items[i];
-        if (!sp_arena_str(&c->keep, items[i].pattern, &copies[i].pattern))
-            return false;
-    }
-    u->items = copies;
-    return true;
-}
-
-/* false: the error is in u->misuse. */
-static bool compile_item(struct sp_until_set *u, uint32_t i)
-{
-    struct sp_err e = {0};
-
-    if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == 0) {
-        (void)sp_fail(&u->misuse, SP_E_INVALID, 0,
-                      "`until`: a `port` is between 1 and 65535; 0 is none");
-        return false;
-    }
-    if (u->items[i].kind != SP_UNTIL_PATTERN)
-        return true;
-    if (sp_ere_new(u->items[i].pattern, &u->patterns[i], &e) == 0)
-        return true;
-    if (e.code == SP_E_SYSTEM)
-        u->misuse = e;
-    else
-        (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: `pattern` is no expression: %s",
-                      e.msg);
-    return false;
-}
-
 int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count, struct sp_err *e)
 {
     if (count == 0)
@@ -157,12 +120,29 @@ int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t coun
         return 0;
     }
     u->count = count;
-    if (!keep_items(c, u, items))
+    struct sp_until *copies = sp_arena_new(&c->keep, count * sizeof *copies);
+    if (copies == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
-    for (uint32_t i = 0; i < count && compile_item(u, i); i++)
-        ;
-    if (u->misuse.code == SP_E_SYSTEM)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    u->items = copies;
+    for (uint32_t i = 0; i < count; i++) {
+        struct sp_err why = {0};
+
+        copies[i] = items[i];
+        if (!sp_arena_str(&c->keep, items[i].pattern, &copies[i].pattern))
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+        if (u->misuse.code != SP_E_NONE)
+            continue;
+        if (items[i].kind == SP_UNTIL_PORT && items[i].port == 0)
+            (void)sp_fail(&u->misuse, SP_E_INVALID, 0,
+                          "`until`: a `port` is between 1 and 65535; 0 is none");
+        if (items[i].kind != SP_UNTIL_PATTERN ||
+            sp_ere_new(copies[i].pattern, &u->patterns[i], &why) == 0)
+            continue;
+        if (why.code == SP_E_SYSTEM)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+        (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: `pattern` is no expression: %s",
+                      why.msg);
+    }
     return 0;
 }
 
@@ -271,44 +251,23 @@ static void hear_pending(struct sp_until_set *u, const struct sp_headtail *pendi
     u->is_line_open = true;
 }
 
-static void hear_in(struct sp_call *c, struct sp_str bytes)
-{
-    struct sp_until_set *u = c == NULL ? NULL : c->until;
-
-    if (u == NULL || !u->is_on)
-        return;
-    u->quiet_since_ms = sp_manager_clock_ms();
-    if (u->woken_by >= 0)
-        return;
-    hear(u, bytes);
-    if (u->woken_by >= 0 || u->is_late || !u->is_line_open) /* the call must set its timer */
-        sp_call_changed(c);
-    u->is_line_open = true;
-}
-
 void sp_until_hear(struct sp_process *p, struct sp_str bytes)
 {
-    hear_in(p->initial, bytes);
-    hear_in(p->interaction, bytes);
-}
+    struct sp_call *const calls[] = {p->initial, p->interaction};
 
-/* Another call took the pending output: a pattern that matched in it has not matched for this call,
- * and matching begins anew with the output that is left. */
-static void hear_again(struct sp_call *c, const struct sp_call *taker)
-{
-    struct sp_until_set *u = c == NULL || c == taker ? NULL : c->until;
+    for (int i = 0; i < 2; i++) {
+        struct sp_until_set *u = calls[i] == NULL ? NULL : calls[i]->until;
 
-    if (u == NULL || !u->is_on)
-        return;
-    if (u->woken_by >= 0 && u->patterns[u->woken_by] != NULL)
-        u->woken_by = -1;
-    hear_pending(u, &c->process->pending);
-}
-
-static void hear_rest(struct sp_process *p, const struct sp_call *taker)
-{
-    hear_again(p->initial, taker);
-    hear_again(p->interaction, taker);
+        if (u == NULL || !u->is_on)
+            continue;
+        u->quiet_since_ms = sp_manager_clock_ms();
+        if (u->woken_by >= 0)
+            continue;
+        hear(u, bytes);
+        if (u->woken_by >= 0 || u->is_late || !u->is_line_open) /* the call must set its timer */
+            sp_call_changed(calls[i]);
+        u->is_line_open = true;
+    }
 }
 
 void sp_until_begin(struct sp_call *c)
@@ -322,18 +281,6 @@ void sp_until_begin(struct sp_call *c)
     u->quiet_since_ms = sp_manager_clock_ms();
     u->next_look_ms = 0;
     hear_pending(u, &c->process->pending);
-}
-
-/* A silence does not count while the caller has stopped the clock. */
-static void shift_quiet(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
-{
-    struct sp_until_set *u = c->until;
-
-    if (u == NULL || !u->is_on)
-        return;
-    const uint64_t from = u->quiet_since_ms > paused_from_ms ? u->quiet_since_ms : paused_from_ms;
-    if (now_ms > from)
-        u->quiet_since_ms += now_ms - from;
 }
 
 static bool is_quiet(const struct sp_until_set *u, uint32_t i, uint64_t now_ms, uint64_t *due_ms)
@@ -414,19 +361,30 @@ static bool is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
     return false;
 }
 
-/* Index of the condition that woke the call; -1: none. */
-static int find_wakener(struct sp_call *c)
+int sp_until_end(struct sp_call *c)
 {
+    struct sp_process *p = c->process;
+    struct sp_call *const others[] = {p->initial, p->interaction};
     struct sp_until_set *u = c->until;
+    int woken_by = -1;
 
-    if (u == NULL || !u->is_on)
-        return -1;
-    /* The exit also ends the last line of the output. */
-    for (uint32_t i = 0; i < u->count && u->woken_by < 0 && sp_process_has_exited(c->process); i++)
-        if (u->items[i].kind == SP_UNTIL_EXIT ||
-            (u->patterns[i] != NULL && !u->is_late && sp_ere_finish(u->patterns[i])))
-            u->woken_by = (int)i;
-    return u->woken_by;
+    if (u != NULL && u->is_on) {
+        /* The exit also ends the last line of the output. */
+        for (uint32_t i = 0; i < u->count && u->woken_by < 0 && sp_process_has_exited(p); i++)
+            if (u->items[i].kind == SP_UNTIL_EXIT ||
+                (u->patterns[i] != NULL && !u->is_late && sp_ere_finish(u->patterns[i])))
+                u->woken_by = (int)i;
+        woken_by = u->woken_by;
+    }
+    for (int i = 0; i < 2; i++) {
+        u = others[i] == NULL || others[i] == c ? NULL : others[i]->until;
+        if (u == NULL || !u->is_on)
+            continue;
+        if (u->woken_by >= 0 && u->patterns[u->woken_by] != NULL)
+            u->woken_by = -1;
+        hear_pending(u, &p->pending);
+    }
+    return woken_by;
 }
 
 /* ---- how long a call waits before it answers for a process that still runs ---- */
@@ -531,16 +489,12 @@ bool sp_call_is_done(struct sp_call *c)
 
 /* ---- the clock of calls, while the caller stops it ---- */
 
-static void shift_call(struct sp_call *c, uint64_t paused_from_ms, uint64_t now_ms)
+/* From the later of both moments to now. */
+static uint64_t time_since(uint64_t now_ms, uint64_t a_ms, uint64_t b_ms)
 {
-    const uint64_t from = c->from_ms > paused_from_ms ? c->from_ms : paused_from_ms;
-    const uint64_t by = now_ms > from ? now_ms - from : 0;
+    const uint64_t from_ms = a_ms > b_ms ? a_ms : b_ms;
 
-    if (!c->is_collecting)
-        return;
-    c->deadline_ms = sp_later_ms(c->deadline_ms, by);
-    c->post_exit_ms = sp_later_ms(c->post_exit_ms, by);
-    shift_quiet(c, paused_from_ms, now_ms);
+    return now_ms > from_ms ? now_ms - from_ms : 0;
 }
 
 void sp_manager_pause(struct sp_manager *m)
@@ -556,212 +510,17 @@ void sp_manager_unpause(struct sp_manager *m)
     if (m->pauses == 0 || --m->pauses != 0)
         return;
     sp_each_call(c, &m->calls) {
-        shift_call(c, m->paused_from_ms, now_ms);
+        const uint64_t by = time_since(now_ms, c->from_ms, m->paused_from_ms);
+        struct sp_until_set *u = c->until;
+
+        if (c->is_collecting) {
+            c->deadline_ms = sp_later_ms(c->deadline_ms, by);
+            c->post_exit_ms = sp_later_ms(c->post_exit_ms, by);
+            if (u != NULL && u->is_on) /* a silence does not count meanwhile */
+                u->quiet_since_ms += time_since(now_ms, u->quiet_since_ms, m->paused_from_ms);
+        }
         sp_call_changed(c);
     }
-}
-
-/* ---- replies ---- */
-
-#define NS_PER_TENTH 100000000U
-
-static struct sp_reply new_reply(const struct sp_call *c)
-{
-    const struct sp_process *p = c->process;
-    struct sp_reply r = {.has_max_tokens = c->has_max_tokens,
-                         .max_tokens = c->max_tokens,
-                         .woken_by = -1,
-                         .has_typed = c->has_typed};
-
-    if (p == NULL)
-        return r;
-    r.process_id = p->id;
-    r.has_exited = sp_process_has_exited(p);
-    r.is_output_held = sp_process_is_output_held(p);
-    r.end_reason = sp_process_end_reason(p);
-    if (r.has_exited) {
-        r.denial = p->exit.denial;
-        r.kernel = p->exit.kernel;
-    }
-    return r;
-}
-
-/* Appends exit code and output of the attempt that ended before the fault. */
-static void add_attempt(struct sp_call *c, struct sp_buf *text, struct sp_buf *decoded,
-                        struct sp_reply *r)
-{
-    const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
-    struct sp_process *p = c->process;
-    const size_t mark = text->len;
-
-    if (!c->shows_attempt || p == NULL || !sp_process_has_exited(p))
-        return;
-    r->answer = (struct sp_exec_answer){
-        .wall_ns = p->exited_ns - p->start_ns,
-        .fate = SP_ANSWER_EXITED,
-        .exit_code = p->exit.code,
-    };
-    r->signal = p->exit.signal;
-    if (!sp_answer_decode(decoded, &p->pending))
-        return;
-    sp_answer_set_output(&r->answer, &p->pending, sp_buf_str(decoded));
-    r->was_denied = true;
-    if (!sp_buf_printf(text, "\n\nThe attempt in the sandbox:\n") ||
-        !sp_answer_add_text(text, &r->answer, &limits))
-        text->len = mark;
-}
-
-bool sp_call_fault(struct sp_call *c, enum sp_fault fault, const char *fmt, ...)
-{
-    /* Errors in the arguments and interruptions need no prefix. */
-    const char *prefix = fault == SP_FAULT_ARGUMENTS || fault == SP_FAULT_ABORTED ? ""
-                         : c->is_exec ? "exec_command failed: "
-                                      : "write_stdin failed: ";
-    auto_buf struct sp_buf text = {0};
-    auto_buf struct sp_buf decoded = {0};
-    struct sp_reply r = new_reply(c);
-    auto_free char *body = NULL;
-    va_list args;
-
-    va_start(args, fmt);
-    const int n = vasprintf(&body, fmt, args);
-    va_end(args);
-    if (n < 0)
-        body = NULL;
-    r.fault = fault;
-    if (body != NULL && sp_buf_printf(&text, "%s%s", prefix, body)) {
-        add_attempt(c, &text, &decoded, &r);
-        r.text = sp_buf_str(&text);
-        r.error = (struct sp_str){r.text.p + strlen(prefix), (size_t)n};
-    } else {
-        r.text = r.error = SP_STR("Cannot allocate memory (os error 12)");
-    }
-    sp_call_finish(c, &r);
-    return false;
-}
-
-bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why)
-{
-    const char *sys = why->sys != 0 ? strerrordesc_np(why->sys) : NULL;
-    char cause[sizeof why->msg + 128];
-
-    if (sys == NULL || strstr(why->msg, "(os error ") != NULL)
-        (void)snprintf(cause, sizeof cause, "%s", why->msg);
-    else
-        (void)snprintf(cause, sizeof cause, "%s%s%s (os error %d)", why->msg,
-                       why->msg[0] == 0 ? "" : ": ", sys, why->sys);
-    return sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s", cause);
-}
-
-bool sp_call_fail_memory(struct sp_call *c)
-{
-    struct sp_err e;
-
-    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "begin a command");
-    return sp_call_fail_create(c, &e);
-}
-
-void sp_call_abort(struct sp_call *c)
-{
-    const uint64_t ns = sp_clock_ns() - c->began_ns;
-    uint64_t tenths = (ns + NS_PER_TENTH / 2) / NS_PER_TENTH;
-
-    tenths = tenths == 0 ? 1 : tenths;
-    if (c->is_exec)
-        sp_call_fault(c, SP_FAULT_ABORTED, "Wall time: %" PRIu64 ".%u seconds\naborted by user",
-                      tenths / 10, (unsigned)(tenths % 10));
-    else
-        sp_call_fault(c, SP_FAULT_ABORTED, "aborted by user after %" PRIu64 ".%us", tenths / 10,
-                      (unsigned)(tenths % 10));
-}
-
-/* A label without meaning: it need not be unpredictable. */
-static void make_chunk_id(const struct sp_call *c, char ret[7])
-{
-    uint32_t number;
-
-    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number)
-        number = (uint32_t)(c->number * 2654435761U);
-    (void)snprintf(ret, 7, "%06x", (unsigned)(number & 0xffffff));
-}
-
-/* Returns drained output to the process for the next call. Without memory it becomes a gap. */
-static void give_back(struct sp_process *p, struct sp_headtail *out)
-{
-    if (!sp_headtail_merge(out, &p->pending)) {
-        p->answered += sp_headtail_total(&p->pending);
-        sp_headtail_done(&p->pending);
-        p->owes_gap = true;
-    }
-    p->pending = sp_headtail_drain(out);
-}
-
-static bool was_denied(const struct sp_process *p, struct sp_str text)
-{
-    return p->is_code_known && !sp_process_has_failed(p) &&
-           sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), text);
-}
-
-bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
-{
-    struct sp_process *p = c->process;
-    auto_headtail struct sp_headtail out = sp_headtail_drain(&p->pending);
-    auto_buf struct sp_buf decoded = {0};
-    auto_buf struct sp_buf text = {0};
-    struct sp_reply r = new_reply(c);
-    char chunk_id[7];
-
-    make_chunk_id(c, chunk_id);
-    r.answer = (struct sp_exec_answer){
-        .chunk_id = sp_str_of(chunk_id),
-        .wall_ns = sp_clock_ns() - c->from_ns,
-        .fate = fate,
-        .exit_code = p->has_exit_code ? p->exit.code : -1,
-        .session_id = p->id,
-    };
-    if (fate == SP_ANSWER_RUNNING)
-        sp_answer_hold_back(&out, &p->pending);
-    else
-        r.signal = p->exit.signal;
-    const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
-    if (sp_answer_decode(&decoded, &out)) {
-        sp_answer_set_output(&r.answer, &out, sp_buf_str(&decoded));
-        if (sp_answer_add_text(&text, &r.answer, &limits)) {
-            r.text = sp_buf_str(&text);
-            r.from = p->answered;
-            r.to = p->answered += sp_headtail_total(&out);
-            r.was_denied = fate == SP_ANSWER_EXITED && was_denied(p, sp_buf_str(&decoded));
-            p->was_denied |= r.was_denied;
-            r.woken_by = find_wakener(c);
-            hear_rest(p, c);
-            if (fate == SP_ANSWER_EXITED) /* the caller has seen the end */
-                sp_manager_remove(p);
-            sp_call_finish(c, &r);
-            return true;
-        }
-    }
-    give_back(p, &out);
-    return false;
-}
-
-void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code,
-                          const struct sp_patch_changes *changes)
-{
-    const struct sp_answer_limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
-    auto_buf struct sp_buf text = {0};
-    struct sp_reply r = new_reply(c);
-
-    r.answer.fate = SP_ANSWER_NO_PROCESS;
-    r.answer.exit_code = exit_code;
-    r.changes = changes;
-    r.answer.output = output;
-    if (!sp_answer_add_text(&text, &r.answer, &limits)) {
-        sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s",
-                      "Cannot allocate memory (os error 12)");
-        return;
-    }
-    r.text = sp_buf_str(&text);
-    sp_call_finish(c, &r);
 }
 
 /* ---- requests of the caller ---- */

@@ -89,8 +89,12 @@ const char *sp_until_misuse(const struct sp_call *c); /* NULL: all items are val
 void sp_until_done(struct sp_call *c);
 /* Starts the wait of the call, or restarts it for a retry. */
 void sp_until_begin(struct sp_call *c);
-void sp_until_hear(struct sp_process *p,
-                   struct sp_str bytes); /* feeds new output to the patterns */
+/* Feeds new output to the patterns of the calls that wait. */
+void sp_until_hear(struct sp_process *p, struct sp_str bytes);
+/* The call is answered with the pending output: returns the index of the condition that woke it;
+ * -1: none. A pattern of another call that matched in this output has not matched for that call,
+ * and matching begins anew with the output that is left. */
+int sp_until_end(struct sp_call *c);
 
 /* ---- processes (process.c, write_stdin.c) ---- */
 
@@ -223,7 +227,7 @@ void sp_process_publish_end(struct sp_process *p);
 /* write_stdin.c: serves the write_stdin calls, one at a time, after every change of the process. */
 void sp_process_serve_writes(struct sp_process *p);
 
-/* ---- calls (manager_call.c) ---- */
+/* ---- calls (manager_call.c, answer.c) ---- */
 
 struct sp_call {
     struct sp_manager *m;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/utf8.h"
-#include "engine/answer.h"
+#include "engine/answer.c" /* NOLINT: only the source has these functions */
 #include "test.h"
 
 #define DOTS "\xE2\x80\xA6"
@@ -10,11 +10,11 @@
 #define WARNING(count) "Warning: truncated output (original token count: " #count ")\n"
 #define LINES(count)   "Total output lines: " #count "\n\n"
 
-static const struct sp_answer_limits USUAL = {.configured = {SP_ALLOWANCE_TOKENS, 10000}};
+static const struct limits USUAL = {.configured = {SP_ALLOWANCE_TOKENS, 10000}};
 
-static struct sp_answer_limits asked(uint64_t max_tokens)
+static struct limits asked(uint64_t max_tokens)
 {
-    struct sp_answer_limits l = USUAL;
+    struct limits l = USUAL;
 
     l.has_max_tokens = true;
     l.max_tokens = max_tokens;
@@ -37,17 +37,17 @@ static void is(const struct sp_buf *out, struct sp_str want)
 
 /* What a call says that collected these bytes: the way from bytes to the answer. */
 static void say(struct sp_buf *out, struct sp_exec_answer a, const struct sp_headtail *collected,
-                const struct sp_answer_limits *limits)
+                const struct limits *limits)
 {
     auto_buf struct sp_buf text = {0};
 
     assert_true(sp_answer_decode(&text, collected));
-    sp_answer_set_output(&a, collected, (struct sp_str){text.data, text.len});
-    assert_true(sp_answer_add_text(out, &a, limits));
+    set_output(&a, collected, (struct sp_str){text.data, text.len});
+    assert_true(add_text(out, &a, limits));
     assert_true(sp_utf8_is_valid((struct sp_str){out->data, out->len}));
 }
 
-static void says(struct sp_str collected, struct sp_answer_limits limits, const char *want)
+static void says(struct sp_str collected, struct limits limits, const char *want)
 {
     auto_headtail struct sp_headtail h = {0};
     auto_buf struct sp_buf out = {0};
@@ -115,7 +115,7 @@ static void test_a_live_process_has_its_session_instead_of_a_code(void **state)
                                      .has_token_count = true};
 
     (void)state;
-    assert_true(sp_answer_add_text(&out, &a, &USUAL));
+    assert_true(add_text(&out, &a, &USUAL));
     is(&out, SP_STR("Chunk ID: 00000f\nWall time: 0.3000 seconds\n"
                     "Process running with session ID 1000\nOriginal token count: 0\nOutput:\n"));
 }
@@ -126,7 +126,7 @@ static void test_a_command_taken_over_has_neither_id_nor_code_nor_count(void **s
     const struct sp_exec_answer a = {.output = SP_STR("Done.\n")};
 
     (void)state;
-    assert_true(sp_answer_add_text(&out, &a, &USUAL));
+    assert_true(add_text(&out, &a, &USUAL));
     is(&out, SP_STR("Wall time: 0.0000 seconds\nOutput:\nDone.\n"));
 }
 
@@ -136,7 +136,7 @@ static void test_an_unknown_code_is_minus_one(void **state)
     const struct sp_exec_answer a = {.fate = SP_ANSWER_EXITED, .exit_code = -1};
 
     (void)state;
-    assert_true(sp_answer_add_text(&out, &a, &USUAL));
+    assert_true(add_text(&out, &a, &USUAL));
     is(&out, SP_STR("Wall time: 0.0000 seconds\nProcess exited with code -1\nOutput:\n"));
 }
 
@@ -163,14 +163,14 @@ static void test_wall_time_has_four_decimals(void **state)
         char want[80];
 
         (void)snprintf(want, sizeof want, "Wall time: %s seconds\nOutput:\n", row[i].text);
-        assert_true(sp_answer_add_text(&out, &a, &USUAL));
+        assert_true(add_text(&out, &a, &USUAL));
         is(&out, sp_str_of(want));
     }
 }
 
 static void test_more_lines_stand_before_the_output_and_count(void **state)
 {
-    static const struct sp_answer_limits small = {.configured = {SP_ALLOWANCE_TOKENS, 100}};
+    static const struct limits small = {.configured = {SP_ALLOWANCE_TOKENS, 100}};
     static char much[4000];
     struct sp_exec_answer a = exited(3);
     auto_buf struct sp_buf plain = {0};
@@ -181,14 +181,14 @@ static void test_more_lines_stand_before_the_output_and_count(void **state)
     a.has_token_count = true;
     a.output = SP_STR("hello");
     a.more = SP_STR("State: exited\nWoken by: exit\n");
-    assert_true(sp_answer_add_text(&out, &a, &USUAL));
+    assert_true(add_text(&out, &a, &USUAL));
     is(&out, SP_STR("Chunk ID: 7dd315\nWall time: 0.0920 seconds\nProcess exited with code 3\n"
                     "Original token count: 0\nState: exited\nWoken by: exit\nOutput:\nhello"));
     a.output = (struct sp_str){much, sizeof much};
     out.len = 0;
-    assert_true(sp_answer_add_text(&out, &a, &small));
+    assert_true(add_text(&out, &a, &small));
     a.more = (struct sp_str){0};
-    assert_true(sp_answer_add_text(&plain, &a, &small));
+    assert_true(add_text(&plain, &a, &small));
     assert_true(out.len <= 480 && plain.len <= 480);
     assert_true(body_of(&out).n < body_of(&plain).n); /* what is not output takes its room */
 }
@@ -232,7 +232,7 @@ static void test_the_whole_answer_keeps_within_the_configured_bound(void **state
         struct sp_exec_answer a = exited(0);
 
         a.wall_ns = 1250000000;
-        say(&out, a, &h, &(struct sp_answer_limits){.configured = max[i]});
+        say(&out, a, &h, &(struct limits){.configured = max[i]});
         const struct sp_str body = body_of(&out);
         assert_true(out.len <= 240);
         assert_int_equal(count_of(body, marker[i]), 1);
@@ -251,7 +251,7 @@ static void test_a_request_does_not_raise_the_configured_bound(void **state)
 {
     auto_headtail struct sp_headtail h = {0};
     auto_buf struct sp_buf out = {0};
-    struct sp_answer_limits limits = asked(70000);
+    struct limits limits = asked(70000);
 
     (void)state;
     limits.configured.limit = 50;
@@ -278,7 +278,7 @@ static void test_omitted_bytes_are_told_and_counted(void **state)
 {
     auto_headtail struct sp_headtail h = {0};
     auto_buf struct sp_buf out = {0};
-    const struct sp_answer_limits limits = asked(100);
+    const struct limits limits = asked(100);
 
     (void)state;
     fill_beyond(&h);
@@ -346,10 +346,10 @@ static void test_a_marker_that_truncation_removes_is_said_in_front(void **state)
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf out = {0};
     const struct sp_exec_answer a = gapped(&text);
-    const struct sp_answer_limits limits = asked(4);
+    const struct limits limits = asked(4);
 
     (void)state;
-    assert_true(sp_answer_add_text(&out, &a, &limits));
+    assert_true(add_text(&out, &a, &limits));
     const struct sp_str said = {out.data, out.len};
     assert_int_equal(count_of(said, "Original token count: 42000\n"), 1);
     assert_int_equal(count_of(said, WARNING(42000)), 1);
@@ -367,7 +367,7 @@ static void test_the_structured_output_is_whole_unless_a_number_was_asked_for(vo
     sp_headtail_init(&h, SP_HEADTAIL_CAPACITY);
     number_lines(&h, 10000, 9);
     assert_true(sp_answer_decode(&text, &h));
-    sp_answer_set_output(&a, &h, (struct sp_str){text.data, text.len});
+    set_output(&a, &h, (struct sp_str){text.data, text.len});
     assert_true(a.has_token_count);
     assert_int_equal(a.token_count, 25000);
     assert_true(sp_answer_add_output(&out, &a, false, 0));
@@ -385,14 +385,14 @@ static void test_without_memory_nothing_is_said(void **state)
 {
     auto_buf struct sp_buf text = {0};
     const struct sp_exec_answer a = gapped(&text);
-    const struct sp_answer_limits limits = asked(4);
+    const struct limits limits = asked(4);
 
     (void)state;
     for (size_t max = 1; max < 400; max++) {
         auto_buf struct sp_buf out = {.max = max};
 
         assert_true(sp_buf_add(&out, "<", 1));
-        if (!sp_answer_add_text(&out, &a, &limits))
+        if (!add_text(&out, &a, &limits))
             assert_int_equal(out.len, 1);
         out.len = 1;
         if (!sp_answer_add_output(&out, &a, false, 0))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How collected bytes become an answer's text; test_answer.c has what is said around it. */
-#include "engine/answer.h"
+#include "engine/answer.c" /* NOLINT: only the source has these functions */
 #include "memory_fixture.h"
 #include "test.h"
 
@@ -56,7 +56,7 @@ static void holds_back(size_t capacity, struct sp_str first, struct sp_str kept,
     sp_headtail_init(&collected, capacity);
     sp_headtail_init(&pending, capacity);
     assert_true(sp_headtail_push(&collected, first));
-    sp_answer_hold_back(&collected, &pending);
+    hold_back(&collected, &pending);
     assert_true(sp_headtail_add_raw(&collected, &now) && sp_headtail_add_raw(&pending, &later));
     is(&now, kept);
     is(&later, held);
@@ -90,7 +90,7 @@ static void test_half_a_character_stays_if_memory_is_gone(void **state)
     sp_headtail_init(&pending, 100);
     assert_true(sp_headtail_push(&collected, SP_STR("caf\xC3")));
     end_memory_at(1);
-    sp_answer_hold_back(&collected, &pending);
+    hold_back(&collected, &pending);
     assert_true(did_memory_end());
     assert_int_equal(sp_headtail_total(&collected), 4);
     assert_int_equal(sp_headtail_total(&pending), 0);
@@ -119,7 +119,7 @@ static void test_answers_in_a_row_are_the_whole_text(void **state)
             sp_headtail_init(&collected, 1000);
             assert_true(sp_headtail_push(&pending, (struct sp_str){stream.data + at, n}));
             assert_true(sp_headtail_merge(&collected, &pending));
-            sp_answer_hold_back(&collected, &pending);
+            hold_back(&collected, &pending);
             assert_true(sp_answer_decode(&said, &collected));
             at += n;
         }
