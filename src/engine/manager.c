@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manager: creation and end, environments, questions to an approver, orders to processes. */
+/* manager: creation and end, environments, questions to an approver, orders to processes, and what
+ * can be read under an id: views of processes, and the records of ended ones. */
 #include "engine/manager.h"
 
 #include <errno.h>
@@ -373,8 +374,7 @@ void sp_manager_terminate_all(struct sp_manager *m)
     }
     sp_each_process(p, m)
         if (!p->is_discarded) {
-            sp_process_blame(p, SP_END_TERMINATED);
-            sp_process_kill(p);
+            sp_process_end(p, SP_END_TERMINATED);
         }
 }
 
@@ -416,28 +416,199 @@ bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_o
     return true;
 }
 
-/* ---- creation ---- */
+/* ---- records of ended processes ---- */
 
-/* Copies what the options point to. Pointers that are borrowed for sp_manager_new are cleared. */
-static bool keep_options(struct sp_manager *m, const struct sp_manager_options *o)
+static struct sp_remembered *oldest_of(const struct sp_manager *m)
 {
-    const struct sp_env_request usual = {
-        .own = environ,
-        .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
-    };
+    struct sp_list *first = sp_list_first(&m->remembered);
 
-    m->options = *o;
-    m->options.environments = NULL;
-    m->options.policy = NULL;
-    m->options.environ = NULL;
-    m->options.ops = NULL;
-    m->has_policy = o->policy != NULL;
-    if (m->has_policy && !sp_policy_copy(o->policy, &m->policy))
+    return first == NULL ? NULL : SP_CONTAINER(first, struct sp_remembered, link);
+}
+
+static void forget(struct sp_remembered *r)
+{
+    struct sp_manager *m = r->m;
+
+    sp_list_remove(&r->link);
+    m->remembered_count--;
+    m->remembered_bytes -= r->bytes;
+    sp_manager_unreserve(m, r->view.process_id);
+    sp_headtail_done(&r->transcript);
+    sp_environment_unref(r->environment);
+    sp_arena_done(&r->keep);
+    free(r);
+}
+
+static void on_expired(struct sp_timer *t);
+
+static void forget_old(struct sp_manager *m)
+{
+    const uint64_t now = sp_loop_now(m->loop);
+    struct sp_remembered *r;
+
+    while ((r = oldest_of(m)) != NULL &&
+           (r->until_ms <= now || m->remembered_count > SP_REMEMBERED_MAX ||
+            m->remembered_bytes > SP_REMEMBERED_BYTES))
+        forget(r);
+    if (r == NULL || r->until_ms == UINT64_MAX)
+        sp_loop_cancel(m->loop, &m->remembered_timer);
+    else /* out of memory: they stay until the next record is made */
+        (void)sp_loop_timer(m->loop, &m->remembered_timer, r->until_ms, on_expired);
+}
+
+static void on_expired(struct sp_timer *t)
+{
+    forget_old(SP_CONTAINER(t, struct sp_manager, remembered_timer));
+}
+
+/* ---- views ---- */
+
+static void view_output(struct sp_manager_view *v, const struct sp_headtail *transcript)
+{
+    sp_headtail_view(transcript, &v->head, v->tail);
+    v->omitted = transcript->omitted;
+    v->total = sp_headtail_total(transcript);
+}
+
+static bool was_denied(const struct sp_process *p)
+{
+    return p->was_denied || (p->is_code_known && !sp_process_has_failed(p) &&
+                             sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), SP_STR("")));
+}
+
+static void view_process(const struct sp_process *p, struct sp_manager_view *ret)
+{
+    const bool has_exited = sp_process_has_exited(p);
+
+    *ret = (struct sp_manager_view){
+        .process_id = p->id,
+        .call_id = p->call_id,
+        .command = p->command,
+        .cwd = p->cwd,
+        .environment = p->environment == NULL ? "" : p->environment->id,
+        .policy = p->environment == NULL ? NULL : sp_environment_policy(p->environment),
+        .is_remote = p->is_remote,
+        .is_tty = p->is_tty,
+        .started_at_ms = p->started_at_ms,
+        .has_exited = has_exited,
+        .is_output_held = sp_process_is_output_held(p),
+        .is_answered = !p->is_stored,
+        .exit_code = has_exited ? p->exit.code : -1,
+        .signal = has_exited ? p->exit.signal : 0,
+        .end_reason = sp_process_end_reason(p),
+        .was_denied = has_exited && was_denied(p),
+        .denial = has_exited ? p->exit.denial : NULL,
+        .kernel = has_exited ? p->exit.kernel : NULL,
+        .answered = p->answered,
+    };
+    view_output(ret, &p->transcript);
+}
+
+/* The process or record with the lowest id from `id` on. */
+static bool view_from(const struct sp_manager *m, int id, struct sp_manager_view *ret)
+{
+    const struct sp_process *process = NULL;
+    const struct sp_remembered *record = NULL;
+
+    sp_each_process(p, m)
+        if ((p->is_stored || p->holds_id) && p->id >= id &&
+            (process == NULL || p->id < process->id))
+            process = p;
+    sp_list_each(i, &m->remembered) {
+        const struct sp_remembered *r = SP_CONTAINER(i, struct sp_remembered, link);
+
+        if (r->view.process_id >= id &&
+            (record == NULL || r->view.process_id < record->view.process_id))
+            record = r;
+    }
+    if (process != NULL && (record == NULL || process->id <= record->view.process_id)) {
+        view_process(process, ret);
+    } else if (record != NULL) {
+        *ret = record->view;
+        view_output(ret, &record->transcript);
+    } else {
         return false;
-    return sp_env_copy_request(&m->keep, o->environ != NULL ? o->environ : &usual, &m->environ) &&
-           sp_arena_text(&m->keep, o->policy_name, &m->options.policy_name) &&
-           sp_arena_text(&m->keep, o->thread_id, &m->options.thread_id) &&
-           sp_arena_text(&m->keep, o->session_id, &m->options.session_id);
+    }
+    return true;
+}
+
+bool sp_manager_view(struct sp_manager *m, int process_id, struct sp_manager_view *ret)
+{
+    struct sp_process *p = sp_manager_find(m, process_id);
+    struct sp_manager_view v;
+
+    if (p != NULL)
+        sp_process_use(p);
+    if (!view_from(m, process_id, &v) || v.process_id != process_id)
+        return false;
+    *ret = v;
+    return true;
+}
+
+void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct sp_manager_view *v),
+                     void *user)
+{
+    struct sp_manager_view v;
+
+    for (int id = 0; view_from(m, id, &v); id = v.process_id + 1)
+        fn(user, &v);
+}
+
+static bool copy_view(struct sp_remembered *r, const struct sp_manager_view *v)
+{
+    struct sp_manager_view *own = &r->view;
+
+    *own = *v;
+    own->is_answered = true;
+    own->is_output_held = false; /* the job is released, so no more output arrives */
+    if (v->denial != NULL) {
+        struct sp_denial_facts *denial = sp_arena_new(&r->keep, sizeof *denial);
+
+        if (denial == NULL)
+            return false;
+        *denial = *v->denial;
+        own->denial = denial;
+    }
+    if (v->kernel != NULL) {
+        struct sp_exit *kernel = sp_arena_new(&r->keep, sizeof *kernel);
+
+        if (kernel == NULL)
+            return false;
+        *kernel = *v->kernel;
+        own->kernel = kernel;
+    }
+    return sp_arena_str(&r->keep, v->call_id, &own->call_id) &&
+           sp_arena_str(&r->keep, v->command, &own->command) &&
+           sp_arena_str(&r->keep, v->cwd, &own->cwd);
+}
+
+void sp_manager_remember(struct sp_process *p)
+{
+    struct sp_manager *m = p->m;
+    const uint64_t ttl_ms = m->options.exited_ttl_ms;
+    struct sp_remembered *r = m->is_closing ? NULL : calloc(1, sizeof *r);
+    struct sp_manager_view v;
+
+    p->holds_id = false;
+    view_process(p, &v);
+    if (r == NULL || !copy_view(r, &v)) {
+        if (r != NULL)
+            sp_arena_done(&r->keep);
+        free(r);
+        sp_manager_unreserve(m, p->id);
+        return;
+    }
+    r->m = m;
+    r->environment = p->environment == NULL ? NULL : sp_environment_ref(p->environment);
+    r->transcript = sp_headtail_drain(&p->transcript);
+    sp_headtail_trim(&r->transcript);
+    r->bytes =
+        sp_headtail_retained(&r->transcript) + v.call_id.n + v.command.n + v.cwd.n + sizeof *r;
+    r->until_ms = ttl_ms == 0 ? UINT64_MAX : sp_loop_now(m->loop) + ttl_ms;
+    sp_list_append(&m->remembered, &r->link);
+    m->remembered_count++;
+    m->remembered_bytes += r->bytes;
+    forget_old(m);
 }
 
 /* ---- questions to an approver ---- */
@@ -510,34 +681,37 @@ static void warn(void *user, const char *text)
     sp_manager_event(m, &e);
 }
 
-static int open_approvals(struct sp_manager *m, const struct sp_manager_options *o,
-                          struct sp_err *e)
-{
-    static const struct sp_approver_ops callback_ops = {.ask = forward_question,
-                                                        .withdraw = ignore_withdrawal};
-    struct sp_approvals_options a = o->approvals;
-
-    m->callback.ops = &callback_ops;
-    a.loop = m->loop;
-    a.warn = warn;
-    a.asking = on_asking;
-    a.user = m;
-    if (m->ops.ask != NULL)
-        a.approver = &m->callback;
-    return sp_approvals_new(&a, &m->approvals, e);
-}
-
 struct sp_approvals *sp_manager_approvals(struct sp_manager *m)
 {
     return m->approvals;
 }
 
+/* ---- creation and end ---- */
+
+/* Copies what the options point to. Pointers that are borrowed for sp_manager_new are cleared. */
 static int open_manager(struct sp_manager *m, const struct sp_manager_options *o, struct sp_err *e)
 {
+    static const struct sp_approver_ops callback_ops = {.ask = forward_question,
+                                                        .withdraw = ignore_withdrawal};
+    const struct sp_env_request usual = {
+        .own = environ,
+        .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true},
+    };
+    struct sp_approvals_options approvals = o->approvals;
     auto_free char *shell = NULL;
     int r = 0;
 
-    if (!keep_options(m, o))
+    m->options = *o;
+    m->options.environments = NULL;
+    m->options.policy = NULL;
+    m->options.environ = NULL;
+    m->options.ops = NULL;
+    m->has_policy = o->policy != NULL;
+    if ((m->has_policy && !sp_policy_copy(o->policy, &m->policy)) ||
+        !sp_env_copy_request(&m->keep, o->environ != NULL ? o->environ : &usual, &m->environ) ||
+        !sp_arena_text(&m->keep, o->policy_name, &m->options.policy_name) ||
+        !sp_arena_text(&m->keep, o->thread_id, &m->options.thread_id) ||
+        !sp_arena_text(&m->keep, o->session_id, &m->options.session_id))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
     for (uint32_t i = 0; r == 0 && i < o->environment_count; i++)
         r = sp_manager_set_environment(m, &o->environments[i], e);
@@ -545,8 +719,16 @@ static int open_manager(struct sp_manager *m, const struct sp_manager_options *o
         r = sp_shell_of_account(&shell, e);
     if (r == 0 && !sp_arena_text(&m->keep, shell, &m->account_shell))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
-    if (r == 0)
-        r = open_approvals(m, o, e);
+    if (r < 0)
+        return r;
+    m->callback.ops = &callback_ops;
+    approvals.loop = m->loop;
+    approvals.warn = warn;
+    approvals.asking = on_asking;
+    approvals.user = m;
+    if (m->ops.ask != NULL)
+        approvals.approver = &m->callback;
+    r = sp_approvals_new(&approvals, &m->approvals, e);
     if (r == 0 && m->environment_count != 0)
         m->environments[0]->has_snapshots = true;
     return r;
@@ -609,7 +791,9 @@ void sp_manager_free(struct sp_manager *m)
             sp_call_abort(c);
     }
     drop_orders(m);
-    sp_manager_forget_all(m);
+    for (struct sp_remembered *r; (r = oldest_of(m)) != NULL;)
+        forget(r);
+    sp_loop_cancel(m->loop, &m->remembered_timer);
     for (struct sp_list *i; (i = sp_list_first(&m->processes)) != NULL;) {
         struct sp_process *p = SP_CONTAINER(i, struct sp_process, link);
 

@@ -258,8 +258,7 @@ void sp_manager_close_stdin(struct sp_manager *m, int process_id, sp_manager_don
                             void *user);
 
 /* Stops the deadlines of all calls, for example while a person is asked. Nests. */
-void sp_manager_pause(struct sp_manager *m);
-void sp_manager_unpause(struct sp_manager *m);
+void sp_manager_pause(struct sp_manager *m, bool is_paused);
 
 /* An outside observer found that the command broke a rule, for example the network proxy. message
  * NULL: a default text. Only the first failure counts. false: no such process. */

@@ -497,16 +497,15 @@ static uint64_t time_since(uint64_t now_ms, uint64_t a_ms, uint64_t b_ms)
     return now_ms > from_ms ? now_ms - from_ms : 0;
 }
 
-void sp_manager_pause(struct sp_manager *m)
-{
-    if (m->pauses++ == 0)
-        m->paused_from_ms = sp_manager_clock_ms();
-}
-
-void sp_manager_unpause(struct sp_manager *m)
+void sp_manager_pause(struct sp_manager *m, bool is_paused)
 {
     const uint64_t now_ms = sp_manager_clock_ms();
 
+    if (is_paused) {
+        if (m->pauses++ == 0)
+            m->paused_from_ms = now_ms;
+        return;
+    }
     if (m->pauses == 0 || --m->pauses != 0)
         return;
     sp_each_call(c, &m->calls) {

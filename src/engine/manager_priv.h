@@ -206,14 +206,13 @@ static inline bool sp_process_is_judged(const struct sp_process *p)
 void sp_process_count_as_exited(struct sp_process *p);
 /* Records a failure (only the first) and kills the process, which counts as exited at once. */
 void sp_process_fail(struct sp_process *p, const char *message);
-/* Kills the process. It counts as exited once the kill is confirmed, or refused without an entry.
- */
-void sp_process_kill(struct sp_process *p);
 /* Whether the job can take calls. */
 bool sp_process_can_ask(const struct sp_process *p);
 
 /* Records why a live process is about to be ended; the first reason wins. */
 void sp_process_blame(struct sp_process *p, enum sp_end_reason reason);
+/* The same, and kills the process. */
+void sp_process_end(struct sp_process *p, enum sp_end_reason reason);
 enum sp_end_reason sp_process_end_reason(const struct sp_process *p);
 void sp_process_use(struct sp_process *p); /* restarts the idle time */
 
@@ -410,7 +409,7 @@ void sp_manager_unreserve(struct sp_manager *m, int id); /* 0: no id */
 void sp_manager_remove(struct sp_process *p);
 struct sp_process *sp_manager_find(struct sp_manager *m, int id);
 
-/* ---- records (manager_store.c) ---- */
+/* ---- records (manager.c) ---- */
 
 /* What an ended process leaves: its output and how it ended. */
 struct sp_remembered {
@@ -430,6 +429,5 @@ void sp_manager_serve_orders(
 /* Keeps the record of a process that is being freed and holds its id. Without memory for the record
  * the id is released. */
 void sp_manager_remember(struct sp_process *p);
-void sp_manager_forget_all(struct sp_manager *m);
 
 #endif

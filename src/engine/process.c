@@ -220,18 +220,9 @@ void sp_process_use(struct sp_process *p)
 
 static void set_end_timers(struct sp_process *p);
 
-/* Kills the process for its timeout or its idleness. */
-static void end_for(struct sp_process *p, enum sp_end_reason reason)
-{
-    if (sp_process_has_exited(p) || p->is_killing)
-        return;
-    sp_process_blame(p, reason);
-    sp_process_kill(p);
-}
-
 static void on_timeout(struct sp_timer *t)
 {
-    end_for(SP_CONTAINER(t, struct sp_process, timeout_timer), SP_END_TIMEOUT);
+    sp_process_end(SP_CONTAINER(t, struct sp_process, timeout_timer), SP_END_TIMEOUT);
 }
 
 static void on_idle(struct sp_timer *t)
@@ -241,7 +232,7 @@ static void on_idle(struct sp_timer *t)
     if (has_calls(p) || p->orders != 0)
         sp_process_use(p);
     if (sp_loop_now(p->m->loop) >= sp_later_ms(p->idle_from_ms, p->m->options.idle_ttl_ms))
-        end_for(p, SP_END_IDLE);
+        sp_process_end(p, SP_END_IDLE);
     else
         set_end_timers(p);
 }
@@ -377,8 +368,7 @@ static void store_process(struct sp_process *p)
 
     if (victim != NULL) {
         sp_manager_remove(victim);
-        sp_process_blame(victim, SP_END_TERMINATED);
-        sp_process_kill(victim);
+        sp_process_end(victim, SP_END_TERMINATED);
     }
     p->is_stored = true;
     p->last_used_ns = p->start_ns;
@@ -541,15 +531,6 @@ static void note_failure(struct sp_process *p, const char *message)
         (void)sp_fail(&p->failure, SP_E_FAILED, 0, "%s", message);
 }
 
-void sp_process_fail(struct sp_process *p, const char *message)
-{
-    note_failure(p, message);
-    if (!sp_process_has_exited(p))
-        sp_process_kill(p);
-    become_exited(p);
-    sp_process_changed(p);
-}
-
 /* ---- killing ---- */
 
 bool sp_process_can_ask(const struct sp_process *p)
@@ -574,7 +555,8 @@ static void on_killed(struct sp_job_call *c)
     sp_process_count_as_exited(p);
 }
 
-void sp_process_kill(struct sp_process *p)
+/* It counts as exited once the kill is confirmed, or refused without an entry. */
+static void kill_process(struct sp_process *p)
 {
     if (p->is_killing || sp_process_has_exited(p))
         return;
@@ -586,6 +568,20 @@ void sp_process_kill(struct sp_process *p)
     p->asked++;
     p->kill.fn = on_killed;
     sp_job_terminate(&p->job, &p->kill);
+}
+
+void sp_process_end(struct sp_process *p, enum sp_end_reason reason)
+{
+    sp_process_blame(p, reason);
+    kill_process(p);
+}
+
+void sp_process_fail(struct sp_process *p, const char *message)
+{
+    note_failure(p, message);
+    kill_process(p);
+    become_exited(p);
+    sp_process_changed(p);
 }
 
 /* ---- reports of the job ---- */

@@ -386,7 +386,7 @@ int sp_engine_pause(struct sp_engine *engine, struct sp_error *e)
     const int r = sp_lib_enter(engine, e);
 
     if (r == 0)
-        sp_manager_pause(engine->manager);
+        sp_manager_pause(engine->manager, true);
     return r;
 }
 
@@ -395,6 +395,6 @@ int sp_engine_unpause(struct sp_engine *engine, struct sp_error *e)
     const int r = sp_lib_enter(engine, e);
 
     if (r == 0)
-        sp_manager_unpause(engine->manager);
+        sp_manager_pause(engine->manager, false);
     return r;
 }

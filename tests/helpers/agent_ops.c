@@ -163,12 +163,12 @@ static void op_terminate_all(struct agent *a)
 
 static void op_pause(struct agent *a)
 {
-    sp_manager_pause(a->manager);
+    sp_manager_pause(a->manager, true);
 }
 
 static void op_unpause(struct agent *a)
 {
-    sp_manager_unpause(a->manager);
+    sp_manager_pause(a->manager, false);
 }
 
 static void op_list(struct agent *a)

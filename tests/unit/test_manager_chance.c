@@ -191,12 +191,12 @@ static void meddle(void)
             sp_manager_terminate_all(manager);
         break;
     case 5:
-        sp_manager_pause(manager);
+        sp_manager_pause(manager, true);
         pauses++;
         break;
     case 6:
         if (pauses != 0) {
-            sp_manager_unpause(manager);
+            sp_manager_pause(manager, false);
             pauses--;
         }
         break;
@@ -239,7 +239,7 @@ static void step(void)
 static void end_everything(void)
 {
     for (; pauses != 0; pauses--)
-        sp_manager_unpause(manager);
+        sp_manager_pause(manager, false);
     for (int again = 0; again < 50; again++) {
         for (size_t i = 0; i < job_count; i++) {
             while (jobs[i].job != NULL && jobs[i].call_count != 0)

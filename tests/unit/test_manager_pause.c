@@ -9,7 +9,7 @@ static void test_a_pause_does_not_count(void **state)
     struct answer a;
 
     (void)state;
-    sp_manager_pause(manager);
+    sp_manager_pause(manager, true);
     exec_started(&a, "sleep 1 && echo done", false, 250);
     const uint64_t start_ms = test_now_ms();
     run_for(1000);
@@ -17,7 +17,7 @@ static void test_a_pause_does_not_count(void **state)
     end_with(0, 0);
     run_for(1000);
     assert_false(a.is_there);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
     until(a.is_there);
     assert_exit(&a, 0);
     assert_string_equal(a.output, "done\n");
@@ -33,15 +33,15 @@ static void test_a_pause_in_the_middle_is_added(void **state)
     write_for(&a, 1000, "", 5000);
     const uint64_t start_ms = test_now_ms();
     run_for(100);
-    sp_manager_pause(manager);
-    sp_manager_pause(manager); /* two questions at a time are one pause */
+    sp_manager_pause(manager, true);
+    sp_manager_pause(manager, true); /* two questions at a time are one pause */
     run_for(1000);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
     run_for(1000);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
     until(a.is_there);
     assert_int_equal(a.at_ms - start_ms, 7000);
-    sp_manager_unpause(manager); /* one too many */
+    sp_manager_pause(manager, false); /* one too many */
 }
 
 static void test_a_pause_while_streams_are_waited_for_is_added(void **state)
@@ -55,9 +55,9 @@ static void test_a_pause_while_streams_are_waited_for_is_added(void **state)
     const uint64_t exit_ms = test_now_ms();
     say_exited(0, 0);
     run_for(20);
-    sp_manager_pause(manager);
+    sp_manager_pause(manager, true);
     run_for(1000);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
     until(a.is_there);
     assert_exit(&a, 0);
     assert_int_equal(a.at_ms - exit_ms, 1050);
@@ -71,9 +71,9 @@ static void test_a_pause_in_the_early_check_is_added(void **state)
     exec_started(&a, "x", false, 250);
     const uint64_t start_ms = test_now_ms();
     run_for(50);
-    sp_manager_pause(manager);
+    sp_manager_pause(manager, true);
     run_for(50);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
     until(a.is_there);
     assert_int_equal(a.at_ms - start_ms, 300);
 }

@@ -181,11 +181,11 @@ static void test_a_cancelled_call_loses_nothing(void **state)
     say(0, "text");
     say_exited(0, 0);
     run_for(1);
-    sp_manager_pause(manager);
+    sp_manager_pause(manager, true);
     assert_true(sp_manager_cancel(manager, a.call));
     until(a.is_there);
     assert_int_equal(a.fault, SP_FAULT_ABORTED);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
     run_for(1000);
     const struct sp_manager_view v = look_at(1000);
     assert_text(&v, "text");

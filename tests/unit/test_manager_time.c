@@ -101,12 +101,12 @@ static void test_a_pause_does_not_keep_it(void **state)
     (void)state;
     exec_started(&a, "x", false, 30000);
     run_for(1000);
-    sp_manager_pause(manager);
+    sp_manager_pause(manager, true);
     run_for(1000);
     sp_manager_answer_now(manager, a.call);
     until(a.is_there);
     assert_running(&a, 1000);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
 }
 
 static void test_a_poll_answers_now(void **state)

@@ -334,9 +334,9 @@ static void test_a_pause_is_no_silence(void **state)
     write_until(&a, "", items, 1, 60000);
     const uint64_t at_ms = test_now_ms();
     run_for(400);
-    sp_manager_pause(manager);
+    sp_manager_pause(manager, true);
     run_for(10000);
-    sp_manager_unpause(manager);
+    sp_manager_pause(manager, false);
     until(a.is_there);
     assert_true(a.at_ms - at_ms >= 11000 && a.at_ms - at_ms <= 11005);
 }
