@@ -554,7 +554,7 @@ int sp_observe_run(const struct sp_observe_options *options,
     if (r < 0)
         r = sp_observe_complain(&o, &e);
     o.ops = NULL;
-    sp_client_free(o.client);
+    sp_client_free(o.client, 0);
     sp_loop_free(o.loop);
     free_list(&o.all);
     free(o.url);

@@ -630,7 +630,7 @@ static void requests_are_bounded(void **state)
     assert_int_equal(refused, 2);
     sp_client_forget(&requests[0]);
     sp_client_forget(&requests[0]);
-    sp_client_free(c);
+    sp_client_free(c, 0);
     assert_int_equal(answered, 2);
     assert_null(requests[5].client);
 }

@@ -911,17 +911,6 @@ static bool is_token(const char *token)
     return token[0] != 0;
 }
 
-static int check_options(const struct sp_client_options *o, struct sp_target *ret, struct sp_err *e)
-{
-    if ((o->url == NULL) == (o->program == NULL || o->program[0] == NULL))
-        return sp_fail(e, SP_E_INVALID, 0, "a server is a URL or a program: one of them");
-    if (o->token != NULL && !is_token(o->token))
-        return sp_fail(e, SP_E_INVALID, 0, "the server's token has characters no token can have");
-    if (o->token != NULL && o->url == NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "a program takes no token");
-    return o->url == NULL ? 0 : sp_target_parse(o->url, ret, e);
-}
-
 static void destroy_client(struct sp_client *c)
 {
     stop_connecting(c);
@@ -941,11 +930,17 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
                   struct sp_err *e)
 {
     struct sp_target target = {0};
-    const int r = check_options(o, &target, e);
-    struct sp_client *c = r < 0 ? NULL : calloc(1, sizeof *c);
 
+    if ((o->url == NULL) == (o->program == NULL || o->program[0] == NULL))
+        return sp_fail(e, SP_E_INVALID, 0, "a server is a URL or a program: one of them");
+    if (o->token != NULL && !is_token(o->token))
+        return sp_fail(e, SP_E_INVALID, 0, "the server's token has characters no token can have");
+    if (o->token != NULL && o->url == NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "a program takes no token");
+    const int r = o->url == NULL ? 0 : sp_target_parse(o->url, &target, e);
     if (r < 0)
         return r;
+    struct sp_client *c = calloc(1, sizeof *c);
     if (c == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a client");
     c->loop = loop;
@@ -981,10 +976,30 @@ int sp_client_new(struct sp_loop *loop, const struct sp_client_options *o,
     return 0;
 }
 
-void sp_client_free(struct sp_client *c)
+/* Waits for outstanding answers without the loop. */
+static void settle_requests(struct sp_client *c, unsigned wait_ms)
+{
+    const int64_t until = (int64_t)sp_clock_ms() + wait_ms;
+
+    if (c->depth != 0 || c->state != READY)
+        return;
+    sp_link_pause(c->link, false);
+    for (int64_t left = wait_ms; left > 0 && c->state == READY && c->link != NULL;
+         left = until - (int64_t)sp_clock_ms()) {
+        flush_requests(c);
+        if ((sp_list_is_empty(&c->sent) && sp_list_is_empty(&c->queued)) ||
+            !sp_link_is_open(c->link))
+            return;
+        sp_link_turn(c->link, (int)left);
+    }
+}
+
+void sp_client_free(struct sp_client *c, unsigned wait_ms)
 {
     struct sp_client_request *r;
 
+    if (c != NULL && !c->is_freed && wait_ms != 0)
+        settle_requests(c, wait_ms);
     if (c == NULL || c->is_freed)
         return;
     c->is_freed = true;
@@ -995,22 +1010,4 @@ void sp_client_free(struct sp_client *c)
     stop_connecting(c);
     if (c->depth == 0)
         destroy_client(c);
-}
-
-void sp_client_settle(struct sp_client *c, unsigned timeout_ms)
-{
-    const int64_t until = (int64_t)sp_clock_ms() + timeout_ms;
-
-    if (c->depth != 0 || c->state != READY)
-        return;
-    sp_link_pause(c->link, false);
-    for (int64_t left = timeout_ms; left > 0 && c->state == READY && c->link != NULL;
-         left = until - (int64_t)sp_clock_ms()) {
-        flush_requests(c);
-        if (sp_list_is_empty(&c->sent) && sp_list_is_empty(&c->queued))
-            return;
-        if (!sp_link_is_open(c->link))
-            return;
-        sp_link_turn(c->link, (int)left);
-    }
 }

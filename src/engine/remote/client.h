@@ -89,11 +89,9 @@ void sp_client_forget(struct sp_client_request *r); /* drops the callback */
 /* Stops reading from the server, so that its output queues up in the kernel and then at the server.
  */
 void sp_client_pause(struct sp_client *c, bool is_paused);
-/* Waits for outstanding answers without the loop, for example before the end. Not from within a
- * callback of this client. */
-void sp_client_settle(struct sp_client *c, unsigned timeout_ms);
-/* Sends what can be sent at once and closes; no callback follows. A server program gets up to 2.5 s
- * to end. Allowed from within a callback of this client. */
-void sp_client_free(struct sp_client *c);
+/* Waits up to wait_ms for outstanding answers, but not from within a callback of this client; then
+ * sends what can be sent at once and closes; no callback follows. A server program gets up to 2.5 s
+ * to end. NULL is fine. */
+void sp_client_free(struct sp_client *c, unsigned wait_ms);
 
 #endif

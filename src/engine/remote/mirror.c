@@ -24,12 +24,6 @@ struct sp_mirror_event {
     char bytes[];
 };
 
-void sp_mirror_init(struct sp_mirror *m, const struct sp_mirror_ops *ops, void *user)
-{
-    *m = (struct sp_mirror){.ops = ops, .user = user, .verdict = -1};
-    m->waiting_end = &m->waiting;
-}
-
 static void free_list(struct sp_mirror_event *list)
 {
     while (list != NULL) {

@@ -57,7 +57,11 @@ struct sp_mirror {
     bool is_over; /* sp_mirror_done was called, or close was reported */
 };
 
-void sp_mirror_init(struct sp_mirror *m, const struct sp_mirror_ops *ops, void *user);
+static inline void sp_mirror_init(struct sp_mirror *m, const struct sp_mirror_ops *ops, void *user)
+{
+    *m = (struct sp_mirror){.ops = ops, .user = user, .verdict = -1};
+    m->waiting_end = &m->waiting;
+}
 void sp_mirror_done(struct sp_mirror *m); /* allowed from within an op */
 
 /* Events. Known numbers are ignored. Early events that do not fit are dropped, since the executor

@@ -264,7 +264,7 @@ static void on_dead(void *user, const struct sp_err *why)
             sp_remote_died(rj, &e);
     if (!r->is_freed)
         tell_facts(r, &e);
-    sp_client_free(old);
+    sp_client_free(old, 0);
     sp_remote_leave(r);
 }
 
@@ -451,16 +451,12 @@ static void destroy_remote(struct sp_remote *r)
     struct sp_client_request end = {.fn = on_session_ended};
 
     r->depth++; /* callbacks from here on must not destroy it again */
-    if (r->client != NULL) {
-        /* Background processes of commands end with the session, which is never resumed. */
-        if (r->can_end_session)
-            sp_client_ask(r->client, &end, "session/end", SP_STR("{}"));
-        /* A server may ignore a request if the connection ends right behind it. */
-        if (r->can_end_session || !sp_list_is_empty(&r->farewells))
-            sp_client_settle(r->client, FAREWELL_MS);
-        sp_client_forget(&end);
-    }
-    sp_client_free(TAKE_PTR(r->client));
+    /* Background processes of commands end with the session, which is never resumed. A server may
+     * ignore a request if the connection ends right behind it. */
+    const bool waits = r->can_end_session || !sp_list_is_empty(&r->farewells);
+    if (r->client != NULL && r->can_end_session)
+        sp_client_ask(r->client, &end, "session/end", SP_STR("{}"));
+    sp_client_free(TAKE_PTR(r->client), waits ? FAREWELL_MS : 0);
     drop_files(r);
     for (struct sp_list *i; (i = sp_list_take_first(&r->farewells)) != NULL;)
         free(SP_CONTAINER(i, struct sp_remote_farewell, link)); /* the client dropped its request */
@@ -525,7 +521,7 @@ int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struc
         destroy_remote(r);
         return err;
     }
-    sp_client_free(probe);
+    sp_client_free(probe, 0);
     *ret = &r->backend;
     return 0;
 }
