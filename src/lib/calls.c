@@ -616,7 +616,7 @@ static int begin_plan(struct run_call *c, const char *base, struct sp_err *e)
     if (c->cwd == NULL)
         return sp_fail(e, SP_E_INVALID, errno, "working directory %s",
                        o->cwd != NULL ? o->cwd : "(none)");
-    c->environ = sp_lib_environ(engine, place);
+    c->environ = place->environ;
     int r = make_argv(o->argv, &c->argv, &launch->argc, e);
     if (r == 0)
         r = make_vars(o->env, &c->vars, &c->environ.plain.count, e);

@@ -240,21 +240,6 @@ static struct sp_environment_spec spec_of(const struct sp_lib_place *p)
     };
 }
 
-/* One engine is one conversation: thread and session have the same id. */
-struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
-                                     const struct sp_lib_place *place)
-{
-    return (struct sp_env_request){
-        .own = environ,
-        .policy = engine->config.env_policy,
-        .set = engine->config.env_set,
-        .thread_id = sp_str_of(engine->thread_id),
-        .session_id = sp_str_of(engine->thread_id),
-        .permission_profile = {place->policy_name,
-                               place->policy_name == NULL ? 0 : strlen(place->policy_name)},
-    };
-}
-
 /* Fails here rather than at the first command. */
 static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_err *e)
 {
@@ -303,7 +288,10 @@ static int find_policy(const struct sp_engine *engine, struct sp_lib_place *p, c
                        name);
     p->is_confined = true;
     p->policy_name = strdup(name);
-    return p->policy_name != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
+    if (p->policy_name == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "name the sandbox");
+    p->environ.permission_profile = sp_str_of(p->policy_name);
+    return 0;
 }
 
 /* NULL: the error is in *e. */
@@ -319,6 +307,14 @@ static struct sp_lib_place *make_place(struct sp_engine *engine, const struct pl
         return NULL;
     }
     p->refs = 1;
+    /* One engine is one conversation: thread and session have the same id. */
+    p->environ = (struct sp_env_request){
+        .own = environ,
+        .policy = engine->config.env_policy,
+        .set = engine->config.env_set,
+        .thread_id = sp_str_of(engine->thread_id),
+        .session_id = sp_str_of(engine->thread_id),
+    };
     int r = a->where != NULL ? 0 : sp_config_place(&engine->config, a->on, &config, e);
     if (r == 0)
         r = config.is_local ? find_local_cwd(p, a->cwd, e)
@@ -473,7 +469,6 @@ static int open_manager(struct sp_engine *engine, const struct sp_engine_options
                                        .ask = engine->ask != NULL ? sp_lib_tell_question : NULL};
     const struct sp_lib_place *place = engine->places[0];
     const bool is_local = place->where->is_local;
-    const struct sp_env_request environ_ask = sp_lib_environ(engine, place);
     const struct sp_environment_spec spec = spec_of(place);
     auto_free char *directory = NULL;
     auto_buf struct sp_buf left_out = {0};
@@ -493,7 +488,7 @@ static int open_manager(struct sp_engine *engine, const struct sp_engine_options
         (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
     }
     /* Variables with credentials that a confined command does not get. */
-    if (is_local && place->is_confined && sp_env_add_left_out(&environ_ask, &left_out) &&
+    if (is_local && place->is_confined && sp_env_add_left_out(&place->environ, &left_out) &&
         left_out.len > 0 && sp_buf_add(&left_out, "", 1))
         warn_host(engine, left_out.data);
     struct sp_manager_options mo = {
@@ -503,7 +498,7 @@ static int open_manager(struct sp_engine *engine, const struct sp_engine_options
         .ops = &ops,
         .user = engine,
         .approvals = engine->approvals.options,
-        .environ = &environ_ask,
+        .environ = &place->environ,
         .thread_id = engine->thread_id,
         .session_id = engine->thread_id,
         .snapshots = engine->snapshots,

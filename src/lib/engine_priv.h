@@ -46,8 +46,9 @@ struct sp_lib_place {
     struct sp_lib_where *where;
     char *cwd; /* absolute; NULL: only the server knows it */
     struct sp_policy policy;
-    bool is_confined;  /* there is a policy */
-    char *policy_name; /* NULL: none */
+    bool is_confined;              /* there is a policy */
+    char *policy_name;             /* NULL: none */
+    struct sp_env_request environ; /* variables that commands inherit; borrowed from the engine */
 };
 
 /* One unanswered call; a RUN is a struct run_call (calls.c). */
@@ -130,10 +131,6 @@ void sp_lib_tell_question(void *engine, const struct sp_approval_question *from)
 /* ---- engine.c ---- */
 
 void sp_lib_place_unref(struct sp_lib_place *p); /* NULL is fine */
-/* The variables that commands inherit; borrowed from the engine. */
-struct sp_env_request sp_lib_environ(const struct sp_engine *engine,
-                                     const struct sp_lib_place *place);
-
 /* ---- calls.c ---- */
 
 /* only_runs: before the backends and the manager; the rest after the manager, which answers them.
