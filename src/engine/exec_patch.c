@@ -132,30 +132,34 @@ static struct sp_exec_files *new_files(struct sp_exec *x, uint64_t within_ms)
 
 /* ---- reading ---- */
 
-static const struct item *find_item(const struct sp_exec_files *f, const char *path)
+/* 0, or a negative errno: that of the inspection, or ENOENT. */
+static int find_item(const struct sp_exec_files *f, const char *path, const struct item **ret)
 {
     for (uint32_t i = 0; i < f->item_count; i++)
-        if (strcmp(f->items[i].path, path) == 0)
-            return &f->items[i];
-    return NULL;
+        if (strcmp(f->items[i].path, path) == 0) {
+            *ret = &f->items[i];
+            return -f->items[i].err;
+        }
+    return -ENOENT;
 }
 
 static int inspect_item(void *user, const char *path, enum sp_patch_there *ret)
 {
-    const struct item *i = find_item(user, path);
+    const struct item *i;
+    const int r = find_item(user, path, &i);
 
-    if (i == NULL || i->err != 0)
-        return i == NULL ? -ENOENT : -i->err;
-    *ret = i->there;
-    return 0;
+    if (r == 0)
+        *ret = i->there;
+    return r;
 }
 
 static int read_item(void *user, const char *path, uint64_t max, struct sp_buf *out)
 {
-    const struct item *i = find_item(user, path);
+    const struct item *i;
+    const int r = find_item(user, path, &i);
 
-    if (i == NULL || i->err != 0)
-        return i == NULL ? -ENOENT : -i->err;
+    if (r < 0)
+        return r;
     if (i->there != SP_PATCH_THERE_FILE)
         return i->there == SP_PATCH_THERE_DIR ? -EISDIR : -EINVAL;
     if (i->is_large || i->text.len > max)
@@ -222,16 +226,14 @@ static void on_read(struct sp_backend_file *ask)
         i->text = ask->text;
         ask->text = (struct sp_buf){0};
         f->is_reading_text = false;
-        f->item_at++;
-        read_next(f);
-        return;
+    } else {
+        i->there = ask->is_file  ? SP_PATCH_THERE_FILE
+                   : ask->is_dir ? SP_PATCH_THERE_DIR
+                                 : SP_PATCH_THERE_OTHER;
+        i->is_large = ask->size > MAX_FILE;
+        f->is_reading_text =
+            i->wants_text && i->err == 0 && !i->is_large && i->there == SP_PATCH_THERE_FILE;
     }
-    i->there = ask->is_file  ? SP_PATCH_THERE_FILE
-               : ask->is_dir ? SP_PATCH_THERE_DIR
-                             : SP_PATCH_THERE_OTHER;
-    i->is_large = ask->size > MAX_FILE;
-    f->is_reading_text =
-        i->wants_text && i->err == 0 && !i->is_large && i->there == SP_PATCH_THERE_FILE;
     f->item_at += !f->is_reading_text;
     read_next(f);
 }
@@ -318,23 +320,6 @@ static bool add_change(struct sp_exec_files *f, uint32_t i, bool is_confined)
         s = add_step(f, i, SP_BACKEND_REMOVE, c->full_path, "Failed to remove original");
     s->is_last = true;
     return true;
-}
-
-static bool add_steps(struct sp_exec_files *f, bool is_confined)
-{
-    const struct sp_patch_changes *c = &f->x->patch.changes;
-    bool ok = true;
-
-    f->steps = calloc((size_t)c->count * 5 + 1, sizeof *f->steps);
-    if (f->steps == NULL)
-        return false;
-    for (uint32_t i = 0; i < c->count; i++)
-        if (c->items[i].kind != SP_PATCH_ADD && c->items[i].before.p != NULL)
-            add_step(f, i, SP_BACKEND_READ, c->items[i].full_path, "Failed to read file")
-                ->is_check = true;
-    for (uint32_t i = 0; ok && i < c->count; i++)
-        ok = add_change(f, i, is_confined);
-    return ok;
 }
 
 /* ---- application ---- */
@@ -444,10 +429,19 @@ static void write_next(struct sp_exec_files *f)
 
 static bool write_files(struct sp_exec *x)
 {
+    const struct sp_patch_changes *c = &x->patch.changes;
+    const bool is_confined = sp_run_plan_is_confined(&x->plan);
     struct sp_exec_files *f = new_files(x, SP_EXEC_PATCH_MS);
 
-    if (f == NULL || !add_steps(f, sp_run_plan_is_confined(&x->plan)))
+    if (f == NULL || (f->steps = calloc((size_t)c->count * 5 + 1, sizeof *f->steps)) == NULL)
         return sp_call_fail_memory(&x->call);
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->items[i].kind != SP_PATCH_ADD && c->items[i].before.p != NULL)
+            add_step(f, i, SP_BACKEND_READ, c->items[i].full_path, "Failed to read file")
+                ->is_check = true;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (!add_change(f, i, is_confined))
+            return sp_call_fail_memory(&x->call);
     write_next(f);
     return true;
 }
@@ -480,30 +474,32 @@ static bool read_patch(struct sp_exec *x)
 
 /* ---- verification ---- */
 
-#define PATCH_ARGC 6
-
-/* The argv that makes our own program work on a patch; the input goes to its stdin. */
-static void write_patch_argv(const struct sp_exec *x, const char *what, bool refuses_links,
-                             struct sp_str ret[PATCH_ARGC])
+/* Has our own program work on the patch in a cell; `ask` has its policy, its input and its limits.
+ */
+static bool run_program(struct sp_exec *x, struct sp_run_ask ask, const char *what,
+                        bool refuses_links, sp_run_fn *fn)
 {
-    /* in a cell: our own program, never a file that a command wrote */
-    ret[0] = SP_STR("/proc/self/exe");
-    ret[1] = SP_STR("patch-inside");
-    ret[2] = sp_str_of(what);
-    ret[3] = x->call.m->options.keeps_line_endings ? SP_STR("keep") : SP_STR("lf");
-    ret[4] = refuses_links ? SP_STR("refuse") : SP_STR("follow");
-    ret[5] = x->patch.base;
-}
+    const struct sp_str argv[] = {
+        SP_STR("/proc/self/exe"), /* in a cell: never a file that a command wrote */
+        SP_STR("patch-inside"),
+        sp_str_of(what),
+        x->call.m->options.keeps_line_endings ? SP_STR("keep") : SP_STR("lf"),
+        refuses_links ? SP_STR("refuse") : SP_STR("follow"),
+        x->patch.base,
+    };
+    struct sp_env_request env;
+    struct sp_err e = {0};
 
-/* The profile that a command would have, with what was granted to the session and the turn. */
-static int find_policy(const struct sp_exec *x, struct sp_policy *ret, struct sp_err *e)
-{
-    if (!sp_policy_copy(&x->environment->policy, ret) ||
-        (ret->cwd == NULL && x->environment_cwd != NULL &&
-         (ret->cwd = strdup(x->environment_cwd)) == NULL))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
-    return sp_approvals_widen(x->call.m->approvals, sp_str_of(x->environment->id), &x->ask.turn_id,
-                              NULL, &ret->profile, e);
+    if (!sp_exec_make_env(x, &env))
+        return sp_call_fail_memory(&x->call);
+    ask.launch.label = SP_STR("patch");
+    ask.launch.cwd = x->patch.base;
+    ask.launch.argv = argv;
+    ask.launch.argc = sizeof argv / sizeof argv[0];
+    ask.launch.environ = &env;
+    ask.launch.is_own_program = true;
+    return sp_run_start(x->environment->backend, &ask, fn, x, &x->patch.run, &e) == 0 ||
+           sp_call_fail_create(&x->call, &e);
 }
 
 /* Takes the changes that the program reports, or why there are none. false: out of memory. */
@@ -553,31 +549,15 @@ static void on_report(void *user, const struct sp_run_result *r)
 
 static bool start_verification(struct sp_exec *x, const struct sp_policy *policy)
 {
-    struct sp_exec_patch *p = &x->patch;
-    struct sp_str words[PATCH_ARGC];
-    struct sp_env_request env;
-    struct sp_err e = {0};
-
-    if (x->facts.is_remote)
-        return read_files(x, policy);
-    if (!sp_exec_make_env(x, &env))
-        return sp_call_fail_memory(&x->call);
-    write_patch_argv(x, "report", false, words);
     const struct sp_run_ask ask = {
-        .launch = {.label = SP_STR("patch"),
-                   .cwd = p->base,
-                   .argv = words,
-                   .argc = PATCH_ARGC,
-                   .environ = &env,
-                   .policy = policy,
-                   .is_own_program = true},
-        .input = sp_buf_str(&p->text),
+        .launch.policy = policy,
+        .input = sp_buf_str(&x->patch.text),
         .timeout_ms = SP_EXEC_VERIFY_MS,
         .cap = SP_PATCH_REPORT_BYTES,
     };
-    if (sp_run_start(x->environment->backend, &ask, on_report, x, &p->run, &e) == 0)
-        return true;
-    return sp_call_fail_create(&x->call, &e);
+
+    return x->facts.is_remote ? read_files(x, policy)
+                              : run_program(x, ask, "report", false, on_report);
 }
 
 static bool verify_patch(struct sp_exec *x)
@@ -585,6 +565,7 @@ static bool verify_patch(struct sp_exec *x)
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_exec_patch *p = &x->patch;
     struct sp_err e = {0};
+    int r;
 
     if (p->patch.hunk_count == 0) { /* no file to read: the plan refuses an empty patch */
         p->is_over = true;
@@ -592,7 +573,15 @@ static bool verify_patch(struct sp_exec *x)
     }
     if (!x->environment->has_policy)
         return start_verification(x, NULL);
-    if (find_policy(x, &policy, &e) < 0)
+    /* The profile that a command would have, with what was granted to the session and the turn. */
+    if (!sp_policy_copy(&x->environment->policy, &policy) ||
+        (policy.cwd == NULL && x->environment_cwd != NULL &&
+         (policy.cwd = strdup(x->environment_cwd)) == NULL))
+        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
+    else
+        r = sp_approvals_widen(x->call.m->approvals, sp_str_of(x->environment->id), &x->ask.turn_id,
+                               NULL, &policy.profile, &e);
+    if (r < 0)
         return sp_call_fail_create(&x->call, &e);
     if (!sp_profile_needs_sandbox(&policy.profile))
         return start_verification(x, NULL);
@@ -663,31 +652,18 @@ bool sp_exec_apply_patch(struct sp_exec *x)
     const bool is_confined = sp_run_plan_is_confined(&x->plan);
     struct sp_exec_patch *p = &x->patch;
     auto_buf struct sp_buf input = {0};
-    struct sp_str words[PATCH_ARGC];
-    struct sp_env_request env;
-    struct sp_err e = {0};
 
     p->is_over = p->was_denied = false;
     if (x->facts.is_remote)
         return write_files(x);
-    if (!sp_exec_make_env(x, &env) ||
-        !sp_patch_add_approved(&input, &p->changes, sp_buf_str(&p->text)))
+    if (!sp_patch_add_approved(&input, &p->changes, sp_buf_str(&p->text)))
         return sp_call_fail_memory(&x->call);
-    write_patch_argv(x, "approved", !is_confined, words);
     const struct sp_run_ask ask = {
-        .launch = {.label = SP_STR("patch"),
-                   .cwd = p->base,
-                   .argv = words,
-                   .argc = PATCH_ARGC,
-                   .environ = &env,
-                   .policy = is_confined ? &x->plan.policy : NULL,
-                   .is_own_program = true},
+        .launch.policy = is_confined ? &x->plan.policy : NULL,
         .input = sp_buf_str(&input),
         .timeout_ms = SP_EXEC_PATCH_MS,
     };
-    if (sp_run_start(x->environment->backend, &ask, on_result, x, &p->run, &e) < 0)
-        return sp_call_fail_create(&x->call, &e);
-    return true;
+    return run_program(x, ask, "approved", !is_confined, on_result);
 }
 
 void sp_exec_patch_done(struct sp_exec_patch *p)
