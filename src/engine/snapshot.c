@@ -101,40 +101,24 @@ static bool add_capture(struct sp_buf *out, enum sp_shell_type type, const char 
     return ok && add_text(out, "\\exit 0\n");
 }
 
-static bool add_check(struct sp_buf *out, const char *path)
-{
-    return add_text(out, "set -e\n. ") && add_quoted(out, sp_str_of(path)) && add_text(out, "\n");
-}
-
 /* ---- the printed parts ---- */
-
-/* The text behind the mark of this part; NULL: missing. */
-static const char *find_part(struct sp_str printed, const char *nonce, enum part part,
-                             const char **ret_mark)
-{
-    char mark[64];
-    const int n = snprintf(mark, sizeof mark, "\n# %s %s\n", nonce, part_names[part]);
-    const char *at = printed.n == 0 ? NULL : memmem(printed.p, printed.n, mark, (size_t)n);
-
-    *ret_mark = at;
-    return at == NULL ? NULL : at + n;
-}
 
 /* Finds all parts, in order. Text before the first is output of the profile. */
 static bool find_parts(struct sp_str printed, const char *nonce, struct sp_str ret[PART_MAX])
 {
     const char *end = printed.p + printed.n;
-    const char *mark;
 
     for (int i = 0; i < PART_MAX; i++) {
-        const char *begin = find_part(printed, nonce, (enum part)i, &mark);
+        char mark[64];
+        const int n = snprintf(mark, sizeof mark, "\n# %s %s\n", nonce, part_names[i]);
+        const char *at = printed.n == 0 ? NULL : memmem(printed.p, printed.n, mark, (size_t)n);
 
-        if (begin == NULL)
+        if (at == NULL)
             return false;
         if (i != 0)
-            ret[i - 1].n = (size_t)(mark - ret[i - 1].p);
-        ret[i] = (struct sp_str){begin, 0};
-        printed = (struct sp_str){begin, (size_t)(end - begin)};
+            ret[i - 1].n = (size_t)(at - ret[i - 1].p);
+        printed = (struct sp_str){at + n, (size_t)(end - at - n)};
+        ret[i] = printed;
     }
     return true;
 }
@@ -173,10 +157,10 @@ static const char *const fixed_options[] = {"login_shell",
                                             "nologin",
                                             "nosinglecommand"};
 
-static bool is_fixed(struct sp_str name)
+static bool is_one_of(struct sp_str name, const char *const *list, size_t count)
 {
-    for (size_t i = 0; i < sizeof fixed_options / sizeof fixed_options[0]; i++)
-        if (sp_str_eq(name, sp_str_of(fixed_options[i])))
+    for (size_t i = 0; i < count; i++)
+        if (sp_str_eq(name, sp_str_of(list[i])))
             return true;
     return false;
 }
@@ -210,17 +194,10 @@ static bool add_options(struct sp_buf *out, struct sp_str part, const char *on, 
         struct sp_str name = line;
 
         if ((take_prefix(&name, on) || take_prefix(&name, off)) && is_option_name(name) &&
-            !is_fixed(name))
+            !is_one_of(name, fixed_options, sizeof fixed_options / sizeof fixed_options[0]))
             ok = add_text(out, command) && sp_buf_add_str(out, line) && sp_buf_add(out, "\n", 1);
     }
     return ok;
-}
-
-static bool add_late_options(struct sp_buf *out, enum sp_shell_type type, struct sp_str part)
-{
-    if (type == SP_SHELL_ZSH)
-        return add_options(out, part, "", "", "\\setopt ");
-    return add_options(out, part, "set -o ", "set +o ", "\\");
 }
 
 /* ---- aliases ---- */
@@ -271,11 +248,9 @@ static const char *const own_variables[] = {
 
 static bool is_own(enum sp_shell_type type, struct sp_str name)
 {
-    for (size_t i = 0; i < sizeof own_variables / sizeof own_variables[0]; i++)
-        if (sp_str_eq(name, sp_str_of(own_variables[i])))
-            return true;
     /* In zsh, setting USERNAME changes the user. */
-    return type == SP_SHELL_ZSH && sp_str_eq(name, SP_STR("USERNAME"));
+    return is_one_of(name, own_variables, sizeof own_variables / sizeof own_variables[0]) ||
+           (type == SP_SHELL_ZSH && sp_str_eq(name, SP_STR("USERNAME")));
 }
 
 static bool is_variable_name(struct sp_str s)
@@ -335,29 +310,22 @@ bool sp_snapshot_compose(struct sp_buf *out, enum sp_shell_type type, const char
            add_options(out, parts[EARLY], "shopt -s ", "shopt -u ", "\\") &&
            sp_buf_add_str(out, parts[FUNCTIONS]) && sp_buf_add(out, "\n", 1) &&
            add_aliases(out, parts[ALIASES]) && add_variables(out, type, parts[VARIABLES]) &&
-           add_late_options(out, type, parts[OPTIONS]) &&
+           (type == SP_SHELL_ZSH ? add_options(out, parts[OPTIONS], "", "", "\\setopt ")
+                                 : add_options(out, parts[OPTIONS], "set -o ", "set +o ", "\\")) &&
            (!expands || add_text(out, "\\shopt -s expand_aliases\n")) && add_text(out, ":\n");
 }
 
-static bool find_variable(struct sp_str made, struct sp_str wanted, struct sp_str *ret_value)
+/* The variable keeps its value from `made`, or is unset. */
+static bool add_restored(struct sp_buf *out, struct sp_str made, struct sp_str wanted)
 {
-    struct sp_str string, name;
+    struct sp_str string, name, value;
 
-    while (next_piece(&made, 0, &string))
-        if (split_pair(string, &name, ret_value) && sp_str_eq(name, wanted))
-            return true;
-    return false;
-}
-
-static bool add_restored(struct sp_buf *out, struct sp_str made, struct sp_str name)
-{
-    struct sp_str value;
-
-    if (!is_variable_name(name) || sp_str_eq(name, SP_STR(COMMAND)))
+    if (!is_variable_name(wanted) || sp_str_eq(wanted, SP_STR(COMMAND)))
         return true; /* not a shell variable, or our own */
-    if (find_variable(made, name, &value))
-        return add_export(out, name, value);
-    return add_text(out, "\\unset ") && sp_buf_add_str(out, name) && sp_buf_add(out, "\n", 1);
+    while (next_piece(&made, 0, &string))
+        if (split_pair(string, &name, &value) && sp_str_eq(name, wanted))
+            return add_export(out, name, value);
+    return add_text(out, "\\unset ") && sp_buf_add_str(out, wanted) && sp_buf_add(out, "\n", 1);
 }
 
 /* eval, because another shell would not know the functions; the helper variable is unset first. If
@@ -431,20 +399,12 @@ static bool is_our_name(const char *name)
     return strcmp(name + prefix + NONCE, SUFFIX) == 0;
 }
 
-static void remove_if_old(int directory, const char *name)
-{
-    struct stat st;
-
-    if (fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-        st.st_uid == geteuid() && time(NULL) - st.st_mtime > AGE_S)
-        (void)unlinkat(directory, name, 0); /* otherwise the next run removes it */
-}
-
 /* Removes files of earlier runs that were not used for AGE_S. */
 static void remove_leftovers(int directory)
 {
     const int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct stat st;
 
     if (d == NULL) {
         if (fd >= 0)
@@ -452,8 +412,10 @@ static void remove_leftovers(int directory)
         return;
     }
     for (const struct dirent *entry; (entry = readdir(d)) != NULL;)
-        if (is_our_name(entry->d_name))
-            remove_if_old(directory, entry->d_name);
+        if (is_our_name(entry->d_name) &&
+            fstatat(directory, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && st.st_uid == geteuid() && time(NULL) - st.st_mtime > AGE_S)
+            (void)unlinkat(directory, entry->d_name, 0); /* otherwise the next run removes it */
     (void)closedir(d);
 }
 
@@ -474,31 +436,6 @@ static int create_file(int directory, char *name, size_t size)
             return fd;
     }
     return -1;
-}
-
-/* *ret_name is to be freed. */
-static int write_snapshot(int directory, struct sp_str text, char **ret_name, struct sp_err *e)
-{
-    char name[sizeof PREFIX + NONCE + sizeof SUFFIX];
-    auto_close int fd = create_file(directory, name, sizeof name);
-
-    if (fd < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make a shell snapshot");
-    char *copy = strdup(name);
-    const int cause = copy == NULL ? ENOMEM : sp_write_all(fd, text.p, text.n);
-    if (cause != 0) {
-        (void)unlinkat(directory, name, 0); /* no incomplete files */
-        free(copy);
-        return sp_fail(e, SP_E_SYSTEM, cause, "write a shell snapshot");
-    }
-    *ret_name = copy;
-    return 0;
-}
-
-/* Marks the file as used. false: it does not exist any more. */
-static bool touch_snapshot(int directory, const char *name)
-{
-    return utimensat(directory, name, NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 enum state { UNUSED, CAPTURING, CHECKING, READY, NONE };
@@ -647,28 +584,33 @@ static void on_checked(void *user, const struct sp_run_result *r)
 
 static bool write_file(struct entry *n, struct sp_str printed)
 {
+    const int directory = n->owner->directory;
+    char name[sizeof PREFIX + NONCE + sizeof SUFFIX];
     auto_buf struct sp_buf text = {0};
-    struct sp_err e;
 
-    return sp_snapshot_compose(&text, n->shell.type, n->nonce, printed) &&
-           write_snapshot(n->owner->directory, sp_buf_str(&text), &n->name, &e) == 0 &&
-           asprintf(&n->path, "%s/%s", n->owner->path, n->name) >= 0;
-}
-
-static bool start_check(struct entry *n)
-{
-    auto_buf struct sp_buf script = {0};
-
-    n->state = CHECKING;
-    return add_check(&script, n->path) && run_shell(n, "-c", &script, on_checked) == 0;
+    if (!sp_snapshot_compose(&text, n->shell.type, n->nonce, printed))
+        return false;
+    auto_close int fd = create_file(directory, name, sizeof name);
+    if (fd < 0)
+        return false;
+    n->name = strdup(name);
+    if (n->name == NULL || sp_write_all(fd, text.data, text.len) != 0) {
+        (void)unlinkat(directory, name, 0); /* no incomplete files */
+        return false;
+    }
+    return asprintf(&n->path, "%s/%s", n->owner->path, n->name) >= 0;
 }
 
 static void on_captured(void *user, const struct sp_run_result *r)
 {
     struct entry *n = user;
+    auto_buf struct sp_buf script = {0};
 
     n->run = NULL;
-    if (!is_success(r) || !write_file(n, r->out) || !start_check(n))
+    n->state = CHECKING;
+    if (!is_success(r) || !write_file(n, r->out) || !add_text(&script, "set -e\n. ") ||
+        !add_quoted(&script, sp_str_of(n->path)) || !add_text(&script, "\n") ||
+        run_shell(n, "-c", &script, on_checked) != 0)
         give_up(n);
 }
 
@@ -759,21 +701,18 @@ static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp
     return true;
 }
 
-static bool is_supported(const struct sp_shell *shell, struct sp_str cwd)
-{
-    return (shell->type == SP_SHELL_BASH || shell->type == SP_SHELL_ZSH ||
-            shell->type == SP_SHELL_SH) &&
-           cwd.n != 0 && !sp_str_has_nul(cwd);
-}
-
 static struct entry *entry_for(struct sp_snapshots *s, const struct sp_shell *shell,
                                struct sp_str cwd, const struct sp_env_request *environ)
 {
-    if (!is_supported(shell, cwd))
+    if ((shell->type != SP_SHELL_BASH && shell->type != SP_SHELL_ZSH &&
+         shell->type != SP_SHELL_SH) ||
+        cwd.n == 0 || sp_str_has_nul(cwd))
         return &s->refused;
     struct entry *n = find_entry(s, shell, cwd);
-    if (n != NULL && n->state == READY && is_free(n) && !touch_snapshot(s->directory, n->name)) {
-        clear_entry(n); /* its file was removed */
+    /* Marks the file as used; a file that was removed is captured anew. */
+    if (n != NULL && n->state == READY && is_free(n) &&
+        utimensat(s->directory, n->name, NULL, AT_SYMLINK_NOFOLLOW) < 0) {
+        clear_entry(n);
         n = NULL;
     }
     if (n != NULL)
