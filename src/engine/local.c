@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/auto.h"
 #include "core/session.h"
 #include "os/inspect.h"
@@ -32,7 +33,8 @@
 
 struct sp_local {
     struct sp_backend backend;
-    struct sp_local_options options; /* strings are owned */
+    struct sp_local_options options; /* its strings live in keep */
+    struct sp_arena keep;
     struct sp_hidden_paths hidden_paths;
     struct sp_front *front; /* NULL: no command yet */
     struct sp_session *session;
@@ -84,15 +86,15 @@ static bool is_lost(const struct sp_local_task *t)
     return t->is_lost || (t->proc != NULL && t->proc->is_lost && t->proc->state.exit.code < 0);
 }
 
-/* Answers a call that comes too late for its process. */
-static void answer_gone(struct sp_local_task *t, struct sp_job_call *c)
+/* SP_JOB_GONE becomes SP_JOB_LOST if the cell took the process with it. */
+static void answer_unless_lost(struct sp_local_task *t, struct sp_job_call *c,
+                               enum sp_job_result result)
 {
-    if (!is_lost(t)) {
-        answer(t, c, SP_JOB_GONE);
-        return;
+    if (result == SP_JOB_GONE && is_lost(t)) {
+        (void)sp_fail(&c->error, SP_E_FAILED, 0, "process cell ended");
+        result = SP_JOB_LOST;
     }
-    (void)sp_fail(&c->error, SP_E_FAILED, 0, "process cell ended");
-    answer(t, c, SP_JOB_LOST);
+    answer(t, c, result);
 }
 
 /* ---- signals and sizes, which the cell answers ---- */
@@ -114,7 +116,7 @@ static void on_request_done(struct sp_waiter *w)
     if (err == 0)
         answer(t, c, SP_JOB_OK);
     else if (is_lost(t))
-        answer_gone(t, c);
+        answer_unless_lost(t, c, SP_JOB_GONE);
     else
         refuse(t, c, err, "ask the process");
 }
@@ -154,12 +156,8 @@ static void resize_terminal(struct sp_job *j, struct sp_job_call *c, uint16_t ro
 {
     struct sp_local_task *t = j->impl;
 
-    if (is_starting(t)) {
-        answer(t, c, SP_JOB_NOT_YET);
-        return;
-    }
-    if (has_exited(t)) {
-        answer_gone(t, c);
+    if (is_starting(t) || has_exited(t)) {
+        answer_unless_lost(t, c, is_starting(t) ? SP_JOB_NOT_YET : SP_JOB_GONE);
         return;
     }
     if (!t->proc->is_tty) {
@@ -552,14 +550,6 @@ static enum sp_job_result input_result(const struct sp_local_task *t)
     return t->proc->input.state == SP_INPUT_OPEN ? SP_JOB_OK : SP_JOB_NO_STDIN;
 }
 
-static void answer_input(struct sp_local_task *t, struct sp_job_call *c, enum sp_job_result result)
-{
-    if (result == SP_JOB_GONE)
-        answer_gone(t, c);
-    else
-        answer(t, c, result);
-}
-
 static void write_input(struct sp_job *j, struct sp_job_call *c, struct sp_str bytes)
 {
     static const struct sp_str no_id = {0}; /* a local write is never repeated */
@@ -567,7 +557,7 @@ static void write_input(struct sp_job *j, struct sp_job_call *c, struct sp_str b
     const enum sp_job_result result = input_result(t);
 
     if (result != SP_JOB_OK) {
-        answer_input(t, c, result);
+        answer_unless_lost(t, c, result);
         return;
     }
     const size_t queued = t->proc->input.bytes;
@@ -576,7 +566,7 @@ static void write_input(struct sp_job *j, struct sp_job_call *c, struct sp_str b
     if (r == SP_INPUT_FAILED)
         refuse(t, c, ENOMEM, "write to its stdin");
     else /* the write may have found stdin closed */
-        answer_input(t, c, r == SP_INPUT_FULL ? SP_JOB_FULL : input_result(t));
+        answer_unless_lost(t, c, r == SP_INPUT_FULL ? SP_JOB_FULL : input_result(t));
 }
 
 static void close_input(struct sp_job *j, struct sp_job_call *c)
@@ -587,7 +577,7 @@ static void close_input(struct sp_job *j, struct sp_job_call *c)
 
     if (result == SP_JOB_OK)
         (void)sp_input_close(&t->proc->input);
-    answer_input(t, c, is_closing ? SP_JOB_OK : result);
+    answer_unless_lost(t, c, is_closing ? SP_JOB_OK : result);
 }
 
 static void on_room(struct sp_waiter *w)
@@ -605,7 +595,7 @@ static void flush_input(struct sp_job *j, struct sp_job_call *c)
     struct sp_local_task *t = j->impl;
 
     if (t->proc == NULL || t->proc->input.bytes == 0) {
-        answer_input(t, c, input_result(t));
+        answer_unless_lost(t, c, input_result(t));
         return;
     }
     sp_list_append(&t->flushes, &c->link);
@@ -628,7 +618,7 @@ static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
     if (is_starting(t)) {
         answer(t, &l->call, SP_JOB_NOT_YET);
     } else if (t->proc == NULL || is_lost(t)) {
-        answer_gone(t, &l->call);
+        answer_unless_lost(t, &l->call, SP_JOB_GONE);
     } else {
         sp_proc_look(t->proc, &ask, &l->found);
         answer(t, &l->call, SP_JOB_OK);
@@ -716,9 +706,7 @@ static void free_local(struct sp_backend *b)
         sp_session_detach(l->session, false); /* kills what commands left behind */
     sp_front_free(l->front);
     sp_hidden_paths_done(&l->hidden_paths);
-    free((void *)(uintptr_t)l->options.program);
-    free((void *)(uintptr_t)l->options.runtime_dir);
-    free((void *)(uintptr_t)l->options.cwd);
+    sp_arena_done(&l->keep);
     free(l);
 }
 
@@ -744,12 +732,6 @@ static const struct sp_backend_ops local_ops = {
 
 /* ---- creation ---- */
 
-static bool copy_text(const char *from, const char **ret)
-{
-    *ret = from != NULL ? strdup(from) : NULL;
-    return from == NULL || *ret != NULL;
-}
-
 int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
                  struct sp_err *e)
 {
@@ -761,12 +743,13 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
     l->client =
         (struct sp_session_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
     sp_list_init(&l->waits);
-    l->options.max_processes = o->max_processes != 0 ? o->max_processes : MAX_PROCESSES;
-    l->options.use_cgroups = o->use_cgroups;
-    l->options.owns_program = o->owns_program;
-    if (!copy_text(o->program, &l->options.program) ||
-        !copy_text(o->runtime_dir, &l->options.runtime_dir) ||
-        !copy_text(o->cwd, &l->options.cwd) || !sp_hidden_paths_copy(&o->fixed, &l->hidden_paths)) {
+    l->options = *o;
+    if (l->options.max_processes == 0)
+        l->options.max_processes = MAX_PROCESSES;
+    if (!sp_arena_text(&l->keep, o->program, &l->options.program) ||
+        !sp_arena_text(&l->keep, o->runtime_dir, &l->options.runtime_dir) ||
+        !sp_arena_text(&l->keep, o->cwd, &l->options.cwd) ||
+        !sp_hidden_paths_copy(&o->fixed, &l->hidden_paths)) {
         free_local(&l->backend);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a place for commands");
     }
