@@ -673,14 +673,6 @@ static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32
     }
 }
 
-static bool is_plain(struct sp_str s)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] < ' ' || s.p[i] == '"' || s.p[i] == '\\')
-            return false;
-    return true;
-}
-
 /* A notification goes to the owner; a request is refused, since this client implements no methods.
  */
 static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
@@ -703,8 +695,9 @@ static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
     }
     const struct sp_str raw = sp_json_raw(&c->json, method);
     struct sp_str name = {raw.p + 1, raw.n - 2};
-    if (!is_plain(name))
-        name = SP_STR("?");
+    for (size_t i = 0; i < name.n; i++)
+        if (name.p[i] < ' ' || name.p[i] == '"' || name.p[i] == '\\')
+            name = SP_STR("?");
     (void)(sp_buf_printf(&b,
                          "{\"error\":{\"code\":-32601,\"message\":\"exec-server client does not "
                          "implement `%.*s` yet\"},\"id\":",

@@ -42,21 +42,6 @@ static bool is_plain(const char *text)
     return true;
 }
 
-static int parse_unix(const char *url, struct sp_target *ret, struct sp_err *e)
-{
-    const char *path = url + strlen("unix://");
-
-    if (path[0] != '/')
-        return sp_fail(e, SP_E_INVALID, 0, "`%s` has no absolute path; write unix:///PATH", url);
-    if (strlen(path) >= sizeof ret->un.sun_path)
-        return sp_fail(e, SP_E_INVALID, 0, "the path of `%s` is too long for a socket (%zu bytes)",
-                       url, sizeof ret->un.sun_path - 1);
-    ret->is_unix = true;
-    ret->un.sun_family = AF_UNIX;
-    (void)snprintf(ret->un.sun_path, sizeof ret->un.sun_path, "%s", path);
-    return 0;
-}
-
 /* HOST or [HOST], perhaps with :PORT. false: neither. */
 static bool split_host(struct sp_str text, struct sp_target *ret)
 {
@@ -84,29 +69,10 @@ static bool split_host(struct sp_str text, struct sp_target *ret)
     return port != 0;
 }
 
-static int parse_ws(const char *url, struct sp_target *ret, struct sp_err *e)
-{
-    const char *text = url + strlen("ws://");
-    const size_t n = strcspn(text, "/?#");
-    char shown[SHOWN];
-    const char *path = text + n;
-
-    if (!is_plain(text) || memchr(text, '@', n) != NULL || strchr(path, '#') != NULL ||
-        !split_host((struct sp_str){text, n}, ret))
-        return sp_fail(e, SP_E_INVALID, 0, "`%s` is no URL of a server; write ws://HOST:PORT",
-                       sp_redact_url_to(url, shown, sizeof shown));
-    if (strlen(path) > SP_TARGET_MAX_PATH - 1)
-        return sp_fail(e, SP_E_INVALID, 0, "the path of `%.60s...` is too long",
-                       sp_redact_url_to(url, shown, sizeof shown));
-    (void)snprintf(ret->path, sizeof ret->path, "%s%s", path[0] == '?' ? "/" : "", path);
-    return 0;
-}
-
 int sp_target_parse(const char *url, struct sp_target *ret, struct sp_err *e)
 {
     struct sp_target t = {0};
     char shown[SHOWN];
-    int r;
 
     (void)sp_redact_url_to(url, shown, sizeof shown);
     if (begins(url, "wss://"))
@@ -115,16 +81,37 @@ int sp_target_parse(const char *url, struct sp_target *ret, struct sp_err *e)
                        "HOST, sallyport, serve, --listen, stdio), or forward its socket with "
                        "ssh -L and use unix:///PATH",
                        shown);
-    if (begins(url, "unix://"))
-        r = parse_unix(url, &t, e);
-    else if (begins(url, "ws://"))
-        r = parse_ws(url, &t, e);
-    else
-        r = sp_fail(e, SP_E_INVALID, 0,
-                    "`%s` is no URL of a server; write ws://HOST:PORT or unix:///PATH", shown);
-    if (r == 0)
-        *ret = t;
-    return r;
+    if (begins(url, "unix://")) {
+        const char *path = url + strlen("unix://");
+
+        if (path[0] != '/')
+            return sp_fail(e, SP_E_INVALID, 0, "`%s` has no absolute path; write unix:///PATH",
+                           url);
+        if (strlen(path) >= sizeof t.un.sun_path)
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "the path of `%s` is too long for a socket (%zu bytes)", url,
+                           sizeof t.un.sun_path - 1);
+        t.is_unix = true;
+        t.un.sun_family = AF_UNIX;
+        (void)snprintf(t.un.sun_path, sizeof t.un.sun_path, "%s", path);
+    } else if (begins(url, "ws://")) {
+        const char *text = url + strlen("ws://");
+        const size_t n = strcspn(text, "/?#");
+        const char *path = text + n;
+
+        if (!is_plain(text) || memchr(text, '@', n) != NULL || strchr(path, '#') != NULL ||
+            !split_host((struct sp_str){text, n}, &t))
+            return sp_fail(e, SP_E_INVALID, 0, "`%s` is no URL of a server; write ws://HOST:PORT",
+                           shown);
+        if (strlen(path) > SP_TARGET_MAX_PATH - 1)
+            return sp_fail(e, SP_E_INVALID, 0, "the path of `%.60s...` is too long", shown);
+        (void)snprintf(t.path, sizeof t.path, "%s%s", path[0] == '?' ? "/" : "", path);
+    } else {
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "`%s` is no URL of a server; write ws://HOST:PORT or unix:///PATH", shown);
+    }
+    *ret = t;
+    return 0;
 }
 
 struct question {
@@ -197,41 +184,6 @@ static int start_lookup(const char *host, uint16_t port, int *ret_fd, struct sp_
     return 0;
 }
 
-static union sp_dial_address ipv4(struct in_addr a, uint16_t port)
-{
-    return (union sp_dial_address){
-        .in = {.sin_family = AF_INET, .sin_addr = a, .sin_port = htons(port)}};
-}
-
-static union sp_dial_address ipv6(struct in6_addr a, uint16_t port)
-{
-    return (union sp_dial_address){
-        .in6 = {.sin6_family = AF_INET6, .sin6_addr = a, .sin6_port = htons(port)}};
-}
-
-/* Addresses and localhost, without a look-up. Returns their number; 0: a name. */
-static uint32_t literal_addresses(const char *host, uint16_t port,
-                                  union sp_dial_address ret[SP_DIAL_ADDRESSES])
-{
-    struct in_addr v4;
-    struct in6_addr v6;
-
-    if (sp_str_eq_nocase(sp_str_of(host), SP_STR("localhost"))) {
-        ret[0] = ipv4((struct in_addr){htonl(INADDR_LOOPBACK)}, port);
-        ret[1] = ipv6(in6addr_loopback, port);
-        return 2;
-    }
-    if (inet_pton(AF_INET, host, &v4) == 1) {
-        ret[0] = ipv4(v4, port);
-        return 1;
-    }
-    if (inet_pton(AF_INET6, host, &v6) == 1) {
-        ret[0] = ipv6(v6, port);
-        return 1;
-    }
-    return 0;
-}
-
 #define BUSY_MS 20U /* retry of a unix socket with a full backlog */
 
 static void on_step(struct sp_deferred *d);
@@ -267,35 +219,25 @@ static void try_next(struct sp_dial *d)
         sp_loop_defer(d->loop, &d->step, on_step);
 }
 
-/* The server receives commands, files and tokens, so the peer of a unix socket must run as our user
- * or root. */
-static bool is_peer_trusted(struct sp_dial *d)
+/* Connected: hands the socket to the caller. The server receives commands, files and tokens, so the
+ * peer of a unix socket must run as our user or root. */
+static void accept_socket(struct sp_dial *d)
 {
     struct ucred c = {.uid = (uid_t)-1};
     socklen_t size = sizeof c;
 
-    if (!d->target->is_unix)
-        return true;
-    if (getsockopt(d->fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0) {
+    if (d->target->is_unix && getsockopt(d->fd, SOL_SOCKET, SO_PEERCRED, &c, &size) < 0) {
         (void)sp_fail(&d->error, SP_E_SYSTEM, errno, "read the user of the server");
-        return false;
-    }
-    if (c.uid == geteuid() || c.uid == 0)
-        return true;
-    (void)sp_fail(&d->error, SP_E_INVALID, 0,
-                  "the server there runs as uid %u (pid %d), not as uid %u or root: it is not "
-                  "trusted; run this command as that user, or the server as this one",
-                  (unsigned)c.uid, (int)c.pid, (unsigned)geteuid());
-    return false;
-}
-
-/* Connected: hands the socket to the caller, if the peer is trusted. */
-static void accept_socket(struct sp_dial *d)
-{
-    if (is_peer_trusted(d))
-        finish_dial(d, TAKE_FD(d->fd));
-    else
         try_next(d);
+    } else if (d->target->is_unix && c.uid != geteuid() && c.uid != 0) {
+        (void)sp_fail(&d->error, SP_E_INVALID, 0,
+                      "the server there runs as uid %u (pid %d), not as uid %u or root: it is not "
+                      "trusted; run this command as that user, or the server as this one",
+                      (unsigned)c.uid, (int)c.pid, (unsigned)geteuid());
+        try_next(d);
+    } else {
+        finish_dial(d, TAKE_FD(d->fd));
+    }
 }
 
 static void on_connected(struct sp_watch *w, uint32_t events)
@@ -420,17 +362,28 @@ static void on_step(struct sp_deferred *step)
     }
 }
 
+/* Addresses and localhost need no look-up. */
 void sp_dial_begin(struct sp_dial *d, uint64_t timeout_ms)
 {
+    const char *host = d->target->host;
+    const bool is_localhost = sp_str_eq_nocase(sp_str_of(host), SP_STR("localhost"));
+    struct sockaddr_in v4 = {.sin_family = AF_INET,
+                             .sin_addr = {htonl(INADDR_LOOPBACK)},
+                             .sin_port = htons(d->target->port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+                              .sin6_addr = in6addr_loopback,
+                              .sin6_port = htons(d->target->port)};
+
     d->deadline_ms = sp_loop_now(d->loop) + timeout_ms;
     d->next = 0;
     d->fd = -1;
     d->is_looking_up = false;
-    if (d->target->is_unix) {
-        d->addresses[0] = (union sp_dial_address){.un = d->target->un};
-        d->count = 1;
-    } else {
-        d->count = literal_addresses(d->target->host, d->target->port, d->addresses);
-    }
+    d->count = 0;
+    if (d->target->is_unix)
+        d->addresses[d->count++].un = d->target->un;
+    else if (is_localhost || inet_pton(AF_INET, host, &v4.sin_addr) == 1)
+        d->addresses[d->count++].in = v4;
+    if (!d->target->is_unix && (is_localhost || inet_pton(AF_INET6, host, &v6.sin6_addr) == 1))
+        d->addresses[d->count++].in6 = v6;
     sp_loop_defer(d->loop, &d->step, on_step);
 }

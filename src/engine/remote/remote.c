@@ -337,25 +337,6 @@ static int errno_of(struct sp_str message)
     return number > 0 && number < 4096 ? number : 0;
 }
 
-static void take_refusal(struct sp_backend_file *f, const struct sp_client_reply *reply)
-{
-    const int err = reply->fate == SP_CLIENT_REFUSED ? errno_of(reply->message) : 0;
-
-    if (err != 0)
-        (void)sp_fail(&f->error, SP_E_SYSTEM, err, "the server refused it");
-    else
-        (void)sp_fail(&f->error, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(reply->message));
-}
-
-static int take_stat(struct sp_backend_file *f, struct sp_json *j, uint32_t value, struct sp_err *e)
-{
-    int r = sp_json_need_bool(j, value, "isFile", &f->is_file, e);
-
-    if (r == 0)
-        r = sp_json_need_bool(j, value, "isDirectory", &f->is_dir, e);
-    return r < 0 ? r : sp_json_need_u64(j, value, "size", INT64_MAX, &f->size, e);
-}
-
 static int take_text(struct sp_backend_file *f, struct sp_json *j, uint32_t value, struct sp_err *e)
 {
     struct sp_str text = {0};
@@ -374,28 +355,35 @@ static int take_text(struct sp_backend_file *f, struct sp_json *j, uint32_t valu
     return r;
 }
 
-static void take_result(struct sp_backend_file *f, const struct sp_client_reply *reply)
+static int take_result(struct sp_backend_file *f, struct sp_json *j, uint32_t value,
+                       struct sp_err *e)
 {
-    int r = 0;
-
-    if (sp_json_type(reply->j, reply->value) != SP_JSON_OBJECT)
-        r = sp_json_wrong_type(reply->j, reply->value, "the answer", &f->error);
-    else if (f->op == SP_BACKEND_STAT)
-        r = take_stat(f, reply->j, reply->value, &f->error);
-    else if (f->op == SP_BACKEND_READ)
-        r = take_text(f, reply->j, reply->value, &f->error);
-    if (r < 0)
-        (void)sp_wrap(&f->error, "the exec-server's answer makes no sense");
+    if (sp_json_type(j, value) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(j, value, "the answer", e);
+    if (f->op == SP_BACKEND_READ)
+        return take_text(f, j, value, e);
+    if (f->op != SP_BACKEND_STAT)
+        return 0;
+    int r = sp_json_need_bool(j, value, "isFile", &f->is_file, e);
+    if (r == 0)
+        r = sp_json_need_bool(j, value, "isDirectory", &f->is_dir, e);
+    return r < 0 ? r : sp_json_need_u64(j, value, "size", INT64_MAX, &f->size, e);
 }
 
 static void on_file_answer(struct sp_client_request *q, const struct sp_client_reply *reply)
 {
     struct file_request *rf = SP_CONTAINER(q, struct file_request, request);
+    struct sp_err *e = &rf->file->error;
+    const int err = reply->fate == SP_CLIENT_REFUSED ? errno_of(reply->message) : 0;
 
-    if (reply->fate == SP_CLIENT_RESULT)
-        take_result(rf->file, reply);
-    else
-        take_refusal(rf->file, reply);
+    if (reply->fate == SP_CLIENT_RESULT) {
+        if (take_result(rf->file, reply->j, reply->value, e) < 0)
+            (void)sp_wrap(e, "the exec-server's answer makes no sense");
+    } else if (err != 0) {
+        (void)sp_fail(e, SP_E_SYSTEM, err, "the server refused it");
+    } else {
+        (void)sp_fail(e, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(reply->message));
+    }
     finish_file(rf);
 }
 
