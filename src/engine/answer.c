@@ -212,24 +212,21 @@ static void make_chunk_id(const struct sp_call *c, char ret[7])
     (void)snprintf(ret, 7, "%06x", (unsigned)(number & 0xffffff));
 }
 
-/* Returns drained output to the process for the next call. Without memory it becomes a gap. */
-static void give_back(struct sp_process *p, struct sp_headtail *out)
-{
-    if (!sp_headtail_merge(out, &p->pending)) {
-        p->answered += sp_headtail_total(&p->pending);
-        sp_headtail_done(&p->pending);
-        p->owes_gap = true;
-    }
-    p->pending = sp_headtail_drain(out);
-}
-
 static bool was_denied(const struct sp_process *p, struct sp_str text)
 {
     return p->is_code_known && !sp_process_has_failed(p) &&
            sp_denied_judge(p->sandbox, &p->exit, SP_STR(""), text);
 }
 
-bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
+void sp_call_fail_process(struct sp_call *c)
+{
+    struct sp_process *p = c->process;
+
+    sp_manager_remove(p);
+    sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
+}
+
+void sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
 {
     struct sp_process *p = c->process;
     auto_headtail struct sp_headtail out = sp_headtail_drain(&p->pending);
@@ -263,11 +260,19 @@ bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
             if (fate == SP_ANSWER_EXITED) /* the caller has seen the end */
                 sp_manager_remove(p);
             sp_call_finish(c, &r);
-            return true;
+            return;
         }
     }
-    give_back(p, &out);
-    return false;
+    /* The drained output goes back to the process for the next call. Without memory it becomes a
+     * gap. */
+    if (!sp_headtail_merge(&out, &p->pending)) {
+        p->answered += sp_headtail_total(&p->pending);
+        sp_headtail_done(&p->pending);
+        p->owes_gap = true;
+    }
+    p->pending = sp_headtail_drain(&out);
+    sp_call_fault(c, SP_FAULT_FAILED,
+                  "Unified exec process failed: no memory for the answer; poll again");
 }
 
 void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code,

@@ -821,8 +821,7 @@ static bool collect(struct sp_exec *x)
     if (!sp_call_is_done(c))
         return false;
     if (sp_process_has_failed(p)) {
-        sp_manager_remove(p);
-        sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
+        sp_call_fail_process(c);
         return false;
     }
     if (sp_process_has_exited(p) && ask_for_retry(x))
@@ -830,9 +829,7 @@ static bool collect(struct sp_exec *x)
     /* A process without an entry is being terminated: report it as exited, since its id is not
      * valid any more. */
     const bool is_alive = !sp_process_has_exited(p) && p->is_stored;
-    if (!sp_call_answer(c, is_alive ? SP_ANSWER_RUNNING : SP_ANSWER_EXITED))
-        sp_call_fault(c, SP_FAULT_FAILED,
-                      "Unified exec process failed: no memory for the answer; poll again");
+    sp_call_answer(c, is_alive ? SP_ANSWER_RUNNING : SP_ANSWER_EXITED);
     return false;
 }
 
@@ -901,32 +898,22 @@ static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_err *e)
 {
-    const int r = sp_manager_admit(m, e);
+    struct sp_call *call;
+    const int r = sp_call_new(m, sizeof(struct sp_exec), &call, e);
 
     if (r < 0)
         return r;
-    struct sp_exec *x = calloc(1, sizeof *x);
-    if (x == NULL || !copy_ask(x, ask) ||
-        sp_until_copy(&x->call, ask->until, ask->until_count, e) < 0) {
-        if (x != NULL) {
-            sp_until_done(&x->call);
-            sp_arena_done(&x->call.keep);
-            sp_grant_done(&x->grant);
-        }
-        free(x);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
-    }
+    struct sp_exec *x = SP_CONTAINER(call, struct sp_exec, call);
+    call->release = release_exec;
+    const bool is_copied = copy_ask(x, ask) && sp_until_copy(call, ask->until, ask->until_count);
     x->ask.until = x->call.until == NULL ? NULL : x->call.until->items;
     x->ask.until_count = x->call.until == NULL ? 0 : x->call.until->count;
-    x->call.is_exec = true;
-    x->call.step = sp_exec_step;
-    x->call.release = release_exec;
-    x->call.has_max_tokens = ask->has_max_tokens;
-    x->call.max_tokens = ask->max_tokens;
+    call->is_exec = true;
+    call->step = sp_exec_step;
+    call->has_max_tokens = ask->has_max_tokens;
+    call->max_tokens = ask->max_tokens;
     x->yield_ms = sp_yield_ms(ask->is_compat ? SP_YIELD_COMPAT : SP_YIELD_EXEC, ask->yield, 0);
     if (ask->waits_for_end)
         x->yield_ms = SP_YIELD_FOREVER;
-    sp_call_begin(m, &x->call, fn, user);
-    *ret_call = x->call.number;
-    return 0;
+    return sp_call_begin(call, is_copied, fn, user, ret_call, e);
 }

@@ -129,11 +129,6 @@ void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e)
         m->ops.event(m->user, e);
 }
 
-int sp_manager_admit(const struct sp_manager *m, struct sp_err *e)
-{
-    return m->is_closing ? sp_fail(e, SP_E_STATE, 0, "the process manager is being closed") : 0;
-}
-
 /*
  * ---- orders ----
  *

@@ -29,16 +29,34 @@ void sp_call_changed(struct sp_call *c)
         sp_loop_defer(c->m->loop, &c->deferred, on_call_deferred);
 }
 
-void sp_call_begin(struct sp_manager *m, struct sp_call *c, sp_reply_fn *fn, void *user)
+int sp_call_new(struct sp_manager *m, size_t size, struct sp_call **ret, struct sp_err *e)
 {
-    c->m = m;
+    if (m->is_closing)
+        return sp_fail(e, SP_E_STATE, 0, "the process manager is being closed");
+    *ret = calloc(1, size);
+    if (*ret == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    (*ret)->m = m;
+    return 0;
+}
+
+int sp_call_begin(struct sp_call *c, bool is_ready, sp_reply_fn *fn, void *user, uint64_t *ret_call,
+                  struct sp_err *e)
+{
+    struct sp_manager *m = c->m;
+
+    if (!is_ready) {
+        sp_call_free(c);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+    }
     c->fn = fn;
     c->user = user;
-    c->number = ++m->next_call;
+    c->number = *ret_call = ++m->next_call;
     c->began_ns = sp_clock_ns();
     sp_list_append(&m->calls, &c->link);
     m->call_count++;
     sp_call_changed(c);
+    return 0;
 }
 
 void sp_call_free(struct sp_call *c)
@@ -48,7 +66,8 @@ void sp_call_free(struct sp_call *c)
     sp_list_remove(&c->link);
     sp_loop_undefer(c->m->loop, &c->deferred);
     sp_loop_cancel(c->m->loop, &c->timer);
-    sp_until_done(c);
+    for (uint32_t i = 0; c->until != NULL && i < SP_UNTIL_COUNT_MAX; i++)
+        sp_ere_free(c->until->patterns[i]);
     sp_arena_done(&c->keep);
     free(c);
 }
@@ -105,31 +124,31 @@ void sp_call_let_go(struct sp_call *c)
  * that use too much CPU time end their wait.
  */
 
-int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count, struct sp_err *e)
+bool sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count)
 {
     if (count == 0)
-        return 0;
+        return true;
     struct sp_until_set *u = sp_arena_new(&c->keep, sizeof *u);
     if (u == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+        return false;
     u->woken_by = -1;
     c->until = u;
     if (count > SP_UNTIL_COUNT_MAX) {
         (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: %u conditions, and at most %d can be",
                       (unsigned)count, SP_UNTIL_COUNT_MAX);
-        return 0;
+        return true;
     }
     u->count = count;
     struct sp_until *copies = sp_arena_new(&c->keep, count * sizeof *copies);
     if (copies == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+        return false;
     u->items = copies;
     for (uint32_t i = 0; i < count; i++) {
         struct sp_err why = {0};
 
         copies[i] = items[i];
         if (!sp_arena_str(&c->keep, items[i].pattern, &copies[i].pattern))
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+            return false;
         if (u->misuse.code != SP_E_NONE)
             continue;
         if (items[i].kind == SP_UNTIL_PORT && items[i].port == 0)
@@ -139,25 +158,16 @@ int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t coun
             sp_ere_new(copies[i].pattern, &u->patterns[i], &why) == 0)
             continue;
         if (why.code == SP_E_SYSTEM)
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
+            return false;
         (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: `pattern` is no expression: %s",
                       why.msg);
     }
-    return 0;
+    return true;
 }
 
 const char *sp_until_misuse(const struct sp_call *c)
 {
     return c->until == NULL || c->until->misuse.code == SP_E_NONE ? NULL : c->until->misuse.msg;
-}
-
-void sp_until_done(struct sp_call *c)
-{
-    if (c->until == NULL)
-        return;
-    for (uint32_t i = 0; i < SP_UNTIL_COUNT_MAX; i++)
-        sp_ere_free(c->until->patterns[i]);
-    c->until = NULL;
 }
 
 static void be_due(uint64_t *due_ms, uint64_t at_ms)
@@ -572,17 +582,13 @@ static void say_refused(struct sp_call *c)
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
                       uint64_t *ret_call, struct sp_err *e)
 {
-    const int r = sp_manager_admit(m, e);
+    struct sp_call *call;
+    const int r = sp_call_new(m, sizeof(struct refused_call), &call, e);
 
     if (r < 0)
         return r;
-    struct refused_call *c = calloc(1, sizeof *c);
-    if (c == NULL || !sp_arena_str(&c->call.keep, text, &c->text)) {
-        free(c);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
-    }
-    c->call.step = say_refused;
-    sp_call_begin(m, &c->call, fn, user);
-    *ret_call = c->call.number;
-    return 0;
+    call->step = say_refused;
+    const bool is_kept =
+        sp_arena_str(&call->keep, text, &SP_CONTAINER(call, struct refused_call, call)->text);
+    return sp_call_begin(call, is_kept, fn, user, ret_call, e);
 }

@@ -81,12 +81,10 @@ struct sp_port_watch {
     bool is_asked;
 };
 
-/* Copies the items into the call's arena and compiles their patterns. -SP_E_SYSTEM: out of memory.
- * An invalid item is no failure here: sp_until_misuse reports it. */
-int sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count,
-                  struct sp_err *e);
+/* Copies the items into the call's arena and compiles their patterns. false: out of memory. An
+ * invalid item is no failure here: sp_until_misuse reports it. */
+bool sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t count);
 const char *sp_until_misuse(const struct sp_call *c); /* NULL: all items are valid */
-void sp_until_done(struct sp_call *c);
 /* Starts the wait of the call, or restarts it for a retry. */
 void sp_until_begin(struct sp_call *c);
 /* Feeds new output to the patterns of the calls that wait. */
@@ -263,8 +261,13 @@ struct sp_call {
     struct sp_until_set *until; /* NULL: no conditions */
 };
 
-/* Adds the call (from calloc) to the manager and schedules its step. */
-void sp_call_begin(struct sp_manager *m, struct sp_call *c, sp_reply_fn *fn, void *user);
+/* Allocates a call of `size` bytes, which begin with its struct sp_call. Fails without memory, or
+ * while the manager is being freed. */
+int sp_call_new(struct sp_manager *m, size_t size, struct sp_call **ret, struct sp_err *e);
+/* Adds the call to the manager and schedules its step. is_ready false: it could not be filled for
+ * want of memory; frees it and fails. */
+int sp_call_begin(struct sp_call *c, bool is_ready, sp_reply_fn *fn, void *user, uint64_t *ret_call,
+                  struct sp_err *e);
 void sp_call_changed(struct sp_call *c);
 void sp_call_free(struct sp_call *c);
 /* Answers the call. It is freed at the end of the turn, or when its job call is answered. */
@@ -283,9 +286,10 @@ SP_PRINTF(3, 4) bool sp_call_fault(struct sp_call *c, enum sp_fault fault, const
 void sp_call_abort(struct sp_call *c);
 bool sp_call_fail_create(struct sp_call *c, const struct sp_err *why);
 bool sp_call_fail_memory(struct sp_call *c); /* a command could not begin for want of memory */
-/* Answers with the pending output of c->process. false: out of memory; the call is not answered and
- * no output is lost. */
-bool sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);
+/* With the pending output of c->process. Out of memory: with a fault, and no output is lost. */
+void sp_call_answer(struct sp_call *c, enum sp_answer_fate fate);
+/* With the failure of c->process, whose entry is removed. */
+void sp_call_fail_process(struct sp_call *c);
 void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code,
                           const struct sp_patch_changes *changes);
 
@@ -382,8 +386,6 @@ static inline uint64_t sp_later_ms(uint64_t ms, uint64_t by_ms)
 {
     return ms > UINT64_MAX - by_ms ? UINT64_MAX : ms + by_ms;
 }
-/* Fails while the manager is being freed. */
-int sp_manager_admit(const struct sp_manager *m, struct sp_err *e);
 void sp_manager_event(struct sp_manager *m, const struct sp_exec_event *e);
 
 /* ---- entries (process.c) ---- */

@@ -314,22 +314,13 @@ int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permiss
                                    sp_reply_fn *fn, void *user, uint64_t *ret_call,
                                    struct sp_err *e)
 {
-    const int admitted = sp_manager_admit(m, e);
+    struct sp_call *call;
+    const int admitted = sp_call_new(m, sizeof(struct request), &call, e);
 
     if (admitted < 0)
         return admitted;
-    struct request *r = calloc(1, sizeof *r);
-    if (r == NULL || !copy_ask(r, ask)) {
-        if (r != NULL) {
-            sp_arena_done(&r->call.keep);
-            sp_grant_done(&r->asked);
-        }
-        free(r);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
-    }
-    r->call.step = step_request;
-    r->call.release = release_request;
-    sp_call_begin(m, &r->call, fn, user);
-    *ret_call = r->call.number;
-    return 0;
+    call->step = step_request;
+    call->release = release_request;
+    return sp_call_begin(call, copy_ask(SP_CONTAINER(call, struct request, call), ask), fn, user,
+                         ret_call, e);
 }

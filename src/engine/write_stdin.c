@@ -32,14 +32,6 @@ static void say_unknown(struct sp_call *c)
                   is_remembered ? "; read_output still has its output" : "");
 }
 
-static void say_failed(struct sp_call *c)
-{
-    struct sp_process *p = c->process;
-
-    sp_manager_remove(p);
-    sp_call_fault(c, SP_FAULT_FAILED, "Unified exec process failed: %s", p->failure.msg);
-}
-
 static void start_waiting(struct sp_call *c)
 {
     sp_call_collect(c, sp_clock_ns(), SP_CONTAINER(c, struct sp_write, call)->yield_ms);
@@ -118,7 +110,7 @@ static void go_on_after_typing(struct sp_call *c)
         sp_process_fail(p, w->job_call.error.msg[0] != 0 ? w->job_call.error.msg
                                                          : "the connection was lost");
         if (sp_process_has_failed(p)) {
-            say_failed(c);
+            sp_call_fail_process(c);
             return;
         }
     }
@@ -141,7 +133,7 @@ static void finish_write(struct sp_call *c)
     const bool has_exited = sp_process_has_exited(p);
 
     if (sp_process_has_failed(p)) {
-        say_failed(c);
+        sp_call_fail_process(c);
         return;
     }
     if (!has_exited && !p->is_stored) {
@@ -155,9 +147,7 @@ static void finish_write(struct sp_call *c)
         e.input = c->chars;
         sp_manager_event(p->m, &e);
     }
-    if (!sp_call_answer(c, has_exited ? SP_ANSWER_EXITED : SP_ANSWER_RUNNING))
-        sp_call_fault(c, SP_FAULT_FAILED,
-                      "Unified exec process failed: no memory for the answer; poll again");
+    sp_call_answer(c, has_exited ? SP_ANSWER_EXITED : SP_ANSWER_RUNNING);
 }
 
 /* Whether the call made progress. A call with characters still in flight keeps its place, so that
@@ -167,7 +157,7 @@ static bool advance(struct sp_call *c)
     if (c->is_cancelled)
         sp_call_abort(c);
     else if (c->is_awaited && sp_process_has_failed(c->process))
-        say_failed(c);
+        sp_call_fail_process(c);
     else if (SP_CONTAINER(c, struct sp_write, call)->was_typed)
         go_on_after_typing(c);
     else if (c->is_collecting && sp_call_is_done(c))
@@ -270,31 +260,23 @@ static int choose_yield(struct sp_yield_ask ask, bool has_chars, bool no_timeout
 int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_err *e)
 {
-    const int r = sp_manager_admit(m, e);
+    struct sp_call *call;
+    const int r = sp_call_new(m, sizeof(struct sp_write), &call, e);
 
     if (r < 0)
         return r;
-    struct sp_write *w = calloc(1, sizeof *w);
-    if (w == NULL || !sp_arena_str(&w->call.keep, ask->chars, &w->call.chars) ||
-        sp_until_copy(&w->call, ask->until, ask->until_count, e) < 0) {
-        if (w != NULL) {
-            sp_until_done(&w->call);
-            sp_arena_done(&w->call.keep);
-        }
-        free(w);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a call");
-    }
-    w->call.step = enter_queue;
+    struct sp_write *w = SP_CONTAINER(call, struct sp_write, call);
+    const bool is_copied = sp_arena_str(&call->keep, ask->chars, &call->chars) &&
+                           sp_until_copy(call, ask->until, ask->until_count);
+    call->step = enter_queue;
     w->session_id = ask->session_id;
-    w->call.has_max_tokens = ask->has_max_tokens;
-    w->call.max_tokens = ask->max_tokens;
+    call->has_max_tokens = ask->has_max_tokens;
+    call->max_tokens = ask->max_tokens;
     if (ask->is_compat)
         w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, ask->yield, m->poll_max_ms);
     else /* a contradiction is told when the call runs */
         (void)choose_yield(ask->yield, ask->chars.n != 0,
                            ask->no_timeout && m->options.has_no_timeout, m->poll_max_ms,
                            &w->yield_ms, &w->misuse);
-    sp_call_begin(m, &w->call, fn, user);
-    *ret_call = w->call.number;
-    return 0;
+    return sp_call_begin(call, is_copied, fn, user, ret_call, e);
 }
