@@ -204,23 +204,6 @@ static void hear(struct sp_until_set *u, struct sp_str bytes)
             u->woken_by = (int)i;
 }
 
-/* Whether the patterns exceeded their CPU time; warns once. */
-static bool is_given_up(struct sp_call *c)
-{
-    struct sp_until_set *u = c->until;
-    const struct sp_exec_event e = {
-        .type = SP_EVENT_WARNING,
-        .message = SP_STR("`until`: looking for its `pattern` takes too long, so the wait has "
-                          "ended; a simpler expression does not: fewer and smaller repetitions "
-                          "{m,n}")};
-
-    if (u->is_late && !u->was_told && u->woken_by < 0) {
-        u->was_told = true;
-        sp_manager_event(c->m, &e);
-    }
-    return u->is_late;
-}
-
 /* The next bytes do not follow those matched before. */
 static void begin_line(struct sp_until_set *u)
 {
@@ -293,18 +276,6 @@ void sp_until_begin(struct sp_call *c)
     hear_pending(u, &c->process->pending);
 }
 
-static bool is_quiet(const struct sp_until_set *u, uint32_t i, uint64_t now_ms, uint64_t *due_ms)
-{
-    uint64_t at_ms;
-
-    if (__builtin_add_overflow(u->quiet_since_ms, u->items[i].quiet_ms, &at_ms))
-        return false;
-    if (now_ms >= at_ms)
-        return true;
-    be_due(due_ms, at_ms);
-    return false;
-}
-
 static void on_ports_inspected(struct sp_job_call *jc)
 {
     struct sp_port_watch *w =
@@ -353,6 +324,11 @@ static void inspect_ports(struct sp_call *c, uint64_t now_ms, uint64_t *due_ms)
 
 static bool is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
 {
+    const struct sp_exec_event too_slow = {
+        .type = SP_EVENT_WARNING,
+        .message = SP_STR("`until`: looking for its `pattern` takes too long, so the wait has "
+                          "ended; a simpler expression does not: fewer and smaller repetitions "
+                          "{m,n}")};
     struct sp_until_set *u = c->until;
     bool has_ports = false;
 
@@ -360,11 +336,20 @@ static bool is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
         return false;
     for (uint32_t i = 0; i < u->count && u->woken_by < 0; i++) {
         has_ports |= u->items[i].kind == SP_UNTIL_PORT;
-        if (u->items[i].kind == SP_UNTIL_QUIET && is_quiet(u, i, now_ms, ret_due_ms))
+        if (u->items[i].kind != SP_UNTIL_QUIET)
+            continue;
+        const uint64_t at_ms = sp_later_ms(u->quiet_since_ms, u->items[i].quiet_ms);
+        if (now_ms >= at_ms)
             u->woken_by = (int)i;
+        else
+            be_due(ret_due_ms, at_ms);
     }
     end_line(u, now_ms, ret_due_ms);
-    if (u->woken_by >= 0 || is_given_up(c))
+    if (u->is_late && !u->was_told && u->woken_by < 0) {
+        u->was_told = true;
+        sp_manager_event(c->m, &too_slow);
+    }
+    if (u->woken_by >= 0 || u->is_late)
         return true;
     if (has_ports)
         inspect_ports(c, now_ms, ret_due_ms);

@@ -93,24 +93,13 @@ static void deny(struct request *r, const struct sp_decision *d)
         decide_by_error(r, &e);
 }
 
-static bool write_answer(struct request *r, const struct sp_grant *granted, bool is_for_session,
-                         bool is_strict)
-{
-    r->answer.len = 0;
-    return sp_buf_add_str(&r->answer, SP_STR("{\"permissions\":")) &&
-           sp_question_add_grant(&r->answer, granted) &&
-           sp_buf_printf(&r->answer, ",\"scope\":\"%s\",\"strict_auto_review\":%s}",
-                         is_for_session ? "session" : "turn", is_strict ? "true" : "false");
-}
-
 /* The granted part of the request. Fails if the grant cannot be kept. */
 static int find_granted(const struct request *r, const struct sp_decision *d, struct sp_grant *ret,
                         struct sp_err *e)
 {
     static const struct sp_policy nothing;
-    const struct sp_manager *m = r->call.m;
 
-    if (d->wants_strict_review && m->approvals->options.reviewer == NULL)
+    if (d->wants_strict_review && r->call.m->approvals->options.reviewer == NULL)
         return sp_fail(e, SP_E_STATE, 0,
                        "the answer wants everything to be reviewed, and there is no `reviewer`: "
                        "nothing was granted");
@@ -123,35 +112,37 @@ static int find_granted(const struct request *r, const struct sp_decision *d, st
                               e);
 }
 
-/* Storing the grant is the last step: it cannot be undone. */
-static int store_grant(struct request *r, const struct sp_decision *d,
-                       const struct sp_grant *granted, struct sp_err *e)
-{
-    struct sp_approvals *a = r->call.m->approvals;
-    const bool is_for_session = d->kind == SP_DECISION_APPROVED_FOR_SESSION;
-    const struct sp_str turn_id = {r->ask.turn_id.p, is_for_session ? 0 : r->ask.turn_id.n};
-
-    if (!write_answer(r, granted, is_for_session, d->wants_strict_review))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "answer a permission request");
-    return sp_approvals_grant(a, sp_str_of(r->environment->id), turn_id, granted,
-                              d->wants_strict_review, e);
-}
-
 static void grant(struct request *r, const struct sp_decision *d)
 {
+    const bool is_for_session = d->kind == SP_DECISION_APPROVED_FOR_SESSION;
+    const struct sp_str turn_id = {r->ask.turn_id.p, is_for_session ? 0 : r->ask.turn_id.n};
     struct sp_grant granted __attribute__((cleanup(sp_grant_done))) = {0};
-    struct sp_err why = {0};
+    struct sp_err e = {0};
+    int result;
 
-    if (find_granted(r, d, &granted, &why) < 0) {
+    if (find_granted(r, d, &granted, &e) < 0) {
         (void)audit(r, "ask", "denied", SP_DECIDER_CONFIG, NULL);
-        decide_by_error(r, &why);
-    } else if (!audit(r, "ask", sp_decision_name(d->kind), r->asking.decided_by, &why) ||
-               store_grant(r, d, &granted, &why) < 0) {
-        decide_by_error(r, &why);
-    } else {
-        r->is_decided = true;
-        r->is_granted = true;
+        decide_by_error(r, &e);
+        return;
     }
+    if (!audit(r, "ask", sp_decision_name(d->kind), r->asking.decided_by, &e)) {
+        decide_by_error(r, &e);
+        return;
+    }
+    r->answer.len = 0;
+    if (!sp_buf_add_str(&r->answer, SP_STR("{\"permissions\":")) ||
+        !sp_question_add_grant(&r->answer, &granted) ||
+        !sp_buf_printf(&r->answer, ",\"scope\":\"%s\",\"strict_auto_review\":%s}",
+                       is_for_session ? "session" : "turn",
+                       d->wants_strict_review ? "true" : "false"))
+        result = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "answer a permission request");
+    else /* the last step: it cannot be undone */
+        result = sp_approvals_grant(r->call.m->approvals, sp_str_of(r->environment->id), turn_id,
+                                    &granted, d->wants_strict_review, &e);
+    if (result < 0)
+        decide_by_error(r, &e);
+    else
+        r->is_decided = r->is_granted = true;
 }
 
 static void on_decision(struct sp_asking *q, const struct sp_decision *d)

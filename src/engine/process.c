@@ -16,8 +16,6 @@
 
 /* ---- events ---- */
 
-static void end_output(struct sp_process *p);
-
 /* Sends the bytes held back for deltas. */
 static void flush_held(struct sp_process *p)
 {
@@ -387,24 +385,20 @@ static void store_process(struct sp_process *p)
 
 /* ---- the begin ---- */
 
-static void tell_begin(struct sp_process *p)
-{
-    struct sp_exec_event e = sp_process_event(p, SP_EVENT_BEGIN);
-
-    p->has_begun = true;
-    e.at_ms = p->started_at_ms;
-    sp_manager_event(p->m, &e);
-    flush_held(p);
-    sp_buf_done(&p->held);
-    if (p->is_at_end)
-        end_output(p);
-}
-
 /* A callback of the begin event may release the id. */
 void sp_process_begin(struct sp_process *p, int *reserved_id)
 {
-    if (!p->is_hidden)
-        tell_begin(p);
+    if (!p->is_hidden) {
+        struct sp_exec_event e = sp_process_event(p, SP_EVENT_BEGIN);
+
+        p->has_begun = true;
+        e.at_ms = p->started_at_ms;
+        sp_manager_event(p->m, &e);
+        flush_held(p);
+        sp_buf_done(&p->held);
+        if (p->is_at_end)
+            end_output(p);
+    }
     if (*reserved_id == 0)
         return;
     if (!sp_process_has_exited(p))

@@ -67,19 +67,15 @@ enum sp_shell_type sp_shell_type_of(struct sp_str path)
 
 /* ---- finding the file ---- */
 
-static bool is_program_on_disk(const char *path)
+static bool is_program(const struct sp_shell_places *places, const char *path)
 {
     struct stat st;
 
-    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
-
-static bool is_program(const struct sp_shell_places *places, const char *path)
-{
     if (path[0] != '/')
         return false;
-    return places->is_program != NULL ? places->is_program(path, places->context)
-                                      : is_program_on_disk(path);
+    if (places->is_program != NULL)
+        return places->is_program(path, places->context);
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
 static int no_memory(struct sp_err *e)

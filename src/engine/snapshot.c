@@ -614,15 +614,6 @@ static void on_captured(void *user, const struct sp_run_result *r)
         give_up(n);
 }
 
-static bool start_capture(struct entry *n)
-{
-    auto_buf struct sp_buf script = {0};
-
-    n->state = CAPTURING;
-    return random_name(n->nonce) && add_capture(&script, n->shell.type, n->nonce) &&
-           run_shell(n, "-lc", &script, on_captured) == 0;
-}
-
 /* ---- entries ---- */
 
 static void clear_entry(struct entry *n)
@@ -672,31 +663,30 @@ static struct entry *make_room(struct sp_snapshots *s)
     return oldest;
 }
 
-/* Without the variables of a single call or attempt. */
-static bool make_environment(struct entry *n, const struct sp_env_request *environ)
+/* Starts the capture, without the variables of a single call or attempt. false: no memory. */
+static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp_str cwd,
+                        const struct sp_env_request *environ)
 {
+    auto_buf struct sp_buf script = {0};
     struct sp_env_request ask = *environ;
     uint32_t count;
     struct sp_err e;
 
-    ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = (struct sp_str){0};
-    ask.marks = (struct sp_env_vars){0};
-    ask.policy.hides_secrets = ask.is_confined;
-    ask.is_confined = ask.has_no_network = false;
-    ask.plain = sp_env_plain; /* without the call's own variables */
-    return sp_env_make(&ask, &n->environment, &count, &e) == 0;
-}
-
-static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp_str cwd,
-                        const struct sp_env_request *environ)
-{
     n->shell = (struct sp_shell){.type = shell->type, .path = strdup(shell->path)};
     n->cwd = sp_str_dup(cwd);
     if (n->shell.path == NULL || n->cwd == NULL) {
         clear_entry(n);
         return false;
     }
-    if (!make_environment(n, environ) || !start_capture(n))
+    ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = (struct sp_str){0};
+    ask.marks = (struct sp_env_vars){0};
+    ask.policy.hides_secrets = ask.is_confined;
+    ask.is_confined = ask.has_no_network = false;
+    ask.plain = sp_env_plain; /* without the call's own variables */
+    n->state = CAPTURING;
+    if (sp_env_make(&ask, &n->environment, &count, &e) < 0 || !random_name(n->nonce) ||
+        !add_capture(&script, n->shell.type, n->nonce) ||
+        run_shell(n, "-lc", &script, on_captured) != 0)
         give_up(n);
     return true;
 }
