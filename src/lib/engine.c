@@ -203,16 +203,6 @@ static struct sp_lib_where *open_where(struct sp_engine *engine, const char *on,
     return NULL;
 }
 
-/* Called after each dispatch, when no callback of the backend can be running. */
-static void drop_unused(struct sp_engine *engine)
-{
-    for (struct sp_lib_where *w = engine->wheres, *next; w != NULL; w = next) {
-        next = w->next;
-        if (w->refs == 0 && !sp_manager_uses(engine->manager, w->backend))
-            free_where(engine, w);
-    }
-}
-
 /* ---- places ---- */
 
 void sp_lib_place_unref(struct sp_lib_place *p)
@@ -240,30 +230,28 @@ static struct sp_environment_spec spec_of(const struct sp_lib_place *p)
     };
 }
 
-/* Fails here rather than at the first command. */
-static int find_local_cwd(struct sp_lib_place *p, const char *asked, struct sp_err *e)
+/* Fails here rather than at the first command. p->cwd NULL: the server decides. */
+static int find_cwd(struct sp_lib_place *p, const char *asked, bool is_local, struct sp_err *e)
 {
-    auto_free char *here = getcwd(NULL, 0);
+    auto_free char *here = NULL;
 
-    if (here == NULL && (asked == NULL || asked[0] != '/'))
-        return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
-    p->cwd = sp_path_normalise(asked != NULL ? asked : here, here);
+    if (!is_local) {
+        if (asked != NULL && asked[0] != '/')
+            return sp_fail(
+                e, SP_E_INVALID, 0,
+                "the working directory on another machine must be an absolute path, not `%s`",
+                asked);
+        if (asked != NULL && (p->cwd = strdup(asked)) == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember the working directory");
+        return 0;
+    }
+    here = getcwd(NULL, 0);
+    if (here != NULL || (asked != NULL && asked[0] == '/'))
+        p->cwd = sp_path_normalise(asked != NULL ? asked : here, here);
     if (p->cwd == NULL)
         return sp_fail(e, SP_E_SYSTEM, errno, "find the working directory");
     if (access(p->cwd, X_OK) < 0)
         return sp_fail(e, SP_E_NOT_FOUND, errno, "working directory %s", p->cwd);
-    return 0;
-}
-
-/* Without a cwd the server decides; sp_lib_place.cwd stays NULL. */
-static int find_remote_cwd(struct sp_lib_place *p, const char *cwd, struct sp_err *e)
-{
-    if (cwd != NULL && cwd[0] != '/')
-        return sp_fail(
-            e, SP_E_INVALID, 0,
-            "the working directory on another machine must be an absolute path, not `%s`", cwd);
-    if (cwd != NULL && (p->cwd = strdup(cwd)) == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember the working directory");
     return 0;
 }
 
@@ -317,8 +305,8 @@ static struct sp_lib_place *make_place(struct sp_engine *engine, const struct pl
     };
     int r = a->where != NULL ? 0 : sp_config_place(&engine->config, a->on, &config, e);
     if (r == 0)
-        r = config.is_local ? find_local_cwd(p, a->cwd, e)
-                            : find_remote_cwd(p, a->cwd != NULL ? a->cwd : config.cwd, e);
+        r = find_cwd(p, a->cwd != NULL || config.is_local ? a->cwd : config.cwd, config.is_local,
+                     e);
     if (r == 0)
         r = find_policy(engine, p, a->sandbox, config.is_local, e);
     if (r == 0)
@@ -624,10 +612,16 @@ int sp_engine_dispatch(struct sp_engine *engine, int timeout_ms, struct sp_error
     r = sp_loop_dispatch(engine->loop, timeout_ms, &why);
     if (sp_loop_is_inside(engine->loop))
         return sp_lib_give(r, &why, e);
-    if (engine->is_doomed)
+    if (engine->is_doomed) {
         free_now(engine);
-    else
-        drop_unused(engine);
+        return sp_lib_give(r, &why, e);
+    }
+    /* Closes backends that no place and no process uses, while none of their callbacks runs. */
+    for (struct sp_lib_where *w = engine->wheres, *next; w != NULL; w = next) {
+        next = w->next;
+        if (w->refs == 0 && !sp_manager_uses(engine->manager, w->backend))
+            free_where(engine, w);
+    }
     return sp_lib_give(r, &why, e);
 }
 
@@ -640,13 +634,6 @@ static bool is_name(const char *name)
     const size_t n = strlen(name);
 
     return n > 0 && n <= 64 && strspn(name, letters) == n;
-}
-
-/* Whether `on` names the backend that the environment has already. */
-static bool is_same(const struct sp_lib_where *w, const char *on)
-{
-    return on == NULL || (w->is_local && strcmp(on, "local") == 0) ||
-           (w->on != NULL && strcmp(w->on, on) == 0);
 }
 
 /* The manager takes the new environment first; only then the old place is given up. */
@@ -665,7 +652,12 @@ static int update(struct sp_engine *engine, const struct sp_environment_options 
         return sp_fail(e, SP_E_LIMIT, 0, "there are %d environments already; remove one of them",
                        SP_ENVIRONMENTS_MAX);
     const struct sp_lib_place *old = i < engine->place_count ? engine->places[i] : NULL;
-    const struct sp_lib_place *kept = old != NULL && is_same(old->where, o->on) ? old : NULL;
+    const struct sp_lib_where *w = old == NULL ? NULL : old->where;
+    /* `on` names the backend that the environment has already. */
+    const bool is_same =
+        w != NULL && (o->on == NULL || (w->is_local && strcmp(o->on, "local") == 0) ||
+                      (w->on != NULL && strcmp(w->on, o->on) == 0));
+    const struct sp_lib_place *kept = is_same ? old : NULL;
     const struct sp_lib_place *like = old != NULL ? old : engine->places[0];
     struct place_ask a = {
         .name = name,

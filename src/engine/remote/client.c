@@ -706,41 +706,35 @@ static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
            send_text(c, sp_buf_str(&b))); /* without memory the server gets no answer */
 }
 
-static void hear_message(struct sp_client *c, char *text, size_t len)
-{
-    struct sp_err e;
-    int64_t id = 0;
-
-    if (sp_json_parse(&c->json, text, len, &e) < 0 || sp_json_type(&c->json, 0) != SP_JSON_OBJECT) {
-        abandon_link(c, "the server sent what is no message");
-        return;
-    }
-    const uint32_t method = sp_json_get(&c->json, 0, "method");
-    const uint32_t id_token = sp_json_get(&c->json, 0, "id");
-    const uint32_t result = sp_json_get(&c->json, 0, "result");
-    const uint32_t error = sp_json_get(&c->json, 0, "error");
-    if (method != SP_JSON_NONE) {
-        hear_method(c, method, id_token);
-    } else if (id_token == SP_JSON_NONE ||
-               (result == SP_JSON_NONE &&
-                (error == SP_JSON_NONE || sp_json_type(&c->json, error) != SP_JSON_OBJECT))) {
-        abandon_link(c, "the server sent what is neither answer nor notification");
-    } else if (sp_json_i64(&c->json, id_token, &id)) {
-        hear_answer(c, id, result, error);
-    }
-    sp_json_trim(&c->json);
-}
-
 /* ---- the link ---- */
 
 static void on_message(void *user, char *text, size_t len)
 {
     struct sp_client *c = user;
+    struct sp_json *j = &c->json;
+    struct sp_err e;
+    int64_t id = 0;
 
     if (c->is_freed || (c->state != GREETING && c->state != READY))
         return;
+    if (sp_json_parse(j, text, len, &e) < 0 || sp_json_type(j, 0) != SP_JSON_OBJECT) {
+        abandon_link(c, "the server sent what is no message");
+        return;
+    }
+    const uint32_t method = sp_json_get(j, 0, "method");
+    const uint32_t id_token = sp_json_get(j, 0, "id");
+    const uint32_t result = sp_json_get(j, 0, "result");
+    const uint32_t error = sp_json_get(j, 0, "error");
     enter_client(c);
-    hear_message(c, text, len);
+    if (method != SP_JSON_NONE)
+        hear_method(c, method, id_token);
+    else if (id_token == SP_JSON_NONE ||
+             (result == SP_JSON_NONE &&
+              (error == SP_JSON_NONE || sp_json_type(j, error) != SP_JSON_OBJECT)))
+        abandon_link(c, "the server sent what is neither answer nor notification");
+    else if (sp_json_i64(j, id_token, &id))
+        hear_answer(c, id, result, error);
+    sp_json_trim(j);
     leave_client(c);
 }
 
