@@ -34,13 +34,6 @@ static void hold_back(struct sp_headtail *collected, struct sp_headtail *pending
         sp_headtail_drop_end(collected, n - from);
 }
 
-bool sp_answer_decode(struct sp_buf *out, const struct sp_headtail *collected)
-{
-    auto_buf struct sp_buf bytes = {0};
-
-    return sp_headtail_add_marked(collected, &bytes) && sp_utf8_add_lossy(out, sp_buf_str(&bytes));
-}
-
 /* `text` is the result of sp_answer_decode for the same bytes. */
 static void set_output(struct sp_exec_answer *a, const struct sp_headtail *collected,
                        struct sp_str text)

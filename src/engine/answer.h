@@ -15,6 +15,7 @@
 #include "base/headtail.h"
 #include "base/str.h"
 #include "base/truncate.h"
+#include "base/utf8.h"
 
 #define SP_ANSWER_DEFAULT_TOKENS 10000
 
@@ -40,7 +41,12 @@ struct sp_exec_answer {
 };
 
 /* Appends the text with its omission marker; each maximal ill-formed part becomes U+FFFD. */
-bool sp_answer_decode(struct sp_buf *out, const struct sp_headtail *collected);
+static inline bool sp_answer_decode(struct sp_buf *out, const struct sp_headtail *collected)
+{
+    auto_buf struct sp_buf bytes = {0};
+
+    return sp_headtail_add_marked(collected, &bytes) && sp_utf8_add_lossy(out, sp_buf_str(&bytes));
+}
 
 static inline struct sp_omission sp_answer_omission(const struct sp_exec_answer *a)
 {

@@ -123,13 +123,13 @@ static void events_are_put_in_order(void **state)
     output(1, "a");
     output(3, "c");
     assert_told("a");
-    assert_true(sp_mirror_wants_read(&o.m));
+    assert_int_not_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
     output(2, "b");
     output(2, "b");
     output(1, "a");
     output(3, "c");
     assert_told("abc");
-    assert_false(sp_mirror_wants_read(&o.m));
+    assert_int_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
 }
 
 static void a_missing_first_number_is_read_once(void **state)
@@ -155,7 +155,7 @@ static void a_missing_first_number_is_read_once(void **state)
     exited(1025, 0, 0);
     assert_true(sp_buf_printf(&want, "x0") && sp_buf_add(&want, "", 1));
     assert_told(want.data);
-    assert_false(sp_mirror_wants_read(&o.m));
+    assert_int_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
 }
 
 static void late_output_comes_between_exit_and_close(void **state)
@@ -187,7 +187,7 @@ static void what_comes_too_early_is_dropped_and_read(void **state)
     sp_mirror_tell(&o.m);
     assert_int_equal(o.told.len, 1024 + 2);
     assert_memory_equal(o.told.data + 1023, "xx0", 3);
-    assert_false(sp_mirror_wants_read(&o.m));
+    assert_int_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
 }
 
 static void a_drop_is_read_even_if_the_gap_closes(void **state)
@@ -197,7 +197,7 @@ static void a_drop_is_read_even_if_the_gap_closes(void **state)
         output(i, "x");
     output(1, "x");
     assert_int_equal(o.told.len, 257);
-    assert_true(sp_mirror_wants_read(&o.m));
+    assert_int_not_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
     assert_int_equal(sp_mirror_begin_read(&o.m), 257);
     struct sp_mirror_answer a = ANSWER(.next_seq = 259);
     struct sp_err e;
@@ -205,7 +205,7 @@ static void a_drop_is_read_even_if_the_gap_closes(void **state)
     assert_int_equal(sp_mirror_end_read(&o.m, &a, &e), 0);
     sp_mirror_tell(&o.m);
     assert_int_equal(o.told.data[257], 'y');
-    assert_false(sp_mirror_wants_read(&o.m));
+    assert_int_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
 }
 
 static void drops_without_end_are_an_error(void **state)
@@ -239,7 +239,7 @@ static void early_bytes_are_bounded(void **state)
         sp_mirror_output(&o.m, 1, SP_STREAM_STDOUT, (struct sp_str){block, sizeof block}, &e), 0);
     sp_mirror_tell(&o.m);
     assert_int_equal(o.told.len, 2 * sizeof block - 1);
-    assert_true(sp_mirror_wants_read(&o.m)); /* 3 */
+    assert_int_not_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING); /* 3 */
 }
 
 static void impossible_numbers_are_refused(void **state)
@@ -275,7 +275,7 @@ static void an_exit_without_a_verdict_waits_for_one(void **state)
     output(1, "a");
     exited(2, 1, -1);
     assert_told("a");
-    assert_true(sp_mirror_wants_read(&o.m));
+    assert_int_not_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
     closed(3);
     assert_int_equal(sp_mirror_begin_read(&o.m), 3);
     assert_int_equal(answer(ANSWER(.next_seq = 4, .has_exited = true, .has_closed = true, .code = 1,
@@ -316,7 +316,7 @@ static void an_end_that_was_missed_is_in_the_answer(void **state)
                             ""),
                      0);
     assert_told("abx9.");
-    assert_false(sp_mirror_wants_read(&o.m));
+    assert_int_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
 }
 
 static void the_exit_is_the_number_that_no_chunk_has(void **state)
@@ -393,7 +393,7 @@ static void an_answer_older_than_what_is_held_asks_again(void **state)
     output(5, "e"); /* after the question */
     assert_int_equal(answer(ANSWER(.next_seq = 4), "1a2b3c"), 0);
     assert_told("abc");
-    assert_true(sp_mirror_wants_read(&o.m));
+    assert_int_not_equal(sp_mirror_needs(&o.m), SP_MIRROR_NOTHING);
     assert_int_equal(sp_mirror_begin_read(&o.m), 3);
     assert_int_equal(answer(ANSWER(.next_seq = 6), "4d5e"), 0);
     assert_told("abcde");
@@ -495,7 +495,7 @@ static void what_waits_for_a_verdict_is_not_too_much(void **state)
             sp_mirror_output(&o.m, seq, SP_STREAM_STDOUT, (struct sp_str){block, sizeof block}, &e),
             0);
         sp_mirror_tell(&o.m);
-        assert_true(sp_mirror_waits_for_verdict(&o.m));
+        assert_true(sp_mirror_needs(&o.m) == SP_MIRROR_VERDICT);
         assert_false(sp_mirror_is_full(&o.m));
     }
     assert_int_equal(o.told.len, 0);

@@ -216,7 +216,7 @@ int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_err *e)
 /* ---- reports ---- */
 
 /* Bounded: background processes may keep writing, and their output waits behind the exit. */
-bool sp_mirror_waits_for_verdict(const struct sp_mirror *m)
+static bool waits_for_verdict(const struct sp_mirror *m)
 {
     const struct sp_mirror_event *ev = m->waiting;
 
@@ -224,10 +224,14 @@ bool sp_mirror_waits_for_verdict(const struct sp_mirror *m)
            m->waiting_bytes <= SP_MIRROR_MAX_BYTES;
 }
 
-bool sp_mirror_wants_read(const struct sp_mirror *m)
+enum sp_mirror_need sp_mirror_needs(const struct sp_mirror *m)
 {
-    return !m->is_over && (m->held != NULL || (m->dropped > m->known && !m->has_close) ||
-                           sp_mirror_waits_for_verdict(m));
+    if (m->is_over)
+        return SP_MIRROR_NOTHING;
+    if (waits_for_verdict(m))
+        return SP_MIRROR_VERDICT;
+    return m->held != NULL || (m->dropped > m->known && !m->has_close) ? SP_MIRROR_READ
+                                                                       : SP_MIRROR_NOTHING;
 }
 
 static void tell_exit(struct sp_mirror *m, int code, int denied)
@@ -267,7 +271,7 @@ void sp_mirror_tell(struct sp_mirror *m)
     if (m->is_telling)
         return;
     m->is_telling = true;
-    while (m->waiting != NULL && !m->is_over && !m->is_blocked && !sp_mirror_waits_for_verdict(m)) {
+    while (m->waiting != NULL && !m->is_over && !m->is_blocked && !waits_for_verdict(m)) {
         struct sp_mirror_event *ev = m->waiting;
 
         if (!tell_event(m, ev)) {

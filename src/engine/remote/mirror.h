@@ -72,10 +72,10 @@ int sp_mirror_output(struct sp_mirror *m, uint64_t seq, enum sp_stream stream, s
 int sp_mirror_exited(struct sp_mirror *m, uint64_t seq, int code, int denied, struct sp_err *e);
 int sp_mirror_closed(struct sp_mirror *m, uint64_t seq, struct sp_err *e);
 
-/* There is a gap, or the exit waits for its verdict. */
-bool sp_mirror_wants_read(const struct sp_mirror *m);
-/* The exit is known but not reported until a read gives the verdict, or has_verdict is set. */
-bool sp_mirror_waits_for_verdict(const struct sp_mirror *m);
+/* What the owner has to fetch: READ: there is a gap. VERDICT: likewise a read, whose answer gives
+ * the verdict; the exit is known but not reported until it comes, or has_verdict is set. */
+enum sp_mirror_need { SP_MIRROR_NOTHING, SP_MIRROR_READ, SP_MIRROR_VERDICT };
+enum sp_mirror_need sp_mirror_needs(const struct sp_mirror *m);
 /* Starts a read; returns its afterSeq. */
 uint64_t sp_mirror_begin_read(struct sp_mirror *m);
 

@@ -30,11 +30,6 @@ struct file_request {
 
 static void destroy_remote(struct sp_remote *r);
 
-void sp_remote_enter(struct sp_remote *r)
-{
-    r->depth++;
-}
-
 static void on_remote_sweep(struct sp_deferred *d)
 {
     destroy_remote(SP_CONTAINER(d, struct sp_remote, sweep));
@@ -206,18 +201,24 @@ static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
 
 /* ---- the connection ---- */
 
-/* Callbacks may add and remove jobs, so each step starts over with the first job not seen yet. */
-static struct sp_remote_job *next_unseen(struct sp_remote *r)
+/* The session continues, or is gone (why). Callbacks may add and remove jobs, so each step starts
+ * over with the first job that is still due. */
+static void tell_jobs(struct sp_remote *r, const struct sp_err *why)
 {
-    sp_list_each(i, &r->jobs) {
-        struct sp_remote_job *rj = SP_CONTAINER(i, struct sp_remote_job, link);
+    struct sp_remote_job *due;
 
-        if (!rj->is_seen) {
-            rj->is_seen = true;
-            return rj;
+    sp_list_each(i, &r->jobs)
+        SP_CONTAINER(i, struct sp_remote_job, link)->is_due = true;
+    do {
+        due = NULL;
+        sp_list_each(i, &r->jobs)
+            if (due == NULL && SP_CONTAINER(i, struct sp_remote_job, link)->is_due)
+                due = SP_CONTAINER(i, struct sp_remote_job, link);
+        if (due != NULL) {
+            due->is_due = false;
+            sp_remote_tell(due, why);
         }
-    }
-    return NULL;
+    } while (due != NULL && !r->is_freed);
 }
 
 static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_resumed)
@@ -225,12 +226,10 @@ static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_re
     struct sp_remote *r = user;
 
     sp_remote_enter(r);
-    if (!was_resumed)
+    if (was_resumed)
+        tell_jobs(r, NULL);
+    else
         learn_facts(r, j, result);
-    sp_list_each(i, &r->jobs)
-        SP_CONTAINER(i, struct sp_remote_job, link)->is_seen = false;
-    for (struct sp_remote_job *rj; !r->is_freed && was_resumed && (rj = next_unseen(r)) != NULL;)
-        sp_remote_resumed(rj);
     sp_remote_leave(r);
 }
 
@@ -253,15 +252,9 @@ static void on_dead(void *user, const struct sp_err *why)
     sp_remote_enter(r);
     forget_facts(r);
     r->full = 0;
-    sp_list_each(i, &r->jobs) {
-        struct sp_remote_job *rj = SP_CONTAINER(i, struct sp_remote_job, link);
-
-        rj->is_doomed = rj->state != SP_REMOTE_OVER;
-        rj->is_full = rj->is_seen = false;
-    }
-    for (struct sp_remote_job *rj; !r->is_freed && (rj = next_unseen(r)) != NULL;)
-        if (rj->is_doomed)
-            sp_remote_died(rj, &e);
+    sp_list_each(i, &r->jobs)
+        SP_CONTAINER(i, struct sp_remote_job, link)->is_full = false;
+    tell_jobs(r, &e);
     if (!r->is_freed)
         tell_facts(r, &e);
     sp_client_free(old, 0);

@@ -191,14 +191,6 @@ static void fail_job(struct sp_remote_job *rj, const struct sp_err *why, bool is
     sp_remote_leave(r);
 }
 
-void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why)
-{
-    struct sp_err e = *why;
-
-    e.code = SP_E_SYSTEM; /* the server did not refuse it */
-    fail_job(rj, &e, false);
-}
-
 void sp_remote_job_free(struct sp_remote_job *rj)
 {
     sp_loop_undefer(rj->remote->backend.loop, &rj->turn);
@@ -273,9 +265,9 @@ static void follow(struct sp_remote_job *rj)
         return;
     sp_mirror_tell(&rj->mirror);
     note_full(rj);
-    if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
+    if (rj->state == SP_REMOTE_LIVE && sp_mirror_needs(&rj->mirror) != SP_MIRROR_NOTHING)
         ask_read(rj, on_read);
-    if (rj->state == SP_REMOTE_LIVE && sp_mirror_waits_for_verdict(&rj->mirror) &&
+    if (rj->state == SP_REMOTE_LIVE && sp_mirror_needs(&rj->mirror) == SP_MIRROR_VERDICT &&
         rj->timer.slot == 0 &&
         !sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + VERDICT_MS, on_verdict_late))
         rj->mirror.has_verdict = true;
@@ -387,7 +379,7 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
     } else if (rj->state == SP_REMOTE_LIVE) {
         sp_mirror_tell(&rj->mirror);
         note_full(rj);
-        if (rj->state == SP_REMOTE_LIVE && sp_mirror_wants_read(&rj->mirror))
+        if (rj->state == SP_REMOTE_LIVE && sp_mirror_needs(&rj->mirror) != SP_MIRROR_NOTHING)
             at_turn_end(rj); /* missing events may arrive in this turn */
     }
 }
@@ -524,7 +516,7 @@ static void on_start(struct sp_client_request *q, const struct sp_client_reply *
         start_refused(rj, reply);
         break;
     case SP_CLIENT_LOST:
-        rj->is_start_lost = true; /* sp_remote_resumed checks */
+        rj->is_start_lost = true; /* sp_remote_tell checks */
         break;
     }
     sp_remote_leave(r);
@@ -562,14 +554,20 @@ static void ask_start(struct sp_remote_job *rj)
     sp_client_ask(rj->remote->client, &rj->start, "process/start", sp_buf_str(&rj->launch));
 }
 
-void sp_remote_resumed(struct sp_remote_job *rj)
+void sp_remote_tell(struct sp_remote_job *rj, const struct sp_err *why)
 {
-    if (rj->state == SP_REMOTE_STARTING && rj->is_start_lost) {
+    if (why != NULL) {
+        struct sp_err e = *why;
+
+        e.code = SP_E_SYSTEM; /* the server did not refuse it */
+        fail_job(rj, &e, false);
+    } else if (rj->state == SP_REMOTE_STARTING && rj->is_start_lost) {
         rj->is_start_lost = false;
         await_start_answer(rj);
         ask_read(rj, on_check);
-    } else if (rj->state == SP_REMOTE_LIVE && !rj->mirror.has_close)
+    } else if (rj->state == SP_REMOTE_LIVE && !rj->mirror.has_close) {
         ask_read(rj, on_read);
+    }
 }
 
 static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,

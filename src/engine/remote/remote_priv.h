@@ -64,7 +64,7 @@ struct sp_remote_job {
     unsigned start_tries; /* repeated starts */
     bool is_sandboxed, has_tty;
     bool is_full;
-    bool is_seen, is_doomed; /* marks of the loops over all jobs */
+    bool is_due;             /* mark of a loop over all jobs */
     struct sp_timer timer;   /* STARTING: next check; LIVE: limit for the verdict */
     struct sp_deferred turn; /* work at the end of the turn */
     bool is_unblocked;       /* sp_job_go_on was called */
@@ -76,7 +76,10 @@ struct sp_remote_job {
 };
 
 /* remote.c */
-void sp_remote_enter(struct sp_remote *r);
+static inline void sp_remote_enter(struct sp_remote *r)
+{
+    r->depth++;
+}
 void sp_remote_leave(struct sp_remote *r);
 int sp_remote_need_client(struct sp_remote *r, struct sp_err *e);
 
@@ -89,8 +92,8 @@ int sp_remote_write_file(struct sp_buf *out, const struct sp_backend_file *f, st
 extern const struct sp_backend_job_ops sp_remote_job_ops;
 void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
                         uint32_t params);
-void sp_remote_resumed(struct sp_remote_job *rj);
-void sp_remote_died(struct sp_remote_job *rj, const struct sp_err *why);
+/* The connection was resumed, or is gone for good (why). */
+void sp_remote_tell(struct sp_remote_job *rj, const struct sp_err *why);
 void sp_remote_job_free(struct sp_remote_job *rj); /* a released job, at the end of the turn */
 
 #endif
