@@ -9,11 +9,6 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-void sp_ids_done(struct sp_ids *ids)
-{
-    free(ids->queue);
-}
-
 static void put_bit(uint64_t *bits, uint32_t place, bool value)
 {
     const uint64_t bit = UINT64_C(1) << (place % 64);

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 
@@ -39,7 +40,10 @@ struct sp_ids {
     uint32_t first, queued, cap; /* cap is 0 or a power of two */
 };
 
-void sp_ids_done(struct sp_ids *ids);
+static inline void sp_ids_done(struct sp_ids *ids)
+{
+    free(ids->queue);
+}
 
 /* Allocates an id. SP_E_LIMIT: `no free session id`; SP_E_SYSTEM. */
 int sp_ids_allocate(struct sp_ids *ids, uint64_t now_ms, int *ret, struct sp_err *e);

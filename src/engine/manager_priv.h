@@ -219,8 +219,6 @@ void sp_process_use(struct sp_process *p); /* restarts the idle time */
 void sp_process_begin(struct sp_process *p, int *reserved_id);
 /* An event of this type with the members that all events of a process share. */
 struct sp_exec_event sp_process_event(const struct sp_process *p, enum sp_event_type type);
-/* Sends the end event, if it is due. */
-void sp_process_publish_end(struct sp_process *p);
 /* write_stdin.c: serves the write_stdin calls, one at a time, after every change of the process. */
 void sp_process_serve_writes(struct sp_process *p);
 

@@ -89,7 +89,7 @@ static void tell_end(struct sp_process *p)
 
 /* Not before the last delta, not while a verdict may still come, and not before the interaction in
  * progress is answered, which may have caused the exit. */
-void sp_process_publish_end(struct sp_process *p)
+static void publish_end(struct sp_process *p)
 {
     if (!p->has_begun || p->has_ended || !p->is_drained || p->interaction != NULL ||
         !sp_process_is_judged(p))
@@ -451,12 +451,12 @@ static void settle(struct sp_deferred *d)
 {
     struct sp_process *p = SP_CONTAINER(d, struct sp_process, settling);
 
-    sp_process_publish_end(p);
+    publish_end(p);
     if (p->initial != NULL)
         sp_exec_step(p->initial);
     sp_process_serve_writes(p);
     sp_manager_serve_orders(p);
-    sp_process_publish_end(p);
+    publish_end(p);
     set_end_timers(p);
     if (p->is_job_over && p->asked == 0)
         sp_job_release(&p->job);
@@ -734,7 +734,7 @@ void sp_process_free(struct sp_process *p)
         p->is_verdict_open = false;
         sp_process_count_as_exited(p);
         end_output(p);
-        sp_process_publish_end(p);
+        publish_end(p);
     }
     sp_job_release(&p->job);
     if (p->holds_id)

@@ -202,20 +202,15 @@ void sp_process_serve_writes(struct sp_process *p)
         if (!c->is_answered)
             finish_write(c);
     }
-    for (;;) {
-        if (p->interaction != NULL) {
-            if (!advance(p->interaction))
-                return;
-            continue;
-        }
-        sp_process_publish_end(p);
-        struct sp_list *first = sp_list_take_first(&p->waiting);
-        if (first == NULL)
-            return;
-        c = SP_CONTAINER(first, struct sp_call, waiting);
-        p->interaction = c;
-        start_write(c);
+    /* The answer of an interaction is a change: the next call begins in the turn that follows, so
+     * that an end event which became due comes before it. */
+    struct sp_list *first = p->interaction == NULL ? sp_list_take_first(&p->waiting) : NULL;
+    if (first != NULL) {
+        p->interaction = SP_CONTAINER(first, struct sp_call, waiting);
+        start_write(p->interaction);
     }
+    while (p->interaction != NULL && advance(p->interaction))
+        ;
 }
 
 /* Runs once: it answers the call, or queues it behind the others of its process. */
