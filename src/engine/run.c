@@ -217,25 +217,10 @@ static void fail_run(struct sp_run *r, enum sp_code code, int sys, const char *w
     r->is_settled = true;
 }
 
-/* false: out of memory. */
-static bool join_streams(struct sp_run *r, struct sp_str *ret)
+static void describe_result(struct sp_run *r, struct sp_run_result *ret)
 {
     size_t out, err;
 
-    sp_run_share(r->out.kept.len, r->err.kept.len, r->cap, &out, &err);
-    if (out == 0 || err == 0) {
-        *ret = sp_buf_str(out != 0 ? &r->out.kept : &r->err.kept);
-        return true;
-    }
-    if (!sp_buf_add(&r->aggregated, r->out.kept.data, out) ||
-        !sp_buf_add(&r->aggregated, r->err.kept.data, err))
-        return false;
-    *ret = sp_buf_str(&r->aggregated);
-    return true;
-}
-
-static void describe_result(struct sp_run *r, struct sp_run_result *ret)
-{
     *ret = (struct sp_run_result){
         .has_lost_output = r->has_lost_output,
         .duration_ns = sp_clock_ns() - r->started_ns,
@@ -250,7 +235,13 @@ static void describe_result(struct sp_run *r, struct sp_run_result *ret)
         sp_delta_finish(&r->out.delta);
         sp_delta_finish(&r->err.delta);
     }
-    if (!join_streams(r, &ret->aggregated))
+    sp_run_share(r->out.kept.len, r->err.kept.len, r->cap, &out, &err);
+    if (out == 0 || err == 0)
+        ret->aggregated = out != 0 ? ret->out : ret->err;
+    else if (sp_buf_add(&r->aggregated, r->out.kept.data, out) &&
+             sp_buf_add(&r->aggregated, r->err.kept.data, err))
+        ret->aggregated = sp_buf_str(&r->aggregated);
+    else
         fail_run(r, SP_E_SYSTEM, ENOMEM, "put the output together");
     ret->kind = r->kind;
     const bool has_ended = r->kind == SP_RUN_EXITED || r->kind == SP_RUN_SIGNALLED;

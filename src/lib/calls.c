@@ -293,14 +293,20 @@ static int begin_call(struct sp_engine *engine, const struct call_type *type, co
 
 /* ---- arguments ---- */
 
+static uint32_t length_of(const char *const *list)
+{
+    uint32_t n = 0;
+
+    while (list != NULL && list[n] != NULL && n < INT_MAX)
+        n++;
+    return n;
+}
+
 /* A list that ends with NULL; the caller frees *ret, the strings are borrowed. */
 static int make_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret_count,
                      struct sp_err *e)
 {
-    uint32_t n = 0;
-
-    while (argv != NULL && argv[n] != NULL && n < INT_MAX)
-        n++;
+    const uint32_t n = length_of(argv);
     struct sp_str *list = calloc(n == 0 ? 1 : n, sizeof *list);
     if (list == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the arguments");
@@ -315,10 +321,7 @@ static int make_argv(const char *const *argv, struct sp_str **ret, uint32_t *ret
 static int make_vars(const char *const *env, struct sp_env_var **ret, uint32_t *ret_count,
                      struct sp_err *e)
 {
-    uint32_t n = 0;
-
-    while (env != NULL && env[n] != NULL && n < INT_MAX)
-        n++;
+    const uint32_t n = length_of(env);
     auto_free struct sp_env_var *vars = calloc(n == 0 ? 1 : n, sizeof *vars);
     if (vars == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the environment");

@@ -106,25 +106,25 @@ static bool can(struct sp_json *j, uint32_t info, const char *what)
     return is_there;
 }
 
+/* info SP_JSON_NONE: the server does not tell. */
 static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
 {
     uint32_t shell = SP_JSON_NONE;
 
-    if (sp_json_opt_object(j, info, "shell", &shell, NULL) == 0 && shell != SP_JSON_NONE) {
-        r->shell_name = copy_text(j, shell, "name");
-        r->shell_path = copy_text(j, shell, "path");
+    r->cwd = r->options.cwd != NULL ? strdup(r->options.cwd) : NULL;
+    if (info != SP_JSON_NONE) {
+        if (sp_json_opt_object(j, info, "shell", &shell, NULL) == 0 && shell != SP_JSON_NONE) {
+            r->shell_name = copy_text(j, shell, "name");
+            r->shell_path = copy_text(j, shell, "path");
+        }
+        if (r->options.cwd == NULL)
+            r->cwd = copy_path(j, info, "cwd");
+        r->can_resize = can(j, info, "processResize");
+        r->can_signal = can(j, info, "processSignals");
+        r->can_end_session = can(j, info, "sessionEnd");
+        r->can_inspect = can(j, info, "processInspect");
+        r->facts.can_close_stdin = can(j, info, "processCloseStdin");
     }
-    r->cwd = r->options.cwd != NULL ? strdup(r->options.cwd) : copy_path(j, info, "cwd");
-    r->can_resize = can(j, info, "processResize");
-    r->can_signal = can(j, info, "processSignals");
-    r->can_end_session = can(j, info, "sessionEnd");
-    r->can_inspect = can(j, info, "processInspect");
-    r->facts.can_close_stdin = can(j, info, "processCloseStdin");
-}
-
-static void publish(struct sp_remote *r)
-{
-    r->facts.is_remote = true;
     r->facts.shell_name = r->shell_name;
     r->facts.shell_path = r->shell_path;
     r->facts.cwd = r->cwd;
@@ -141,11 +141,9 @@ static void on_info(struct sp_client_request *q, const struct sp_client_reply *r
 
     if (reply->fate == SP_CLIENT_LOST)
         return; /* repeated after a resume; on_dead reports the final loss */
-    if (reply->fate == SP_CLIENT_RESULT && sp_json_type(reply->j, reply->value) == SP_JSON_OBJECT)
-        learn(r, reply->j, reply->value);
-    else if (r->options.cwd != NULL)
-        r->cwd = strdup(r->options.cwd);
-    publish(r);
+    const bool is_told =
+        reply->fate == SP_CLIENT_RESULT && sp_json_type(reply->j, reply->value) == SP_JSON_OBJECT;
+    learn(r, reply->j, is_told ? reply->value : SP_JSON_NONE);
 }
 
 /* The result of initialize may have the facts; other servers are asked with environment/info. */
@@ -157,7 +155,6 @@ static void learn_facts(struct sp_remote *r, struct sp_json *j, uint32_t result)
     if (sp_json_opt_object(j, result, "environmentInfo", &info, NULL) == 0 &&
         info != SP_JSON_NONE) {
         learn(r, j, info);
-        publish(r);
         return;
     }
     r->info.fn = on_info;
