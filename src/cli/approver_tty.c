@@ -14,24 +14,284 @@
 #include "base/auto.h"
 #include "base/list.h"
 #include "cli/own_stdio.h"
-#include "cli/question_text.h"
 
 #define SILENCE_MS    150  /* required before and after a key that answers */
 #define DRAIN_MS      500  /* of silence, from a terminal that does not identify itself */
 #define BACKGROUND_MS 200  /* between looks whether we are in the foreground again */
 #define WRITE_MS      2000 /* until a terminal with stopped output (Ctrl-S) is given up */
 #define MAX_LINE      16   /* characters of an answer */
+#define FIELD_MAX     4096 /* bytes of a field of the question; its middle is left out */
 
 #define TTY         "/dev/tty"
 #define ESC         0x1b
 #define BEL         0x07
-#define INTERRUPT   3
-#define MOUSE_BYTES 3 /* behind ESC [ M: button, column and row, which may be any bytes */
+#define INTERRUPT   3   /* Ctrl-C */
+#define KEY_MORE    'm' /* shows the next page of what was left out */
+#define MOUSE_BYTES 3   /* behind ESC [ M: button, column and row, which may be any bytes */
 
 /* Ends modes that a command may have left on: invisible letters, another alphabet, VT52 and 8-bit
  * replies, a scrolling region; mouse, focus and paste reports. */
 #define RESET    "\x1b<\x0f\x1b[!p\x1b(B\x1b[0m\x1b[?1000;1002;1003;1004;1005;1006;1015;2004l"
 #define IDENTIFY "\x1b[c" /* the reply comes behind those to all earlier queries */
+
+/* ---- the question as a person reads it ----
+ *
+ * Everything that could control the terminal or mislead the reader is escaped. A field of more than
+ * FIELD_MAX bytes is shown without its middle. Until the person has paged through the middle too,
+ * answers that keep anything, or that run a command without a sandbox, are not offered. Those
+ * answers are words that end with Enter; the others are single keys.
+ */
+
+struct page {
+    struct sp_buf *out;
+    struct sp_buf *rest; /* the middles that were left out, for the key `m` */
+};
+
+/* The ends of a long field go on the page, its middle to the rest. */
+static bool add_cut(const struct page *p, const char *label, struct sp_str text, bool keeps_lines)
+{
+    const struct sp_str middle = sp_question_middle(text, FIELD_MAX);
+
+    return sp_question_add_ends(p->out, text, middle, keeps_lines) &&
+           (middle.n == 0 ||
+            (sp_buf_printf(p->rest, "%s the %zu bytes that were not shown:\n", label, middle.n) &&
+             sp_question_add_whole(p->rest, middle, keeps_lines) && sp_buf_add(p->rest, "\n", 1)));
+}
+
+static bool add_line(const struct page *p, const char *label, struct sp_str text)
+{
+    return text.n == 0 || (sp_buf_printf(p->out, "  %-12s ", label) &&
+                           add_cut(p, label, text, false) && sp_buf_add(p->out, "\n", 1));
+}
+
+/* A rule that is too long to be shown as a whole is not offered. */
+static bool offers_rule(const struct sp_approval_question *q)
+{
+    auto_buf struct sp_buf words = {0};
+
+    if (sp_question_offers_host(q))
+        return true;
+    return sp_question_offers_amendment(q) && sp_words_add_quoted(&words, q->amendment) &&
+           words.len <= FIELD_MAX;
+}
+
+static bool add_paths(const struct page *out, const struct sp_grant *g)
+{
+    static const char *const labels[] = {
+        [SP_ACCESS_DENY] = "  not", [SP_ACCESS_READ] = "+ read", [SP_ACCESS_WRITE] = "+ write"};
+    static const char *const names[] = {
+        [SP_PLACE_ROOT] = "/ (everything)",   [SP_PLACE_MINIMAL] = "what programs need to start",
+        [SP_PLACE_PROJECT] = "the workspace", [SP_PLACE_TMPDIR] = "$TMPDIR",
+        [SP_PLACE_SLASH_TMP] = "/tmp",        [SP_PLACE_UNKNOWN] = "a place that is not known here",
+    };
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < g->extra.count; i++) {
+        const struct sp_entry *one = &g->extra.entries[i];
+
+        ok = add_line(out, labels[one->access],
+                      sp_str_of(one->text != NULL ? one->text : names[one->place]));
+    }
+    return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
+}
+
+static bool add_allowed(const struct page *out, const struct sp_approval_question *q)
+{
+    auto_buf struct sp_buf text = {0};
+    const bool is_confined = q->profile != NULL && !q->is_free;
+    bool ok;
+
+    if (q->kind == SP_QUESTION_NETWORK)
+        return true; /* the host line says it */
+    if (!is_confined)
+        ok = sp_buf_printf(&text, "everything: no sandbox");
+    else if (q->profile_name != NULL)
+        ok = sp_buf_printf(&text, "what the sandbox %s allows", q->profile_name);
+    else
+        ok = sp_buf_printf(&text, "what its sandbox allows");
+    return ok && add_line(out, "allowed:", sp_buf_str(&text)) &&
+           (q->additional == NULL || add_paths(out, q->additional));
+}
+
+/* The rule that is offered, and that it holds for later commands, too. */
+static bool add_rule(const struct page *out, const struct sp_approval_question *q)
+{
+    static const char free_from_now[] = "this, and all that begins with it, runs unasked and "
+                                        "WITHOUT A SANDBOX";
+    static const char unasked_from_now[] = "this, and all that begins with it, runs unasked";
+    auto_buf struct sp_buf words = {0};
+
+    if (sp_question_offers_host(q))
+        return sp_buf_add_str(&words, SP_STR("allow ")) && sp_buf_add_str(&words, q->host) &&
+               add_line(out, "rule:", sp_buf_str(&words));
+    return !offers_rule(q) ||
+           (sp_words_add_quoted(&words, q->amendment) &&
+            add_line(out, "rule:", sp_buf_str(&words)) &&
+            add_line(
+                out, "from then on:",
+                sp_str_of(sp_judge_may_run_free(q->profile) ? free_from_now : unasked_from_now)));
+}
+
+static bool add_subject(const struct page *out, const struct sp_approval_question *q)
+{
+    static const char *const labels[] = {
+        [SP_PATCH_ADD] = "add:", [SP_PATCH_DELETE] = "delete:", [SP_PATCH_UPDATE] = "update:"};
+
+    switch (q->kind) {
+    case SP_QUESTION_PERMISSIONS:
+        return q->additional == NULL || add_paths(out, q->additional);
+    case SP_QUESTION_PATCH:
+        for (uint32_t i = 0; q->changes != NULL && i < q->changes->count; i++) {
+            const struct sp_patch_change *c = &q->changes->items[i];
+            auto_buf struct sp_buf diff = {0};
+
+            if (!add_line(out, labels[c->kind], sp_str_of(c->full_path)) ||
+                (c->full_target != NULL &&
+                 !add_line(out, "  move to:", sp_str_of(c->full_target))) ||
+                !sp_patch_add_diff(&diff, c) ||
+                !add_cut(out, c->full_path, sp_buf_str(&diff), true))
+                return false;
+        }
+        return true;
+    case SP_QUESTION_NETWORK:
+        return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
+               add_line(out, "command:", q->asking_command);
+    case SP_QUESTION_RUN:
+    case SP_QUESTION_ESCALATE:
+    case SP_QUESTION_ADDITIONAL:
+    case SP_QUESTION_RETRY:
+        break;
+    }
+    return add_line(out, "command:", q->command);
+}
+
+/* Appends the question to *out, and to *rest the parts that were left out. */
+static bool add_question(struct sp_buf *out, const struct sp_approval_question *q,
+                         struct sp_buf *rest)
+{
+    static const char *const headlines[] = {
+        [SP_QUESTION_RUN] = "may this run?",
+        [SP_QUESTION_ESCALATE] = "may this run without a sandbox?",
+        [SP_QUESTION_ADDITIONAL] = "may this do more than its sandbox allows?",
+        [SP_QUESTION_RETRY] = "the sandbox got in the way of this. Once more, without it?",
+        [SP_QUESTION_PATCH] = "may these files be changed?",
+        [SP_QUESTION_PERMISSIONS] = "may commands do this from now on?",
+        [SP_QUESTION_NETWORK] = "may a command reach this host?",
+    };
+    const struct page page = {out, rest};
+    const char *headline = q->kind == SP_QUESTION_RETRY && q->is_guess
+                               ? "this says that its sandbox got in the way. Once more, without it?"
+                               : headlines[q->kind];
+
+    return sp_buf_printf(out, "\nsallyport: %s\n", headline) && add_subject(&page, q) &&
+           add_line(&page, "in:", q->cwd) && add_line(&page, "environment:", q->environment) &&
+           add_line(&page, "reason:", q->reason) &&
+           (q->kind == SP_QUESTION_PERMISSIONS || (add_allowed(&page, q) && add_rule(&page, q)));
+}
+
+/* ---- answers ---- */
+
+#define ALLOWS_ONCE    "yes"
+#define ALLOWS_SESSION "session"
+#define KEEPS_RULE     "always"
+
+/* Whether a yes means that something runs without a sandbox. */
+static bool runs_free(const struct sp_approval_question *q)
+{
+    return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
+                          q->kind != SP_QUESTION_NETWORK);
+}
+
+/* Appends the keys and words that are offered; the last line has no line feed. */
+static bool add_answers(struct sp_buf *out, const struct sp_approval_question *q, bool is_all_shown)
+{
+    const bool is_free = runs_free(q);
+
+    if (is_all_shown && is_free &&
+        !sp_buf_printf(out, "  type " ALLOWS_ONCE " and Enter: yes, WITHOUT A SANDBOX\n"
+                            "  type " ALLOWS_SESSION
+                            " and Enter: yes for this session, WITHOUT A SANDBOX\n"))
+        return false;
+    if (is_all_shown && offers_rule(q) &&
+        !sp_buf_printf(out, "  type " KEEPS_RULE " and Enter: yes and keep the rule\n"))
+        return false;
+    if (!is_all_shown &&
+        !sp_buf_printf(out, "  NOT ALL IS SHOWN: m shows more%s\n",
+                       is_free ? "; yes can be said after that"
+                               : "; yes for more than this once can be said after that"))
+        return false;
+    if (is_free)
+        return sp_buf_printf(out, "  n no, q no and stop: ");
+    return sp_buf_printf(out, "  y yes%s, %sn no, q no and stop: ",
+                         q->kind == SP_QUESTION_PERMISSIONS ? " for this turn" : "",
+                         is_all_shown ? "a yes for this session, " : "");
+}
+
+static const struct word {
+    struct sp_str text;
+    enum sp_decision_kind kind;
+} words[] = {
+    {SP_STR(ALLOWS_ONCE), SP_DECISION_APPROVED},
+    {SP_STR(ALLOWS_SESSION), SP_DECISION_APPROVED_FOR_SESSION},
+    {SP_STR(KEEPS_RULE), SP_DECISION_AMENDMENT},
+};
+
+static bool is_offered(const struct sp_approval_question *q, const struct word *w)
+{
+    return w->kind != SP_DECISION_AMENDMENT || offers_rule(q);
+}
+
+/* The decision that a key, or a word with Enter, stands for; SP_DECISION_MAX: none. A free run is
+ * never approved by a single key. */
+static enum sp_decision_kind answer_of(const struct sp_approval_question *q, bool is_all_shown,
+                                       struct sp_str text)
+{
+    switch (text.n == 1 ? text.p[0] : 0) {
+    case 'y':
+        return runs_free(q) ? SP_DECISION_MAX : SP_DECISION_APPROVED;
+    case 'a':
+        return runs_free(q) || !is_all_shown ? SP_DECISION_MAX : SP_DECISION_APPROVED_FOR_SESSION;
+    case 'n':
+        return SP_DECISION_DENIED;
+    case 'q':
+        return SP_DECISION_ABORT;
+    default:
+        break;
+    }
+    for (size_t i = 0; is_all_shown && i < sizeof words / sizeof words[0]; i++)
+        if (sp_str_eq(text, words[i].text) && is_offered(q, &words[i]))
+            return words[i].kind == SP_DECISION_AMENDMENT && sp_question_offers_host(q)
+                       ? SP_DECISION_NETWORK_AMENDMENT
+                       : words[i].kind;
+    return SP_DECISION_MAX;
+}
+
+/* Whether an offered word begins with `begun`. */
+static bool may_become_word(const struct sp_approval_question *q, bool is_all_shown,
+                            struct sp_str begun)
+{
+    for (size_t i = 0; is_all_shown && i < sizeof words / sizeof words[0]; i++)
+        if (begun.n <= words[i].text.n && memcmp(begun.p, words[i].text.p, begun.n) == 0 &&
+            is_offered(q, &words[i]))
+            return true;
+    return false;
+}
+
+/* The line that confirms an answer. */
+static struct sp_str confirmation_of(enum sp_decision_kind kind)
+{
+    static const char *const texts[SP_DECISION_MAX] = {
+        [SP_DECISION_APPROVED] = "yes\n",
+        [SP_DECISION_APPROVED_FOR_SESSION] = "yes, for this session\n",
+        [SP_DECISION_AMENDMENT] = "yes, and the rule is kept\n",
+        [SP_DECISION_NETWORK_AMENDMENT] = "yes, and the rule is kept\n",
+        [SP_DECISION_ABORT] = "no, stop\n",
+    };
+
+    return sp_str_of(texts[kind] != NULL ? texts[kind] : "no\n");
+}
+
+/* ---- the state of the dialogue ---- */
 
 /*
  * The keys of a person, at a terminal that hostile programs have used before.
@@ -261,7 +521,7 @@ static void answer_question(struct approver_tty *t, enum sp_decision_kind kind)
 
     if (t->echoed != 0)
         print(t, SP_STR("\n  "));
-    print(t, sp_question_text_of(kind));
+    print(t, confirmation_of(kind));
     finish_question(t, &d);
 }
 
@@ -285,7 +545,7 @@ static void print_keys(struct approver_tty *t)
 
     clear_line(&t->keys);
     t->echoed = 0;
-    if (sp_question_text_add_keys(&text, first_entry(t)->question, is_all_shown(t)))
+    if (add_answers(&text, first_entry(t)->question, is_all_shown(t)))
         print(t, (struct sp_str){text.data, text.len});
 }
 
@@ -316,9 +576,8 @@ static void echo_line(struct approver_tty *t)
     const struct keys *k = &t->keys;
 
     if (k->len == 1 && t->echoed == 0 &&
-        (k->line[0] == SP_QUESTION_TEXT_MORE ||
-         sp_question_text_key(first_entry(t)->question, is_all_shown(t), k->line[0]) !=
-             SP_DECISION_MAX))
+        (k->line[0] == KEY_MORE || answer_of(first_entry(t)->question, is_all_shown(t),
+                                             (struct sp_str){k->line, 1}) != SP_DECISION_MAX))
         return;
     for (; t->echoed > k->len; t->echoed--)
         print(t, SP_STR("\b \b"));
@@ -335,20 +594,17 @@ static void inspect_line(struct approver_tty *t)
     if (t->keys.is_spoiled)
         clear_line(&t->keys);
     const struct sp_str line = {t->keys.line, t->keys.len};
-    if (line.n == 1 && line.p[0] == SP_QUESTION_TEXT_MORE && !is_all_shown(t)) {
+    if (line.n == 1 && line.p[0] == KEY_MORE && !is_all_shown(t)) {
         print_more(t);
         return;
     }
-    if (t->keys.is_entered)
-        kind = sp_question_text_word(q, is_all_shown(t), line);
-    else if (line.n == 1)
-        kind = sp_question_text_key(q, is_all_shown(t), line.p[0]);
+    if (t->keys.is_entered || line.n == 1)
+        kind = answer_of(q, is_all_shown(t), line);
     if (kind != SP_DECISION_MAX) {
         answer_question(t, kind);
         return;
     }
-    if (!t->keys.is_entered && line.n != 0 &&
-        sp_question_text_may_become_word(q, is_all_shown(t), line))
+    if (!t->keys.is_entered && line.n != 0 && may_become_word(q, is_all_shown(t), line))
         return;
     if (t->echoed != 0) {
         print(t, SP_STR("\n"));
@@ -440,7 +696,7 @@ static void show_next(struct sp_deferred *d)
     t->keys = (struct keys){0};
     t->heard_ms = sp_loop_now(t->loop);
     t->rest.len = t->rest_shown = 0;
-    const bool ok = sp_question_text_add(&text, first_entry(t)->question, &t->rest);
+    const bool ok = add_question(&text, first_entry(t)->question, &t->rest);
     if (ok && has_escapes)
         print(t, SP_STR(RESET));
     if (ok)

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a person at a terminal reads. The source is included: verbs are no library. */
-#include "cli/question_text.c" /* NOLINT: see above */
+#include "cli/approver_tty.c" /* NOLINT: see above */
 #include "test.h"
+
+/* No terminal is used here. */
+bool sp_terminal_is_ours(int fd)
+{
+    return fd >= 0;
+}
 
 static void expect(const struct sp_approval_question *q, const char *want)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf rest = {0};
 
-    assert_true(sp_question_text_add(&text, q, &rest) &&
-                sp_question_text_add_keys(&text, q, true) && sp_buf_add(&text, "", 1));
+    assert_true(add_question(&text, q, &rest) && add_answers(&text, q, true) &&
+                sp_buf_add(&text, "", 1));
     assert_string_equal(text.data, want);
     assert_int_equal(rest.len, 0);
 }
@@ -40,7 +46,7 @@ static void test_a_permission_request_shows_all_that_is_asked(void **state)
                "  environment: local\n"
                "  reason:      a \\x1b[2Jcache\n"
                "  y yes for this turn, a yes for this session, n no, q no and stop: ");
-    assert_false(sp_question_text_offers_rule(&q));
+    assert_false(offers_rule(&q));
     sp_grant_done(&asked);
 }
 
@@ -112,9 +118,9 @@ static void test_who_says_that_something_was_denied(void **state)
 
     (void)state;
     q.is_free = true;
-    assert_true(sp_question_text_add(&known, &q, &rest) && sp_buf_add(&known, "", 1));
+    assert_true(add_question(&known, &q, &rest) && sp_buf_add(&known, "", 1));
     q.is_guess = true;
-    assert_true(sp_question_text_add(&guessed, &q, &rest) && sp_buf_add(&guessed, "", 1));
+    assert_true(add_question(&guessed, &q, &rest) && sp_buf_add(&guessed, "", 1));
     assert_non_null(strstr(known.data, "the sandbox got in the way of this. Once more"));
     assert_non_null(strstr(guessed.data, "this says that its sandbox got in the way. Once more"));
 }
@@ -127,18 +133,17 @@ static void test_what_a_key_and_a_word_stand_for(void **state)
 
     (void)state;
     q.profile = &profile;
-    assert_int_equal(sp_question_text_key(&q, true, 'y'), SP_DECISION_APPROVED);
-    assert_int_equal(sp_question_text_key(&q, true, 'a'), SP_DECISION_APPROVED_FOR_SESSION);
-    assert_int_equal(sp_question_text_key(&q, true, 'p'), SP_DECISION_MAX);
-    assert_int_equal(sp_question_text_word(&q, true, SP_STR("always")), SP_DECISION_AMENDMENT);
+    assert_int_equal(answer_of(&q, true, SP_STR("y")), SP_DECISION_APPROVED);
+    assert_int_equal(answer_of(&q, true, SP_STR("a")), SP_DECISION_APPROVED_FOR_SESSION);
+    assert_int_equal(answer_of(&q, true, SP_STR("p")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&q, true, SP_STR("always")), SP_DECISION_AMENDMENT);
     q.is_free = true;
-    assert_int_equal(sp_question_text_key(&q, true, 'y'), SP_DECISION_MAX);
-    assert_int_equal(sp_question_text_key(&q, true, 'a'), SP_DECISION_MAX);
-    assert_int_equal(sp_question_text_key(&q, true, 'n'), SP_DECISION_DENIED);
-    assert_int_equal(sp_question_text_word(&q, true, SP_STR("y")), SP_DECISION_MAX);
-    assert_int_equal(sp_question_text_word(&q, true, SP_STR("yes")), SP_DECISION_APPROVED);
-    assert_int_equal(sp_question_text_word(&q, true, SP_STR("session")),
-                     SP_DECISION_APPROVED_FOR_SESSION);
+    assert_int_equal(answer_of(&q, true, SP_STR("y")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&q, true, SP_STR("a")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&q, true, SP_STR("n")), SP_DECISION_DENIED);
+    assert_int_equal(answer_of(&q, true, SP_STR("y")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&q, true, SP_STR("yes")), SP_DECISION_APPROVED);
+    assert_int_equal(answer_of(&q, true, SP_STR("session")), SP_DECISION_APPROVED_FOR_SESSION);
 }
 
 /* Nothing is allowed for longer, or without a sandbox, by a person who has not seen all of it. */
@@ -156,9 +161,8 @@ static void test_what_was_not_shown(void **state)
     memcpy(command + 5000, "; rm -r x", 9);
     q.command = (struct sp_str){command, sizeof command};
     q.profile = &profile;
-    assert_true(sp_question_text_add(&text, &q, &rest) &&
-                sp_question_text_add_keys(&text, &q, false) && sp_buf_add(&text, "", 1) &&
-                sp_buf_add(&rest, "", 1));
+    assert_true(add_question(&text, &q, &rest) && add_answers(&text, &q, false) &&
+                sp_buf_add(&text, "", 1) && sp_buf_add(&rest, "", 1));
     assert_non_null(strstr(text.data, "a\nNOT SHOWN: 5904 bytes\na"));
     assert_non_null(strstr(text.data, "m shows more"));
     assert_null(strstr(text.data, "session"));
@@ -166,14 +170,13 @@ static void test_what_was_not_shown(void **state)
     assert_null(strstr(text.data, "rm -r x"));
     assert_non_null(strstr(rest.data, "command: the 5904 bytes that were not shown:\na"));
     assert_non_null(strstr(rest.data, "; rm -r x"));
-    assert_int_equal(sp_question_text_key(&q, false, 'y'), SP_DECISION_APPROVED);
-    assert_int_equal(sp_question_text_key(&q, false, 'a'), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&q, false, SP_STR("y")), SP_DECISION_APPROVED);
+    assert_int_equal(answer_of(&q, false, SP_STR("a")), SP_DECISION_MAX);
     q.is_free = true;
-    assert_int_equal(sp_question_text_key(&q, false, 'y'), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&q, false, SP_STR("y")), SP_DECISION_MAX);
     for (size_t i = 0; i < sizeof free_words / sizeof free_words[0]; i++)
-        assert_int_equal(sp_question_text_word(&q, false, sp_str_of(free_words[i])),
-                         SP_DECISION_MAX);
-    assert_int_equal(sp_question_text_key(&q, false, 'n'), SP_DECISION_DENIED);
+        assert_int_equal(answer_of(&q, false, sp_str_of(free_words[i])), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&q, false, SP_STR("n")), SP_DECISION_DENIED);
 }
 
 int main(void)
