@@ -18,17 +18,23 @@
 
 #include "approve/run_plan.h"
 #include "base/auto.h"
+#include "base/clock.h"
+#include "base/headtail.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/truncate.h"
+#include "base/utf8.h"
 #include "cli/approval.h"
 #include "cli/approver_tty.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
-#include "cli/exec_json.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
+#include "engine/delta.h"
 #include "engine/run.h"
 #include "engine/shell.h"
+#include "mcp/tools.h"
+#include "os/seccomp.h"
 
 enum { EXIT_REJECTED = 122, EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125 };
 
@@ -91,10 +97,20 @@ struct approval {
     struct sp_approver *approver; /* the chain of all approvers; NULL: none answers */
     struct sp_approvals *approvals;
     struct sp_run_plan plan;
-    struct sp_shell shell; /* the user's, for parsing scripts; empty on a server */
-    char call_id[32];
+    struct sp_shell shell;     /* the user's, for parsing scripts; empty on a server */
     struct sp_env_request env; /* of a run without its sandbox */
     struct sp_buf made_env;    /* what the plan sees of the variables */
+};
+
+/* What --json remembers between events. */
+struct exec_json {
+    bool has_begun;
+    unsigned quota; /* of deltas; set so high that it never ends */
+    struct sp_delta deltas[2];
+    struct sp_headtail kept[2];
+    struct sp_buf *out; /* what on_frame appends to */
+    enum sp_stream stream;
+    bool ok;
 };
 
 struct exec_run {
@@ -111,7 +127,8 @@ struct exec_run {
     struct sp_policy policy;
     const char *policy_name;
     struct approval approval;
-    struct sp_exec_json json;
+    struct exec_json json;
+    char call_id[32];
     struct sp_backend *backend;
     struct sp_carry *carry;
 };
@@ -150,7 +167,6 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
     if (r == 0 && is_here(x))
         r = sp_place_find_shell(&a->shell, e);
     settings->approver = a->approver;
-    (void)snprintf(a->call_id, sizeof a->call_id, "exec-%d", (int)getpid());
     return r < 0 ? r : sp_approvals_new(settings, &a->approvals, e);
 }
 
@@ -179,7 +195,7 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
         const bool knows_env =
             is_here(x) && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
         const struct sp_run_plan_ask ask = {
-            .call_id = sp_str_of(a->call_id),
+            .call_id = sp_str_of(x->call_id),
             .environment = sp_str_of(x->place.name),
             .argv = {l->argv, l->argc},
             .cwd = l->cwd,
@@ -274,9 +290,9 @@ static void write_reason(struct sp_str reason, char *text, size_t size)
 }
 
 /* The exit status; `text` is a message about the end, or empty. */
-static int exec_status(const void *user, const struct sp_carry_result *r, char *text, size_t size)
+static int exec_status(const struct exec_run *x, const struct sp_carry_result *r, char *text,
+                       size_t size)
 {
-    const struct exec_run *x = user;
     char why[500];
 
     switch (r->end) {
@@ -309,6 +325,213 @@ static int exec_status(const void *user, const struct sp_carry_result *r, char *
         return EXIT_TIMEOUT;
     }
     return EXIT_OURS;
+}
+
+/* ---- --json: events, one a line: begin, deltas of both streams, end, and the result ----
+ *
+ * The deltas have all output. The end event has the first and last part of each stream, 1 MiB at
+ * most.
+ */
+
+static struct sp_exec_event event_of(const struct exec_run *x, enum sp_event_type type)
+{
+    return (struct sp_exec_event){
+        .type = type,
+        .call_id = sp_str_of(x->call_id),
+        .turn_id = SP_STR(""),
+        .at_ms = (int64_t)sp_clock_unix_ms(),
+        .argv = x->launch.argv,
+        .argc = x->launch.argc,
+        .cwd = x->launch.cwd,
+        .source = SP_SOURCE_USER_SHELL,
+    };
+}
+
+static bool add_event(struct sp_buf *out, const struct sp_exec_event *e)
+{
+    return sp_tools_add_event(out, e) && sp_buf_add(out, "\n", 1);
+}
+
+static void on_frame(void *arg, struct sp_str frame);
+
+static void forget_output(struct exec_run *x)
+{
+    struct exec_json *j = &x->json;
+
+    for (int i = 0; i < 2; i++) {
+        sp_headtail_done(&j->kept[i]);
+        sp_delta_init(&j->deltas[i], &j->quota, on_frame, x);
+        sp_headtail_init(&j->kept[i], SP_HEADTAIL_CAPACITY);
+    }
+}
+
+static bool on_started(void *user, struct sp_buf *out)
+{
+    struct exec_run *x = user;
+    const struct sp_exec_event e = event_of(x, SP_EVENT_BEGIN);
+
+    if (x->json.has_begun)
+        forget_output(x); /* that of the attempt that was denied */
+    x->json.has_begun = true;
+    return add_event(out, &e);
+}
+
+static void on_frame(void *arg, struct sp_str frame)
+{
+    struct exec_run *x = arg;
+    struct exec_json *j = &x->json;
+    struct sp_exec_event e = event_of(x, SP_EVENT_DELTA);
+
+    e.stream = j->stream;
+    e.chunk = frame;
+    j->ok = j->ok && add_event(j->out, &e);
+}
+
+static void select_stream(struct exec_json *j, int which, struct sp_buf *out)
+{
+    j->out = out;
+    j->stream = which == 1 ? SP_STREAM_STDERR : SP_STREAM_STDOUT;
+    j->quota = UINT_MAX;
+    j->ok = true;
+}
+
+static bool on_output(void *user, enum sp_stream stream, struct sp_str bytes, struct sp_buf *out)
+{
+    struct exec_json *j = &((struct exec_run *)user)->json;
+    const int which = stream == SP_STREAM_STDERR ? 1 : 0;
+
+    select_stream(j, which, out);
+    sp_delta_push(&j->deltas[which], bytes);
+    return sp_headtail_push(&j->kept[which], bytes) && j->ok;
+}
+
+static bool on_gap(void *user, uint64_t bytes, struct sp_buf *out)
+{
+    struct sp_exec_event e = event_of(user, SP_EVENT_WARNING);
+    char text[64];
+
+    if (bytes > 0)
+        (void)snprintf(text, sizeof text, "%llu bytes of output were lost here",
+                       (unsigned long long)bytes);
+    else
+        (void)snprintf(text, sizeof text, "some output was lost here");
+    e.message = sp_str_of(text);
+    return add_event(out, &e);
+}
+
+/* stdout and stderr share SP_RUN_CAP in the aggregated output. */
+static bool add_end(struct exec_run *x, const struct sp_carry_result *r, int status,
+                    struct sp_buf *out)
+{
+    auto_buf struct sp_buf raw = {0};
+    auto_buf struct sp_buf std = {0};
+    auto_buf struct sp_buf err = {0};
+    auto_buf struct sp_buf all = {0};
+    struct sp_exec_event e = event_of(x, SP_EVENT_END);
+    size_t n_out = 0;
+    size_t n_err = 0;
+
+    for (int i = 0; i < 2; i++) {
+        raw.len = 0;
+        if (!sp_headtail_add_marked(&x->json.kept[i], &raw) ||
+            !sp_utf8_add_lossy(i == 0 ? &std : &err, sp_buf_str(&raw)))
+            return false;
+    }
+    sp_run_share(std.len, err.len, SP_RUN_CAP, &n_out, &n_err);
+    n_out = sp_delta_boundary((struct sp_str){sp_buf_str(&std).p, n_out});
+    n_err = sp_delta_boundary((struct sp_str){sp_buf_str(&err).p, n_err});
+    if (!sp_buf_add(&all, sp_buf_str(&std).p, n_out) ||
+        !sp_buf_add(&all, sp_buf_str(&err).p, n_err))
+        return false;
+    e.out = sp_buf_str(&std);
+    e.err = sp_buf_str(&err);
+    e.aggregated = e.formatted = sp_buf_str(&all);
+    e.exit_code = r->end == SP_CARRY_LOST ? -1 : status;
+    e.duration_ns = r->duration_ns;
+    e.status = status == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
+    return add_event(out, &e);
+}
+
+/* `kind` of the result line. */
+static const char *kind_of(const struct sp_carry_result *r)
+{
+    switch (r->end) {
+    case SP_CARRY_EXITED:
+        return r->exit.code < 0 ? "lost" : r->exit.signal != 0 ? "signalled" : "exited";
+    case SP_CARRY_TIMED_OUT:
+        return "timed_out";
+    case SP_CARRY_ABANDONED:
+    case SP_CARRY_OUTPUT_CLOSED:
+        return "cancelled";
+    case SP_CARRY_UNREACHABLE:
+    case SP_CARRY_LOST:
+        return "lost";
+    case SP_CARRY_REJECTED:
+        return "refused";
+    case SP_CARRY_REFUSED:
+        break;
+    }
+    return "error";
+}
+
+/* What the sandbox refused: the kernel's facts first, the guess from the output last. */
+static bool add_denials(struct sp_buf *out, const struct sp_carry_result *r)
+{
+    const struct sp_exit *how = &r->exit;
+    const size_t begin = out->len;
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < how->refusal_count && i < SP_EXIT_REFUSALS; i++) {
+        const char *name = sp_syscall_name(how->refusals[i].call);
+
+        ok = sp_buf_printf(out, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}",
+                           i == 0 ? "" : ",", name != NULL ? name : "unknown",
+                           how->refusals[i].count);
+    }
+    if (how->left_network > 0)
+        ok = ok &&
+             sp_buf_printf(out, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
+                           out->len == begin ? "" : ",", how->left_network);
+    if (r->denial.reason == NULL)
+        return ok;
+    ok = ok && sp_buf_printf(out, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"",
+                             out->len == begin ? "" : ",", r->denial.reason);
+    if (r->denial.path[0] != 0)
+        ok = ok && sp_buf_printf(out, ",\"path\":") &&
+             sp_json_add_str(out, sp_str_of(r->denial.path));
+    return ok && sp_buf_add(out, "}", 1);
+}
+
+/* The result line; r NULL: the command was never started. */
+static bool add_result(struct sp_buf *out, const struct sp_carry_result *r, int status,
+                       const char *message)
+{
+    bool ok = sp_buf_printf(out, "{\"type\":\"result\",\"kind\":\"%s\",\"exit_code\":%d",
+                            r == NULL ? "error" : kind_of(r), status);
+
+    if (r != NULL && r->exit.signal != 0)
+        ok = ok && sp_buf_printf(out, ",\"signal\":%d", r->exit.signal);
+    ok = ok && sp_buf_printf(out, ",\"denials\":[") &&
+         (r == NULL || !r->was_denied || add_denials(out, r)) && sp_buf_add(out, "]", 1);
+    if (message[0] != 0)
+        ok = ok && sp_buf_printf(out, ",\"message\":") && sp_json_add_str(out, sp_str_of(message));
+    return ok && sp_buf_printf(out, "}\n");
+}
+
+static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf *out)
+{
+    struct exec_run *x = user;
+    struct exec_json *j = &x->json;
+    char text[4096] = "";
+    const int status = exec_status(x, r, text, sizeof text);
+
+    for (int i = 0; i < 2; i++) {
+        select_stream(j, i, out);
+        sp_delta_finish(&j->deltas[i]);
+        if (!j->ok)
+            return false;
+    }
+    return (!j->has_begun || add_end(x, r, status, out)) && add_result(out, r, status, text);
 }
 
 /* ---- preparing the run ---- */
@@ -457,18 +680,18 @@ static int run_exec(void *values, char **command)
         return sp_command_misused(&sp_command_exec, misuse);
     (void)sp_log_set_level("error");
     int r = sp_cli_load_config(&o->config, "sallyport", &x.config, &e);
-    sp_exec_json_init(&x.json);
-    x.json.launch = &x.launch;
-    x.json.status = exec_status;
-    x.json.user = &x;
+    forget_output(&x);
+    (void)snprintf(x.call_id, sizeof x.call_id, "exec-%d", (int)getpid());
     if (r == 0)
         r = prepare_run(&x, &e);
+    const struct sp_carry_scribe scribe = {
+        .user = &x, .started = on_started, .output = on_output, .gap = on_gap, .ended = on_ended};
     const struct sp_carry_options how = {
         .backend = x.backend,
         .launch = &x.launch,
         .timeout_ms = o->timeout_ms,
         .after_ms = SP_RUN_DRAIN_MS,
-        .scribe = o->is_json ? &x.json.scribe : NULL,
+        .scribe = o->is_json ? &scribe : NULL,
         .prepare = is_here(&x) ? NULL : prepare_there,
         .may_start = is_judged(o) ? may_start : NULL,
         .tries_again = is_judged(o) ? tries_again : NULL,
@@ -480,7 +703,7 @@ static int run_exec(void *values, char **command)
     if (r < 0 && !o->is_json) {
         (void)sp_cli_complain(&e);
     } else if (r < 0) {
-        if (sp_exec_json_add_error(&line, status, sp_error_text(&e, text, sizeof text)))
+        if (add_result(&line, NULL, status, sp_error_text(&e, text, sizeof text)))
             (void)sp_cli_print(sp_buf_str(&line), &e);
     } else if (!o->is_json) { /* otherwise the last event has it */
         sp_denied_print(&result, false);
@@ -495,7 +718,8 @@ static int run_exec(void *values, char **command)
     sp_shell_done(&x.approval.shell);
     sp_backend_free(x.backend);
     sp_carry_free(x.carry);
-    sp_exec_json_done(&x.json);
+    for (int i = 0; i < 2; i++)
+        sp_headtail_done(&x.json.kept[i]);
     sp_policy_done(&x.policy);
     free(x.cwd);
     free(x.argv);
