@@ -2,38 +2,61 @@
 /*
  * `sallyport mcp`: the engine as tools of an MCP server. The parts are set up in this order, since
  * each needs those before it: where commands run, the policy, the approvals, further environments,
- * the tools, and last the transports (mcp_listen.c), so that no call finds an unfinished server.
+ * the tools, and last the transports, so that no call finds an unfinished server.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/runtime_dir.h"
+#include "cli/approval.h"
 #include "cli/approver_tty.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
-#include "cli/mcp_server.h"
+#include "cli/mcp_selftest.h"
 #include "cli/run_place.h"
+#include "cli/signals.h"
 #include "config/policy.h"
 #include "core/journal.h"
+#include "engine/snapshot.h"
 #include "mcp/lines.h"
+#include "mcp/mcp_http.h"
 #include "sandbox/resolve.h"
+
+#define TOKENS_MAX      64
+#define MAX_CONNECTIONS 256
+#define MAX_TOKEN_FILE  65536 /* bytes */
+#define MIN_TOKEN       16    /* characters */
+
+struct mcp_flags {
+    const char *sandbox, *cwd, *token_file, *connect, *structured_output;
+    struct sp_cli_approval_flags approval;
+    struct sp_option_list listen, origins, on;
+    bool is_selftest, allows_remote, keeps_cancelled;
+    struct sp_config_options config;
+    int argc; /* all arguments, for the server of --selftest */
+    char **argv;
+};
 
 static const char *const output_choices[] = {"auto", "always", "never", NULL};
 
 static const struct sp_option options[] = {
     SP_OPT_HEADING("What commands may do:"),
-    SP_OPT_STRING(struct sp_mcp_flags, sandbox, "sandbox", "MODE",
+    SP_OPT_STRING(struct mcp_flags, sandbox, "sandbox", "MODE",
                   ":workspace, :read-only, :danger-full-access, a mode or a profile of the "
                   "configuration (default: default_permissions, else :workspace)"),
     SP_CLI_APPROVAL_OPTIONS(
-        struct sp_mcp_flags, approval,
+        struct mcp_flags, approval,
         "what is asked: untrusted, on-failure, on-request, never, or the JSON of granular "
         "(default: approval_policy, else on-request)",
         "",
@@ -41,44 +64,87 @@ static const struct sp_option options[] = {
         "(with --listen) or deny; A,B: both are asked at once; given again: asked if those "
         "before gave no answer (default: approver of the configuration, else deny)"),
     SP_OPT_HEADING("Where they run:"),
-    SP_OPT_STRING(struct sp_mcp_flags, cwd, "cwd", "DIR",
+    SP_OPT_STRING(struct mcp_flags, cwd, "cwd", "DIR",
                   "the workspace (default: the current directory; on a server: the server's)"),
-    SP_OPT_LIST(struct sp_mcp_flags, on, "on", "NAME|URL",
+    SP_OPT_LIST(struct mcp_flags, on, "on", "NAME|URL",
                 "`local`, an environment of the configuration, ws://HOST:PORT or unix:///PATH "
                 "(default: default_environment, else local). Given again: one more environment, by "
                 "name; tools then have environment_id"),
     SP_OPT_HEADING("Who may call:"),
-    SP_OPT_LIST(struct sp_mcp_flags, listen, "listen", "URL",
+    SP_OPT_LIST(struct mcp_flags, listen, "listen", "URL",
                 "unix:///PATH or http://127.0.0.1:PORT/PATH instead of stdio (repeatable; port 0: "
                 "any); the URLs are printed on stdout"),
-    SP_OPT_STRING(struct sp_mcp_flags, token_file, "token-file", "FILE",
+    SP_OPT_STRING(struct mcp_flags, token_file, "token-file", "FILE",
                   "http: the bearer tokens, one a line, each for a caller of its own; mode 0600 "
                   "(default: one is made, and the file that has it is named on stderr)"),
-    SP_OPT_LIST(struct sp_mcp_flags, origins, "allow-origin", "ORIGIN",
+    SP_OPT_LIST(struct mcp_flags, origins, "allow-origin", "ORIGIN",
                 "http: let web pages of this origin call (repeatable)"),
-    SP_OPT_FLAG(struct sp_mcp_flags, allows_remote, "allow-remote",
+    SP_OPT_FLAG(struct mcp_flags, allows_remote, "allow-remote",
                 "http: let the address be one that other machines can reach"),
-    SP_OPT_CHOICE(struct sp_mcp_flags, structured_output, "structured-output", "WHEN",
-                  output_choices,
+    SP_OPT_CHOICE(struct mcp_flags, structured_output, "structured-output", "WHEN", output_choices,
                   "repeat output in structured results: auto (by the host's name), always or never "
                   "(default: mcp_structured_output, else auto)"),
-    SP_OPT_FLAG(struct sp_mcp_flags, keeps_cancelled, "keep-cancelled",
+    SP_OPT_FLAG(struct mcp_flags, keeps_cancelled, "keep-cancelled",
                 "let the process of a cancelled exec_command run on (default: it is ended)"),
-    SP_OPT_STRING(struct sp_mcp_flags, connect, "connect", "URL",
+    SP_OPT_STRING(struct mcp_flags, connect, "connect", "URL",
                   "only connect stdio to a server that listens on unix:///PATH"),
     SP_OPT_HEADING("Other:"),
-    SP_OPT_FLAG(struct sp_mcp_flags, is_selftest, "selftest",
+    SP_OPT_FLAG(struct mcp_flags, is_selftest, "selftest",
                 "try everything once with a server of its own, and report what works"),
-    SP_OPT_TABLE(struct sp_mcp_flags, config, sp_config_options),
+    SP_OPT_TABLE(struct mcp_flags, config, sp_config_options),
     SP_OPT_END,
+};
+
+/* The bearer tokens of HTTP. */
+struct mcp_tokens {
+    char *text;                         /* what the tokens point into */
+    const char *tokens[TOKENS_MAX + 1]; /* NULL at the end */
+    char *made; /* the file that we wrote, and remove at the end; NULL: none */
+};
+
+/* An environment besides the first. */
+struct mcp_place {
+    struct sp_config_place place; /* its cwd is the workspace */
+    struct sp_backend *backend;
+    struct sp_policy policy;
+};
+
+struct mcp_server {
+    const struct mcp_flags *flags;
+    struct sp_loop *loop;
+    struct sp_ending ending;
+    struct sp_config config;
+    struct sp_config_place place;
+    struct sp_hidden_paths hidden_paths;
+    struct sp_backend *backend;
+    struct sp_backend_wait facts; /* request for the facts about a server */
+    struct sp_err unreachable;    /* code NONE: it answered */
+    bool has_facts;
+    char *cwd;
+
+    struct sp_policy policy;
+    const char *policy_name; /* spelled as in the option or the configuration */
+    bool is_open;            /* the policy confines nothing */
+    struct sp_cli_approval approval;
+    struct sp_snapshots *snapshots; /* NULL: none */
+    struct sp_env_request environ;
+    struct mcp_place *places; /* further environments */
+    size_t place_count;
+    struct sp_environment_spec *environments; /* with the first */
+    struct sp_manager_options manager;
+    struct sp_mcp *mcp;
+
+    struct mcp_tokens tokens;
+    struct sp_mcp_lines **lines; /* by index of --listen; NULL: that one is HTTP */
+    struct sp_mcp_http **https;  /* the other way round */
 };
 
 /* ---- where commands run ---- */
 
 /* The workspace is on this machine. */
-static int open_here(struct sp_mcp_server *s, struct sp_err *e)
+static int open_here(struct mcp_server *s, struct sp_err *e)
 {
-    const struct sp_mcp_flags *f = s->flags;
+    const struct mcp_flags *f = s->flags;
     const struct sp_own_places_ask own = {.config = &s->config,
                                           .rules = f->approval.rules.items,
                                           .approvers = f->approval.approvers.items,
@@ -108,7 +174,7 @@ static int open_here(struct sp_mcp_server *s, struct sp_err *e)
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
                      const struct sp_err *e)
 {
-    struct sp_mcp_server *s = SP_CONTAINER(w, struct sp_mcp_server, facts);
+    struct mcp_server *s = SP_CONTAINER(w, struct mcp_server, facts);
 
     s->has_facts = facts != NULL;
     if (facts == NULL)
@@ -119,7 +185,7 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
 }
 
 /* Waits for the server: without --cwd it names the workspace, which the policy needs. */
-static int open_there(struct sp_mcp_server *s, struct sp_err *e)
+static int open_there(struct mcp_server *s, struct sp_err *e)
 {
     const char *cwd = s->flags->cwd != NULL ? s->flags->cwd : s->place.cwd;
     char why[500];
@@ -154,7 +220,7 @@ static int open_there(struct sp_mcp_server *s, struct sp_err *e)
 /* The files of rules have changed. */
 static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
 {
-    const struct sp_mcp_server *s = user;
+    const struct mcp_server *s = user;
 
     sp_judge_tell_doubtful(rules, s->is_open ? NULL : &s->policy, sp_cli_warn, NULL);
     return s->mcp == NULL || sp_mcp_set_rules(s->mcp, rules, fingerprint);
@@ -162,7 +228,7 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
 
 /* Over stdio the terminal, if there is one, belongs to the host, which draws there and reads keys.
  */
-static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
+static int open_approvals(struct mcp_server *s, struct sp_err *e)
 {
     const bool is_stdio = s->flags->listen.count == 0;
     const struct sp_cli_approval_ask ask = {
@@ -186,7 +252,7 @@ static int open_approvals(struct sp_mcp_server *s, struct sp_err *e)
     return sp_cli_approval_open(&ask, &s->approval, e);
 }
 
-static int find_policy(struct sp_mcp_server *s, struct sp_err *e)
+static int find_policy(struct mcp_server *s, struct sp_err *e)
 {
     struct sp_resolved resolved = {0};
     bool can_write = false;
@@ -222,7 +288,7 @@ static int find_policy(struct sp_mcp_server *s, struct sp_err *e)
 /* Each has its own workspace under the policy of the server. It connects with its first command, so
  * that one that cannot be reached does not keep the others from being used. */
 
-static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_place *p,
+static int open_place(struct mcp_server *s, const char *name, struct mcp_place *p,
                       struct sp_environment_spec *ret, struct sp_err *e)
 {
     bool is_open = false;
@@ -239,16 +305,13 @@ static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_p
                        "--on %s: give its directory as `cwd` in [environments.%s] of the "
                        "configuration",
                        p->place.name, p->place.name);
-    p->cwd = strdup(p->place.cwd);
-    if (p->cwd == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy a directory");
     r = sp_place_there(s->loop, &p->place, &p->backend, e);
     if (r == 0)
-        r = sp_config_policy(&s->config, s->policy_name, p->cwd, &p->policy, &is_open, e);
+        r = sp_config_policy(&s->config, s->policy_name, p->place.cwd, &p->policy, &is_open, e);
     *ret = (struct sp_environment_spec){
         .id = p->place.name,
         .backend = p->backend,
-        .cwd = p->cwd,
+        .cwd = p->place.cwd,
         .is_remote = true,
         .has_own_policy = true,
         .policy = is_open ? NULL : &p->policy,
@@ -257,7 +320,7 @@ static int open_place(struct sp_mcp_server *s, const char *name, struct sp_mcp_p
     return r;
 }
 
-static int open_places(struct sp_mcp_server *s, struct sp_err *e)
+static int open_places(struct mcp_server *s, struct sp_err *e)
 {
     const struct sp_option_list *on = &s->flags->on;
     const size_t count = on->count > 1 ? on->count : 1;
@@ -294,7 +357,7 @@ static int open_places(struct sp_mcp_server *s, struct sp_err *e)
 
 /* ---- instructions: what a model is told before its first call ---- */
 
-static bool add_places(struct sp_buf *out, const struct sp_mcp_server *s)
+static bool add_places(struct sp_buf *out, const struct mcp_server *s)
 {
     bool ok = sp_buf_printf(out, "Commands run in ") && sp_plain_add(out, sp_str_of(s->cwd));
 
@@ -309,12 +372,12 @@ static bool add_places(struct sp_buf *out, const struct sp_mcp_server *s)
     for (size_t i = 0; ok && i < s->place_count; i++)
         ok = sp_buf_printf(out, i == 0 ? " " : ", ") &&
              sp_plain_add(out, sp_str_of(s->places[i].place.name)) && sp_buf_printf(out, " (") &&
-             sp_plain_add(out, sp_str_of(s->places[i].cwd)) && sp_buf_printf(out, ")");
+             sp_plain_add(out, sp_str_of(s->places[i].place.cwd)) && sp_buf_printf(out, ")");
     return ok && sp_buf_printf(out, ".\n");
 }
 
 /* A model that cannot get permission should not ask for it. */
-static bool add_permissions(struct sp_buf *out, const struct sp_mcp_server *s, bool host_asks)
+static bool add_permissions(struct sp_buf *out, const struct mcp_server *s, bool host_asks)
 {
     bool ok = sp_buf_printf(out, s->is_open ? "They are not confined.\n"
                                             : "They are confined by the sandbox ");
@@ -346,7 +409,7 @@ static bool add_permissions(struct sp_buf *out, const struct sp_mcp_server *s, b
                          host_asks ? "a person" : "the configured approver");
 }
 
-static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
+static bool add_sessions(struct sp_buf *out, const struct mcp_server *s)
 {
     const struct sp_config *c = &s->config;
     bool ok = sp_buf_printf(
@@ -379,7 +442,7 @@ static bool add_sessions(struct sp_buf *out, const struct sp_mcp_server *s)
 }
 
 /* host_asks: the host can ask a person. To be freed; NULL: out of memory. */
-static char *write_instructions(const struct sp_mcp_server *s, bool host_asks)
+static char *write_instructions(const struct mcp_server *s, bool host_asks)
 {
     auto_buf struct sp_buf out = {0};
 
@@ -388,10 +451,166 @@ static char *write_instructions(const struct sp_mcp_server *s, bool host_asks)
     return strndup(out.data, out.len);
 }
 
+/* ---- tokens ---- */
+
+/* A file that only its owner can read. */
+static int read_token_file(const char *file, char **ret, struct sp_err *e)
+{
+    auto_close int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    auto_buf struct sp_buf text = {0};
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "--token-file %s", file);
+    if (!S_ISREG(st.st_mode) || (st.st_mode & 077) != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--token-file %s: want a file that nobody but its owner can read: chmod 600",
+                       file);
+    const int err = sp_read_all(fd, MAX_TOKEN_FILE, &text);
+    if (err == EFBIG || (err == 0 && sp_str_has_nul(sp_buf_str(&text))))
+        return sp_fail(e, SP_E_INVALID, 0, "--token-file %s: want lines of text, %d bytes at most",
+                       file, MAX_TOKEN_FILE);
+    if (err != 0)
+        return sp_fail(e, SP_E_SYSTEM, err, "--token-file %s", file);
+    *ret = strndup(sp_buf_str(&text).p, text.len);
+    if (text.len > 0)
+        explicit_bzero(text.data, text.len);
+    return *ret != NULL ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %s", file);
+}
+
+/* One token a line; empty lines are skipped. */
+static int read_tokens(const char *file, struct mcp_tokens *ret, struct sp_err *e)
+{
+    size_t count = 0;
+    unsigned line = 0;
+    char *rest;
+    const int r = read_token_file(file, &ret->text, e);
+
+    if (r < 0)
+        return r;
+    rest = ret->text;
+    for (char *word; (word = strsep(&rest, "\n")) != NULL;) {
+        line++;
+        word[strcspn(word, "\r")] = 0;
+        if (word[0] == 0)
+            continue;
+        /* Visible ASCII, which includes the b64token of RFC 6750. */
+        bool is_token = strlen(word) >= MIN_TOKEN;
+        for (const char *c = word; *c != 0; c++)
+            is_token &= *c > ' ' && *c <= '~';
+        if (!is_token)
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "--token-file %s: line %u: want at least %d visible characters and no "
+                           "space",
+                           file, line, MIN_TOKEN);
+        if (count == TOKENS_MAX)
+            return sp_fail(e, SP_E_LIMIT, 0, "--token-file %s: more than %d tokens", file,
+                           TOKENS_MAX);
+        ret->tokens[count++] = word;
+    }
+    return count > 0 ? 0 : sp_fail(e, SP_E_INVALID, 0, "--token-file %s: no token in it", file);
+}
+
+/* A token of our own, in a file of the runtime directory. */
+static int make_token(struct mcp_tokens *ret, struct sp_err *e)
+{
+    auto_free char *path = NULL;
+    auto_close int fd = -1;
+    uint8_t bytes[24];
+    char token[2 * sizeof bytes + 1] = "";
+    char dir[512];
+
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make a token");
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+    sp_runtime_dir(dir, sizeof dir);
+    (void)mkdir(dir, 0700); /* usually there; another error shows when the file is opened */
+    if (asprintf(&path, "%s/mcp-%d.token", dir, (int)getpid()) < 0 ||
+        (ret->text = strdup(token)) == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a token");
+    ret->tokens[0] = ret->text;
+    (void)unlink(path); /* left by a killed server that had our pid */
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || dprintf(fd, "%s\n", token) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "write the token to %s", path);
+    ret->made = TAKE_PTR(path);
+    return 0;
+}
+
+/* ---- transports ---- */
+
+static void on_finished(void *user)
+{
+    sp_loop_stop(((struct mcp_server *)user)->loop);
+}
+
+static int open_lines(struct mcp_server *s, const char *path, struct sp_mcp_lines **ret,
+                      struct sp_err *e)
+{
+    const struct sp_mcp_lines_options o = {
+        .path = path,
+        .max_connections = MAX_CONNECTIONS,
+        .user = s,
+        .finished = on_finished,
+    };
+
+    return sp_mcp_lines_new(s->mcp, &o, ret, e);
+}
+
+/* --listen number i. The tokens are read or made once, for all HTTP transports. */
+static int listen_at(struct mcp_server *s, size_t i, struct sp_err *e)
+{
+    const char *url = s->flags->listen.items[i];
+    const struct sp_mcp_http_options http = {
+        .url = url,
+        .tokens = s->tokens.tokens,
+        .origins = s->flags->origins.items,
+        .allows_remote = s->flags->allows_remote,
+        .max_connections = MAX_CONNECTIONS,
+    };
+    const bool is_unix = strncmp(url, "unix:///", 8) == 0;
+    int r = 0;
+
+    if (!is_unix && strncmp(url, "http://", 7) != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--listen: `%s` is neither unix:///PATH nor http://ADDRESS:PORT/PATH", url);
+    if (!is_unix && s->tokens.tokens[0] == NULL) {
+        r = s->flags->token_file != NULL ? read_tokens(s->flags->token_file, &s->tokens, e)
+                                         : make_token(&s->tokens, e);
+        if (r == 0 && s->tokens.made != NULL)
+            (void)fprintf(stderr, "sallyport: the bearer token is in %s\n", s->tokens.made);
+    }
+    if (r == 0)
+        r = is_unix ? open_lines(s, url + 7, &s->lines[i], e)
+                    : sp_mcp_http_new(s->mcp, &http, &s->https[i], e);
+    if (r < 0)
+        return r;
+    (void)printf("%s\n", is_unix ? sp_mcp_lines_url(s->lines[i]) : sp_mcp_http_url(s->https[i]));
+    return fflush(stdout) == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout");
+}
+
+/* Opens the transports of --listen, or stdio, and prints their URLs. */
+static int open_transports(struct mcp_server *s, struct sp_err *e)
+{
+    const size_t count = s->flags->listen.count;
+    int r = 0;
+
+    s->lines = calloc(count + 1, sizeof(struct sp_mcp_lines *));
+    s->https = calloc(count + 1, sizeof(struct sp_mcp_http *));
+    if (s->lines == NULL || s->https == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "listen");
+    if (count == 0)
+        return open_lines(s, NULL, &s->lines[0], e);
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = listen_at(s, i, e);
+    return r;
+}
+
 /* ---- beginning and end ---- */
 
 /* The tools, on top of everything that was opened before. */
-static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
+static int open_mcp(struct mcp_server *s, struct sp_err *e)
 {
     auto_free char *directory = NULL;
     auto_free char *instructions = write_instructions(s, true);
@@ -451,7 +670,7 @@ static int open_mcp(struct sp_mcp_server *s, struct sp_err *e)
     return sp_mcp_new(&o, &s->mcp, e);
 }
 
-static int begin_server(struct sp_mcp_server *s, struct sp_err *e)
+static int begin_server(struct mcp_server *s, struct sp_err *e)
 {
     int r = sp_cli_load_config(&s->flags->config, "sallyport", &s->config, e);
 
@@ -474,20 +693,32 @@ static int begin_server(struct sp_mcp_server *s, struct sp_err *e)
         r = open_approvals(s, e);
     if (r == 0)
         r = open_places(s, e);
-    return r < 0 ? r : open_mcp(s, e);
+    if (r == 0)
+        r = open_mcp(s, e);
+    return r < 0 ? r : open_transports(s, e);
 }
 
 /* In reverse order; members that were never opened are zero. */
-static void end_server(struct sp_mcp_server *s)
+static void end_server(struct mcp_server *s)
 {
-    sp_mcp_close_transports(s);
+    for (size_t i = 0; s->lines != NULL && i <= s->flags->listen.count; i++)
+        sp_mcp_lines_free(s->lines[i]);
+    for (size_t i = 0; s->https != NULL && i <= s->flags->listen.count; i++)
+        sp_mcp_http_free(s->https[i]);
+    free(s->lines);
+    free(s->https);
+    if (s->tokens.made != NULL)
+        (void)unlink(s->tokens.made);
+    free(s->tokens.made);
+    if (s->tokens.text != NULL)
+        explicit_bzero(s->tokens.text, strlen(s->tokens.text));
+    free(s->tokens.text);
     sp_mcp_free(s->mcp);
     sp_snapshots_free(s->snapshots);
     sp_cli_approval_done(&s->approval);
     for (size_t i = 0; i < s->place_count; i++) {
         sp_backend_free(s->places[i].backend);
         sp_policy_done(&s->places[i].policy);
-        free(s->places[i].cwd);
         sp_config_place_done(&s->places[i].place);
     }
     free(s->places);
@@ -505,7 +736,7 @@ static void end_server(struct sp_mcp_server *s)
 /* ---- the command ---- */
 
 /* NULL: the options fit together. */
-static const char *find_misuse(const struct sp_mcp_flags *f, char **operands)
+static const char *find_misuse(const struct mcp_flags *f, char **operands)
 {
     bool is_http = false;
 
@@ -528,8 +759,8 @@ static const char *find_misuse(const struct sp_mcp_flags *f, char **operands)
 
 static int run_mcp(void *values, char **operands)
 {
-    const struct sp_mcp_flags *f = values;
-    struct sp_mcp_server s = {.flags = f};
+    const struct mcp_flags *f = values;
+    struct mcp_server s = {.flags = f};
     const char *misuse = find_misuse(f, operands);
     struct sp_err e = {0};
     int r;
@@ -544,8 +775,6 @@ static int run_mcp(void *values, char **operands)
     } else {
         r = begin_server(&s, &e);
         if (r == 0)
-            r = sp_mcp_open_transports(&s, &e);
-        if (r == 0)
             r = sp_loop_run(s.loop, &e);
         end_server(&s);
     }
@@ -554,7 +783,7 @@ static int run_mcp(void *values, char **operands)
 
 static int mcp_main(int argc, char **argv)
 {
-    struct sp_mcp_flags f = {.argc = argc, .argv = argv};
+    struct mcp_flags f = {.argc = argc, .argv = argv};
 
     return sp_command_run(&sp_command_mcp, argc, argv, &f, run_mcp);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sallyport mcp --selftest`: starts a server and calls it as a host would. */
+#include "cli/mcp_selftest.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +20,6 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
-#include "cli/mcp_server.h"
 #include "mcp/mcp.h"
 
 #define ANSWER_MS  30000
