@@ -74,6 +74,20 @@ static int end_tree(struct sp_observe *o, const struct sp_listed *p, struct sp_e
                          CONFIRM_MS / 1000);
 }
 
+static int send_signal(struct sp_observe *o, const struct sp_listed *p, const char *signal,
+                       struct sp_err *e)
+{
+    auto_buf struct sp_buf name = {0};
+    auto_buf struct sp_buf params = {0};
+
+    if (strcmp(p->state, "running") != 0 && strcmp(p->state, "starting") != 0)
+        return sp_fail(e, SP_E_STATE, 0, "it has ended already"); /* as for end_tree() */
+    if (!sp_json_add_str(&name, sp_str_of(signal)) ||
+        !sp_listed_add_params(&params, p, ",\"signal\":%.*s", (int)name.len, name.data))
+        return fail_no_memory(e);
+    return sp_observe_ask(o, "process/signal", sp_buf_str(&params), NULL, NULL, e);
+}
+
 /* One failure does not keep the others from being ended. */
 static int kill_all(struct sp_observe *o, void *user, struct sp_err *e)
 {
@@ -87,26 +101,15 @@ static int kill_all(struct sp_observe *o, void *user, struct sp_err *e)
         const struct sp_listed *p = NULL;
         struct sp_err why = {0};
 
-        auto_buf struct sp_buf name = {0};
-        auto_buf struct sp_buf params = {0};
-
         r = sp_observe_find(o, *word, &p, &why);
-        if (r < 0) {
-            status = sp_observe_complain(o, &why);
-            continue;
+        if (r == 0) {
+            r = k->signal == NULL ? end_tree(o, p, &why) : send_signal(o, p, k->signal, &why);
+            if (r < 0)
+                (void)sp_wrap(&why, "%s", *word);
         }
-        if (k->signal == NULL)
-            r = end_tree(o, p, &why);
-        else if (strcmp(p->state, "running") != 0 && strcmp(p->state, "starting") != 0)
-            r = sp_fail(&why, SP_E_STATE, 0, "it has ended already"); /* as for end_tree() */
-        else if (!sp_json_add_str(&name, sp_str_of(k->signal)) ||
-                 !sp_listed_add_params(&params, p, ",\"signal\":%.*s", (int)name.len, name.data))
-            r = fail_no_memory(&why);
-        else
-            r = sp_observe_ask(o, "process/signal", sp_buf_str(&params), NULL, NULL, &why);
         if (r < 0) {
-            (void)sp_wrap(&why, "%s", *word);
-            status = sp_observe_complain(o, &why);
+            (void)sp_cli_complain(&why);
+            status = o->death.code != SP_E_NONE ? SP_EXIT_UNREACHABLE : SP_EXIT_FAILED;
         }
     }
     return status;

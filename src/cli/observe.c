@@ -532,12 +532,6 @@ void sp_note_say_gap(const struct sp_note *n, char ret[160])
 
 /* ---- the whole ---- */
 
-int sp_observe_complain(const struct sp_observe *o, const struct sp_err *e)
-{
-    (void)sp_cli_complain(e);
-    return o->death.code != SP_E_NONE ? SP_EXIT_UNREACHABLE : SP_EXIT_FAILED;
-}
-
 int sp_observe_run(const struct sp_observe_options *options,
                    int (*run)(struct sp_observe *o, void *user, struct sp_err *e), void *user)
 {
@@ -551,8 +545,10 @@ int sp_observe_run(const struct sp_observe_options *options,
         r = connect_to_server(&o, &e);
     if (r == 0)
         r = run(&o, user, &e);
-    if (r < 0)
-        r = sp_observe_complain(&o, &e);
+    if (r < 0) {
+        (void)sp_cli_complain(&e);
+        r = o.death.code != SP_E_NONE ? SP_EXIT_UNREACHABLE : SP_EXIT_FAILED;
+    }
     o.ops = NULL;
     sp_client_free(o.client, 0);
     sp_loop_free(o.loop);

@@ -66,8 +66,6 @@ int sp_observe_run(const struct sp_observe_options *options,
 int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str params,
                    void (*fn)(void *user, struct sp_json *j, uint32_t result), void *user,
                    struct sp_err *e);
-/* Reports the error. Returns SP_EXIT_UNREACHABLE if the connection is dead, else SP_EXIT_FAILED. */
-int sp_observe_complain(const struct sp_observe *o, const struct sp_err *e);
 
 /* ---- processes ---- */
 
