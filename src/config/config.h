@@ -85,7 +85,6 @@ void sp_config_done(struct sp_config *c);
 /* NULL: unknown. */
 const struct sp_config_environment *sp_config_find_environment(const struct sp_config *c,
                                                                const char *name);
-const struct sp_config_profile *sp_config_find_profile(const struct sp_config *c, const char *name);
 
 /* The bearer token in a file of mode 0600 or stricter: one line. The caller frees it. */
 int sp_config_read_token(const char *path, char **ret, struct sp_err *e);

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * policy: [permissions.NAME], the profiles of a sandbox, and the way from a name to a policy. A
+ * profile that extends another one starts with all entries of its parent; an entry for the same
+ * place replaces the parent's.
+ */
 #include "config/policy.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,63 +17,488 @@
 
 #include "base/auto.h"
 #include "config/config_keys.h"
+#include "sandbox/glob.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/resolve.h"
 
-static const struct {
-    const char *name;
-    enum sp_mode mode;
-} builtins[] = {
-    {":read-only", SP_MODE_READ_ONLY},
-    {":workspace", SP_MODE_WORKSPACE_WRITE},
-    {":danger-full-access", SP_MODE_FULL_ACCESS},
-};
+#define MAX_PROFILES  256
+#define MAX_DOT_FILES 1024
+#define DEPTH_KEY     "glob_scan_max_depth"
+#define PROJECT_GLOBS "codex-project-roots://" /* a pattern below each workspace root */
+#define SUBTREE       "/**"
 
-int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_known,
-                      struct sp_err *e)
+/* ---- names of sandboxes ---- */
+
+/* NULL: not :read-only, :workspace or :danger-full-access. */
+static const struct sp_legacy *find_builtin(const char *name)
 {
-    for (size_t i = 0; i < sizeof builtins / sizeof builtins[0]; i++)
-        if (strcmp(name, builtins[i].name) == 0) {
-            const struct sp_legacy l = {.mode = builtins[i].mode};
+    static const struct {
+        const char *name;
+        struct sp_legacy is;
+    } builtins[] = {
+        {":read-only", {.mode = SP_MODE_READ_ONLY}},
+        {":workspace", {.mode = SP_MODE_WORKSPACE_WRITE}},
+        {":danger-full-access", {.mode = SP_MODE_FULL_ACCESS}},
+    };
 
-            *ret_is_known = true;
-            return sp_profile_from_legacy(&l, ret, e);
-        }
-    *ret_is_known = false;
-    return 0;
+    for (size_t i = 0; i < sizeof builtins / sizeof builtins[0]; i++)
+        if (strcmp(name, builtins[i].name) == 0)
+            return &builtins[i].is;
+    return NULL;
+}
+
+/* The index of a profile of the configuration; profile_count: there is none. */
+static size_t find_profile(const struct sp_config *c, const char *name)
+{
+    size_t i = 0;
+
+    while (i < c->profile_count && strcmp(c->profiles[i].name, name) != 0)
+        i++;
+    return i;
 }
 
 bool sp_config_has_sandbox(const struct sp_config *c, const char *name)
 {
     enum sp_mode mode;
 
-    for (size_t i = 0; i < sizeof builtins / sizeof builtins[0]; i++)
-        if (strcmp(name, builtins[i].name) == 0)
-            return true;
-    return sp_mode_read(sp_str_of(name), &mode) || sp_config_find_profile(c, name) != NULL;
+    return find_builtin(name) != NULL || sp_mode_read(sp_str_of(name), &mode) ||
+           find_profile(c, name) < c->profile_count;
 }
 
+static const struct sp_word tokens[] = {
+    {":root", SP_PLACE_ROOT, false},
+    {":minimal", SP_PLACE_MINIMAL, false},
+    {":workspace_roots", SP_PLACE_PROJECT, false},
+    {":project_roots", SP_PLACE_PROJECT, true},
+    {":tmpdir", SP_PLACE_TMPDIR, false},
+    {":slash_tmp", SP_PLACE_SLASH_TMP, false},
+    {0},
+};
+
+/* Adds to config.warnings, with file, line and column of v. */
+SP_PRINTF(3, 4)
+static int warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt, ...)
+{
+    const size_t n = l->impl->warning_count;
+    char **list = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
+    char story[240];
+    struct sp_err said;
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(story, sizeof story, fmt, args);
+    va_end(args);
+    (void)sp_toml_refuse_key(v, &said, "%s", story); /* only for the text with its position */
+    if (list == NULL || sp_config_keep(l, sp_str_of(said.msg), &list[n]) < 0)
+        return sp_config_no_memory(l->e);
+    if (n != 0)
+        memcpy(list, l->config->warnings, n * sizeof(char *));
+    l->config->warnings = list;
+    l->impl->warning_count = n + 1;
+    return 0;
+}
+
+/* ---- [permissions.NAME.filesystem]: places and what may be done there ---- */
+
+/* An entry while it is read. */
+struct entry_line {
+    struct sp_config_loading *l;
+    struct sp_profile *p;
+    const struct sp_toml_value *v; /* the value of this line */
+    enum sp_access access;
+};
+
+/* Adds the position in the file to an error of src/sandbox. */
+static int place_error(const struct entry_line *k, int r)
+{
+    struct sp_err why;
+
+    if (r != -SP_E_INVALID || k->l->e == NULL)
+        return r;
+    why = *k->l->e;
+    return sp_toml_refuse_key(k->v, k->l->e, "%s", why.msg);
+}
+
+static int add_line(const struct entry_line *k, enum sp_place place, struct sp_str text,
+                    struct sp_str subpath)
+{
+    if (k->p->count == SP_POLICY_MAX_ENTRIES)
+        return sp_toml_refuse_key(k->v, k->l->e, "more than %d entries", SP_POLICY_MAX_ENTRIES);
+    return place_error(k, sp_profile_add(k->p, place, k->access, false, text, subpath, k->l->e));
+}
+
+/* In a deny entry a backslash makes a pattern, too: rather deny too much than too little. */
+static bool is_glob(struct sp_str s, enum sp_access access)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (strchr(access == SP_ACCESS_DENY ? "*?[{\\" : "*?[{", s.p[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* pattern: the text of the entry; below: the part that is a glob, without its leading slash. */
+static int add_glob(const struct entry_line *k, struct sp_str pattern, struct sp_str below)
+{
+    auto_glob struct sp_glob g = {0};
+
+    if (k->access != SP_ACCESS_DENY)
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "glob file system permissions only support deny-read entries, "
+                                  "but for `/**` at the end");
+    auto_free char *absolute = NULL;
+    if (asprintf(&absolute, "/%.*s", (int)below.n, below.p) < 0) {
+        absolute = NULL;
+        return sp_config_no_memory(k->l->e);
+    }
+    const int r = sp_glob_read(absolute, &g, k->l->e);
+    if (r < 0)
+        return place_error(k, r);
+    return add_line(k, SP_PLACE_GLOB, pattern, (struct sp_str){0});
+}
+
+/* read and write entries cover the subtree anyway, so SUBTREE at the end is dropped. */
+static struct sp_str without_subtree(const struct entry_line *k, struct sp_str path)
+{
+    const size_t n = strlen(SUBTREE);
+
+    if (k->access == SP_ACCESS_DENY)
+        return path;
+    if (sp_str_eq(path, SP_STR("**")))
+        return SP_STR(".");
+    if (path.n >= n && memcmp(path.p + path.n - n, SUBTREE, n) == 0)
+        path.n -= path.n == n ? n - 1 : n; /* SUBTREE alone is the root: its slash stays */
+    return path;
+}
+
+static int add_path(const struct entry_line *k, struct sp_str path)
+{
+    char *full;
+
+    path = without_subtree(k, path);
+    if (is_glob(path, k->access)) {
+        const size_t skipped =
+            path.p[0] == '~' ? 2 : 1; /* ~ is expanded when the pattern is used */
+
+        return add_glob(k, path, (struct sp_str){path.p + skipped, path.n - skipped});
+    }
+    const int r = sp_config_expand(k->l, k->v, path, &full);
+    return r < 0 ? r : add_line(k, SP_PLACE_PATH, sp_str_of(full), (struct sp_str){0});
+}
+
+static int add_token(const struct entry_line *k, struct sp_str token, struct sp_str below)
+{
+    const struct sp_str none = {0};
+    const struct sp_word *w = tokens;
+    auto_buf struct sp_buf pattern = {0};
+
+    while (w->name != NULL && !sp_str_eq(token, sp_str_of(w->name)))
+        w++;
+    if (w->name == NULL) {
+        const int r = warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
+        return r < 0 ? r : add_line(k, SP_PLACE_UNKNOWN, token, below);
+    }
+    if (w->value != SP_PLACE_PROJECT) {
+        if (below.p != NULL && !sp_str_eq(below, SP_STR(".")))
+            return sp_toml_refuse_key(
+                k->v, k->l->e, "`%s` has no places below it; name an absolute path", w->name);
+        return add_line(k, (enum sp_place)w->value, none, none);
+    }
+    below = without_subtree(k, below);
+    if (below.p == NULL || sp_str_eq(below, SP_STR(".")))
+        return add_line(k, SP_PLACE_PROJECT, none, none);
+    if (!is_glob(below, k->access))
+        return add_line(k, SP_PLACE_PROJECT, below, none);
+    if (!sp_buf_add_str(&pattern, SP_STR(PROJECT_GLOBS)) || !sp_buf_add_str(&pattern, below))
+        return sp_config_no_memory(k->l->e);
+    return add_glob(k, sp_buf_str(&pattern), below);
+}
+
+/* One entry. below: the key inside of a table of the place; p NULL: the place itself. */
+static int add_place(struct entry_line *k, struct sp_str place, struct sp_str below)
+{
+    const int r = sp_policy_check_text(k->v->key, "permission path", k->l->e);
+    const struct sp_word *w = sp_words_access;
+    auto_buf struct sp_buf full = {0};
+
+    if (r < 0)
+        return place_error(k, r);
+    if (k->v->type != SP_TOML_STRING)
+        return sp_toml_refuse(k->v, k->l->e, "expected `read`, `write` or `deny`%s, not %s",
+                              below.p == NULL ? ", or a table of places below" : "",
+                              sp_toml_type_name(k->v->type));
+    while (w->name != NULL && !sp_str_eq(k->v->text, sp_str_of(w->name)))
+        w++;
+    if (w->name == NULL) {
+        (void)sp_word_refuse("access", k->v->text, sp_words_access, k->l->e);
+        return place_error(k, -SP_E_INVALID);
+    }
+    k->access = (enum sp_access)w->value;
+    if (place.n != 0 && place.p[0] == ':')
+        return add_token(k, place, below);
+    if (place.n == 0 || !(place.p[0] == '/' || sp_str_eq(place, SP_STR("~")) ||
+                          (place.n > 1 && memcmp(place.p, "~/", 2) == 0)))
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "`%.120s`: expected an absolute path, `~/...` or one of :root, "
+                                  ":minimal, :workspace_roots, :tmpdir, :slash_tmp",
+                                  place.p);
+    if (below.p == NULL || sp_str_eq(below, SP_STR(".")))
+        return add_path(k, place);
+    bool is_descendant = below.n != 0 && below.p[0] != '/';
+    for (struct sp_str rest = below; rest.n != 0;)
+        is_descendant &= !sp_str_eq(sp_str_cut(&rest, '/'), SP_STR(".."));
+    if (!is_descendant)
+        return sp_toml_refuse_key(k->v, k->l->e,
+                                  "filesystem subpath `%.120s` must be a descendant path without "
+                                  "`.` or `..` components",
+                                  below.p);
+    if (!sp_buf_add_str(&full, place) || !sp_buf_add(&full, "/", 1) ||
+        !sp_buf_add_str(&full, below))
+        return sp_config_no_memory(k->l->e);
+    return add_path(k, sp_buf_str(&full));
+}
+
+/* Adds the entries of the table to *p. */
+static int read_filesystem(struct sp_config_loading *l, const struct sp_toml_value *table,
+                           struct sp_profile *p)
+{
+    int r = 0;
+
+    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
+        struct entry_line k = {.l = l, .p = p, .v = v};
+
+        if (sp_str_eq(v->key, SP_STR(DEPTH_KEY))) {
+            if (v->type != SP_TOML_INTEGER || v->integer < 1)
+                return sp_toml_refuse(v, l->e, "`" DEPTH_KEY "`: expected an integer from 1");
+            p->glob_depth = v->integer < UINT32_MAX ? (uint32_t)v->integer : UINT32_MAX;
+        } else if (v->type == SP_TOML_TABLE) { /* places below v->key */
+            r = place_error(&k, sp_policy_check_text(v->key, "permission path", l->e));
+            for (const struct sp_toml_value *w = v->first; r == 0 && w != NULL; w = w->next) {
+                k.v = w;
+                r = add_place(&k, v->key, w->key);
+            }
+        } else {
+            r = add_place(&k, v->key, (struct sp_str){0});
+        }
+    }
+    return r;
+}
+
+/* ---- profiles while they are made ---- */
+
+enum state { UNMADE, MAKING, MADE };
+
+/* Parallel arrays, one element per profile. */
+struct making {
+    struct sp_config_loading *l;
+    const struct sp_toml_value **tables;
+    struct sp_config_raw_profile *raw;
+    enum state *states;
+};
+
+static int make_profile(struct making *m, size_t i);
+
+static int check_name(const struct sp_toml_value *v, struct sp_err *e)
+{
+    enum sp_mode mode;
+
+    if (v->key.n != 0 && v->key.p[0] == ':')
+        return sp_toml_refuse_key(v, e,
+                                  "permissions profile `%.60s` uses a reserved built-in profile "
+                                  "prefix",
+                                  v->key.p);
+    if (v->key.n == 0 || sp_str_has_nul(v->key) || sp_mode_read(v->key, &mode))
+        return sp_toml_refuse_key(v, e, "`%.60s` cannot be the name of a profile: it is %s",
+                                  v->key.p, v->key.n == 0 ? "empty" : "a mode, or has a NUL in it");
+    if (v->type != SP_TOML_TABLE)
+        return sp_toml_refuse(v, e, "permissions profile `%.60s`: expected a table, not %s",
+                              v->key.p, sp_toml_type_name(v->type));
+    return 0;
+}
+
+/* ---- `extends` ---- */
+
+static const struct sp_toml_value *extends_of(const struct making *m, size_t i)
+{
+    return sp_toml_get(m->tables[i], SP_STR("extends"));
+}
+
+/* a -> b -> a */
+static int refuse_cycle(const struct making *m, size_t first)
+{
+    char chain[240];
+    size_t n = (size_t)snprintf(chain, sizeof chain, "%.60s", m->l->config->profiles[first].name);
+    size_t i = first;
+
+    do {
+        i = find_profile(m->l->config, m->raw[i].extends);
+        const int more =
+            snprintf(chain + n, sizeof chain - n, " -> %.60s", m->l->config->profiles[i].name);
+        if (more < 0 || (size_t)more >= sizeof chain - n)
+            break; /* truncated */
+        n += (size_t)more;
+    } while (i != first);
+    return sp_toml_refuse(extends_of(m, first), m->l->e,
+                          "permissions profiles extend each other: %s", chain);
+}
+
+/* What `extends` names: another profile, which is made first, or a built-in one. */
+static int copy_parent(struct making *m, size_t i, struct sp_profile *ret)
+{
+    const char *name = m->raw[i].extends;
+
+    if (name == NULL)
+        return 0;
+    const size_t parent = find_profile(m->l->config, name);
+    if (parent < m->l->config->profile_count) {
+        if (m->states[parent] == MAKING)
+            return refuse_cycle(m, parent);
+        const int r = make_profile(m, parent);
+        if (r < 0)
+            return r;
+        return sp_profile_copy(&m->l->config->profiles[parent].profile, ret)
+                   ? 0
+                   : sp_config_no_memory(m->l->e);
+    }
+    const struct sp_legacy *builtin = find_builtin(name);
+    if (builtin == NULL)
+        return sp_toml_refuse(extends_of(m, i), m->l->e,
+                              "`extends`: there is no profile `%.60s`; built in are :read-only and "
+                              ":workspace",
+                              name);
+    const int r = sp_profile_from_legacy(builtin, ret, m->l->e);
+    if (r < 0)
+        return r;
+    if (ret->kind != SP_PROFILE_MANAGED)
+        return sp_toml_refuse(extends_of(m, i), m->l->e,
+                              "`extends`: `%s` restricts nothing, so nothing can be changed in it",
+                              name);
+    return 0;
+}
+
+/* ---- its own entries ---- */
+
+static bool is_same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+/* The parent's entries for places that `own` has no entry for, then those of `own`. */
+static int join_entries(const struct sp_profile *parent, const struct sp_profile *own,
+                        struct sp_profile *ret, struct sp_err *e)
+{
+    const struct sp_str none = {0};
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < parent->count + own->count; i++) {
+        const bool is_own = i >= parent->count;
+        const struct sp_entry *a = is_own ? &own->entries[i - parent->count] : &parent->entries[i];
+        size_t k = is_own ? own->count : 0;
+
+        for (; k < own->count; k++)
+            if (own->entries[k].place == a->place && is_same_text(own->entries[k].text, a->text) &&
+                is_same_text(own->entries[k].subpath, a->subpath))
+                break;
+        if (k < own->count)
+            continue;
+        if (ret->count == SP_POLICY_MAX_ENTRIES)
+            return sp_fail(e, SP_E_INVALID, 0, "more than %d entries", SP_POLICY_MAX_ENTRIES);
+        r = sp_profile_add(ret, a->place, a->access, a->skips_missing,
+                           a->text == NULL ? none : sp_str_of(a->text),
+                           a->subpath == NULL ? none : sp_str_of(a->subpath), e);
+    }
+    return r;
+}
+
+/* Depth-first: the parent is made before its children; MAKING marks the path, to find cycles. */
+static int make_profile(struct making *m, size_t i)
+{
+    auto_profile struct sp_profile parent = {0};
+    auto_profile struct sp_profile own = {0};
+    struct sp_config_profile *p = &m->l->config->profiles[i];
+    struct sp_config_raw_network network = {0};
+
+    if (m->states[i] == MADE)
+        return 0;
+    m->states[i] = MAKING;
+    int r = copy_parent(m, i, &parent);
+    network.is_enabled = parent.has_network;
+    if (r == 0)
+        r = sp_config_read_section(m->l, "permissions.NAME.network", m->raw[i].network, &network);
+    own.glob_depth = parent.glob_depth;
+    if (r == 0 && m->raw[i].filesystem != NULL)
+        r = read_filesystem(m->l, m->raw[i].filesystem, &own);
+    if (r < 0)
+        return r;
+    r = join_entries(&parent, &own, &p->profile, m->l->e);
+    if (r < 0)
+        return sp_wrap(m->l->e, "permissions profile `%.60s`", p->name);
+    p->profile.has_network = network.is_enabled;
+    p->profile.glob_depth = own.glob_depth;
+    m->states[i] = MADE;
+    if (p->profile.count != 0)
+        return 0;
+    return warn(m->l, m->tables[i],
+                "permissions profile `%.60s` has no file-system entries: nothing may be "
+                "read",
+                p->name);
+}
+
+/* ---- all profiles ---- */
+
+int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_value *table)
+{
+    struct making m = {.l = l};
+    struct sp_config *c = l->config;
+
+    if (table == NULL)
+        return 0;
+    if (table->count > MAX_PROFILES)
+        return sp_toml_refuse_key(table, l->e, "more than %d permissions profiles", MAX_PROFILES);
+    const size_t n = table->count + 1;
+    c->profiles = sp_arena_new(&l->impl->arena, n * sizeof *c->profiles);
+    m.tables = sp_arena_new(&l->impl->arena, n * sizeof(struct sp_toml_value *));
+    m.raw = sp_arena_new(&l->impl->arena, n * sizeof *m.raw);
+    m.states = sp_arena_new(&l->impl->arena, n * sizeof *m.states);
+    if (c->profiles == NULL || m.tables == NULL || m.raw == NULL || m.states == NULL)
+        return sp_config_no_memory(l->e);
+    int r = 0;
+    /* All tables are read before any profile is made, since `extends` may name a later one. */
+    for (const struct sp_toml_value *v = table->first; r == 0 && v != NULL; v = v->next) {
+        const size_t i = c->profile_count;
+
+        r = check_name(v, l->e);
+        if (r == 0)
+            r = sp_config_read_section(l, "permissions.NAME", v, &m.raw[i]);
+        if (r == 0)
+            r = sp_config_keep(l, v->key, &c->profiles[i].name);
+        m.tables[i] = v;
+        c->profile_count += r == 0;
+    }
+    for (size_t i = 0; r == 0 && i < c->profile_count; i++)
+        r = make_profile(&m, i);
+    return r;
+}
+
+/* ---- from a name to a policy ---- */
+
 /* Built-in names and modes win over profiles of the configuration. */
-static int find_profile(const struct sp_config *c, const char *name, struct sp_profile *ret,
+static int copy_profile(const struct sp_config *c, const char *name, struct sp_profile *ret,
                         struct sp_err *e)
 {
+    const struct sp_legacy *builtin = find_builtin(name);
     struct sp_legacy l = {0};
-    bool is_builtin = false;
-    const int r = sp_config_builtin(name, ret, &is_builtin, e);
+    const size_t i = c == NULL ? 0 : find_profile(c, name);
 
-    if (r < 0 || is_builtin)
-        return r;
-    if (sp_mode_read(sp_str_of(name), &l.mode))
-        return sp_profile_from_legacy(&l, ret, e);
-    const struct sp_config_profile *p = c == NULL ? NULL : sp_config_find_profile(c, name);
-    if (p == NULL)
+    if (builtin != NULL || sp_mode_read(sp_str_of(name), &l.mode))
+        return sp_profile_from_legacy(builtin != NULL ? builtin : &l, ret, e);
+    if (c == NULL || i == c->profile_count)
         return sp_fail(e, SP_E_INVALID, 0,
                        "there is no sandbox `%.80s`; there are :read-only, :workspace, "
                        ":danger-full-access, the modes read-only, workspace-write, "
                        "danger-full-access, external-sandbox, and each [permissions.NAME] of the "
                        "configuration",
                        name);
-    return sp_profile_copy(&p->profile, ret) ? 0 : sp_config_no_memory(e);
+    return sp_profile_copy(&c->profiles[i].profile, ret) ? 0 : sp_config_no_memory(e);
 }
 
 static const char *absolute_or_none(const char *path)
@@ -92,7 +523,7 @@ int sp_config_policy(const struct sp_config *c, const char *name, const char *cw
         return errno != EINVAL ? sp_config_no_memory(e)
                                : sp_fail(e, SP_E_INVALID, 0,
                                          "a policy needs an absolute directory, not `%.120s`", cwd);
-    const int r = find_profile(c, name, &p.profile, e);
+    const int r = copy_profile(c, name, &p.profile, e);
     if (r < 0)
         return r;
     p.tmpdir = tmpdir == NULL ? NULL : strdup(tmpdir);
@@ -107,8 +538,6 @@ int sp_config_policy(const struct sp_config *c, const char *name, const char *cw
 }
 
 /* ---- the home directory as a workspace ---- */
-
-#define MAX_DOT_FILES 1024
 
 /* The user has up to two homes: $HOME (i = 0), and the one of the account (i = 1), which $HOME may
  * hide. NULL: none. The caller frees it. */

@@ -11,10 +11,6 @@
  */
 bool sp_config_has_sandbox(const struct sp_config *c, const char *name);
 
-/* :read-only, :workspace and :danger-full-access. For any other name *ret_is_known is false. */
-int sp_config_builtin(const char *name, struct sp_profile *ret, bool *ret_is_known,
-                      struct sp_err *e);
-
 /*
  * name: a profile of the configuration, a built-in one, or a legacy mode (workspace-write); NULL:
  * default_permissions, or :read-only if that is not set. cwd: absolute; the workspace.
