@@ -6,7 +6,7 @@
 #define SP_CLI_RUN_PLACE_H
 
 #include "cli/carry.h"
-#include "config/config_place.h"
+#include "config/config.h"
 #include "config/own_places.h"
 #include "engine/job.h"
 #include "engine/shell.h"

@@ -89,4 +89,29 @@ const struct sp_config_environment *sp_config_find_environment(const struct sp_c
 /* The bearer token in a file of mode 0600 or stricter: one line. The caller frees it. */
 int sp_config_read_token(const char *path, char **ret, struct sp_err *e);
 
+/* ---- where commands run, by --on NAME|URL ---- */
+
+/* The local host, or the parameters of a connection. token and own_name are owned; other strings
+ * are borrowed from the configuration or the caller. */
+struct sp_config_place {
+    bool is_local;
+    const char *name;           /* "local", the environment's name, or the URL without secrets */
+    const char *url;            /* NULL: program, or local */
+    const char *const *program; /* NULL: url, or local */
+    const char *const *env;     /* NAME=VALUE for the program; NULL: none */
+    const char *cwd;            /* default working directory there; NULL: none */
+    char *token;                /* bearer; NULL: none */
+    char *own_name;             /* owns `name` of a URL; NULL: the name is borrowed */
+    uint64_t connect_timeout_ms;
+};
+void sp_config_place_done(struct sp_config_place *p);
+
+/*
+ * name_or_url: `local`, an environment of the configuration, or a URL; NULL: default_environment.
+ * A token is sent only where the configuration says: that of an environment's token_file to its
+ * url, that of the token_file at the top to `server`.
+ */
+int sp_config_place(const struct sp_config *c, const char *name_or_url, struct sp_config_place *ret,
+                    struct sp_err *e);
+
 #endif

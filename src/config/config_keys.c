@@ -126,12 +126,6 @@ const struct sp_config_section sp_config_sections[] = {
     {0},
 };
 
-bool sp_config_is_scalar(const struct sp_config_key *key)
-{
-    return key->type != SP_KEY_TABLE && key->type != SP_KEY_STRINGS && key->type != SP_KEY_PATHS &&
-           key->type != SP_KEY_SOME_PATHS;
-}
-
 /* ---- unknown keys ---- */
 
 #define MAX_COMPARED 40

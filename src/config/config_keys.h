@@ -34,21 +34,8 @@ int sp_config_keep(struct sp_config_loading *l, struct sp_str text, char **ret);
 int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v, struct sp_str path,
                      char **ret);
 
-/* NAME=VALUE of an `env` or `set` table: checks name and value; `key` is for the message. */
-int sp_config_check_variable(struct sp_config_loading *l, const struct sp_toml_value *v,
-                             const char *key);
-
-/* A regular file of the user or root. */
-struct stat;
-int sp_config_check_owner(int fd, const char *path, struct stat *ret, struct sp_err *e);
-
-/* ---- sections ---- */
-
-int sp_config_read_environments(struct sp_config_loading *l, const struct sp_toml_value *table);
+/* [permissions] */
 int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_value *table);
-
-/* ws://HOST[:PORT][/PATH], wss://..., unix:///PATH. NULL: it is one; else what is wrong. */
-const char *sp_config_check_url(const char *url);
 
 /* ---- keys ---- */
 
@@ -121,8 +108,5 @@ struct sp_config_raw_sandbox {
  * wrong type and a wrong word. table NULL: nothing to do. */
 int sp_config_read_section(struct sp_config_loading *l, const char *section,
                            const struct sp_toml_value *table, void *target);
-
-/* Whether a variable SALLYPORT_NAME may set the key. */
-bool sp_config_is_scalar(const struct sp_config_key *key);
 
 #endif

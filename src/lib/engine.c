@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/path.h"
 #include "base/runtime_dir.h"
-#include "config/config_place.h"
+#include "config/config.h"
 #include "config/own_places.h"
 #include "config/policy.h"
 #include "engine/local.h"

@@ -2,7 +2,6 @@
 #include <errno.h>
 
 #include "config/config.h"
-#include "config/config_place.h"
 #include "config_fixture.h"
 
 static void test_without_a_file_there_are_defaults(void **state)
