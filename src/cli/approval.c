@@ -2,16 +2,11 @@
 #include "cli/approval.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <string.h>
 
-#include "cli/approver_tty.h"
-#include "cli/escape_text.h"
-
-void sp_cli_warn(void *user, const char *text)
-{
-    (void)user;
-    sp_plain_say("sallyport", text);
-}
+#include "base/auto.h"
+#include "cli/cli.h"
 
 /* ---- rules ---- */
 
@@ -69,6 +64,14 @@ static int read_rules(const struct sp_cli_approval_ask *ask, struct sp_cli_appro
 
 /* ---- approvers ---- */
 
+/* Whether we have a controlling terminal. */
+static bool has_terminal(void)
+{
+    auto_close int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+
+    return fd >= 0;
+}
+
 static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *a,
                           struct sp_err *e)
 {
@@ -86,7 +89,7 @@ static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_a
         who.words = (const char *const *)configured;
         who.is_configured = true;
     }
-    if (who.words == NULL && ask->asks_terminal && sp_approver_tty_exists())
+    if (who.words == NULL && ask->asks_terminal && has_terminal())
         who.words = terminal;
     if (sp_approvers_open(&who, &a->approvers, e) < 0)
         return sp_wrap(e, who.is_configured ? "`approver` of the configuration" : "--approver");

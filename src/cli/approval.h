@@ -47,9 +47,6 @@ struct sp_cli_approval {
     struct sp_hooks hooks;
 };
 
-/* Prints "sallyport: text" on stderr, escaped. */
-void sp_cli_warn(void *user, const char *text);
-
 /* *ret is zero before, and needs sp_cli_approval_done also after a failure. */
 int sp_cli_approval_open(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *ret,
                          struct sp_err *e);

@@ -22,7 +22,6 @@
 #define MAX_LINE      16   /* characters of an answer */
 #define FIELD_MAX     4096 /* bytes of a field of the question; its middle is left out */
 
-#define TTY         "/dev/tty"
 #define ESC         0x1b
 #define BEL         0x07
 #define INTERRUPT   3   /* Ctrl-C */
@@ -761,18 +760,11 @@ static void free_tty(struct sp_approver *a)
 
 /* ---- opening ---- */
 
-bool sp_approver_tty_exists(void)
-{
-    auto_close int fd = open(TTY, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-
-    return fd >= 0;
-}
-
 int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
         .ask = ask_tty, .withdraw = withdraw_from_tty, .free = free_tty};
-    auto_close int fd = open(TTY, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    auto_close int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
         return sp_fail(e, SP_E_SYSTEM, errno,

@@ -14,8 +14,6 @@
 #include "approve/approver.h"
 #include "os/loop.h"
 
-/* Whether we have a controlling terminal. */
-bool sp_approver_tty_exists(void);
 int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e);
 
 #endif

@@ -23,6 +23,9 @@ extern const struct sp_cli_command sp_command_cell, sp_command_http, sp_command_
 /* "Error: text" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_err *e);
 
+/* "sallyport: text" on stderr, escaped. */
+void sp_cli_warn(void *user, const char *text);
+
 /* Writes to stdout, and flushes it. Fails also if an earlier write has failed. */
 int sp_cli_print(struct sp_str text, struct sp_err *e);
 

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/redact.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
@@ -81,6 +82,12 @@ int sp_cli_complain(const struct sp_err *e)
 
     sp_plain_say("Error", sp_error_text(e, text, sizeof text)); /* may quote a server */
     return SP_EXIT_FAILED;
+}
+
+void sp_cli_warn(void *user, const char *text)
+{
+    (void)user;
+    sp_plain_say("sallyport", text);
 }
 
 int sp_cli_print(struct sp_str text, struct sp_err *e)
@@ -162,6 +169,21 @@ static bool hide_tokens(int argc, char **argv)
     return true;
 }
 
+/* With the arguments behind its name. Returns the exit status. */
+static int run_command(const struct sp_cli_command *c, int argc, char **argv)
+{
+    if (c->main != NULL)
+        return c->main(argc, argv);
+    auto_free void *values = calloc(1, c->values_size);
+    if (values == NULL) {
+        (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
+        return c->usage_status != 0 ? c->usage_status : SP_EXIT_FAILED;
+    }
+    if (c->defaults != NULL)
+        memcpy(values, c->defaults, c->values_size);
+    return sp_command_run(c, argc, argv, values, c->run);
+}
+
 int main(int argc, char **argv)
 {
     if (!hide_tokens(argc, argv)) {
@@ -171,7 +193,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i]->name) == 0)
-            return sp_command_main(commands[i], argc - 2, argv + 2);
+            return run_command(commands[i], argc - 2, argv + 2);
     if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
         (void)printf("sallyport %s\n", SP_VERSION);
         return SP_EXIT_OK;

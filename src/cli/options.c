@@ -221,18 +221,6 @@ int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *
     return status;
 }
 
-int sp_command_main(const struct sp_cli_command *c, int argc, char **argv)
-{
-    if (c->main != NULL)
-        return c->main(argc, argv);
-    auto_free void *values = calloc(1, c->values_size);
-    if (values == NULL)
-        return report_no_memory(c);
-    if (c->defaults != NULL)
-        memcpy(values, c->defaults, c->values_size);
-    return sp_command_run(c, argc, argv, values, c->run);
-}
-
 /* ---- help ---- */
 
 /* "-v, --verbose", "--cwd DIR". Returns its length. */

@@ -106,9 +106,6 @@ struct sp_cli_command {
     int (*main)(int argc, char **argv);
 };
 
-/* Runs the command with the arguments behind its name. Returns the exit status. */
-int sp_command_main(const struct sp_cli_command *c, int argc, char **argv);
-
 /* Parses, and calls `run` with the values and the operands (NULL at the end). Returns the exit
  * status: that of `run`, 0 after --help, or that of a wrong command line, which has been reported.
  * *values holds the defaults; the lists in it are freed at the end. */
