@@ -18,6 +18,7 @@
 
 #include "approve/approvers.h"
 #include "base/auto.h"
+#include "engine/ids.h"
 #include "mcp/mcp_run.h"
 #include "mcp/task.h"
 
@@ -312,6 +313,32 @@ static void end_caller(struct sp_mcp_caller *c)
     free(c);
 }
 
+/* With c->questions as its approver and c->approvers behind it. */
+static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
+{
+    struct sp_manager_options o = c->mcp->manager;
+    char thread_id[SP_UUID_SIZE];
+
+    c->warnings.max = SP_MCP_WARNINGS_MAX;
+    c->questions = (struct sp_approver){.ops = &sp_mcp_question_ops};
+    c->host = (struct sp_approver){.ops = &sp_mcp_host_ops, .name = "the host"};
+    if (!sp_uuid_make(thread_id))
+        return sp_fail(e, SP_E_SYSTEM, errno, "name the conversation");
+    int r = sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
+    if (r < 0)
+        return r;
+    o.thread_id = o.session_id = thread_id; /* copied; one conversation is one session */
+    o.loop = c->mcp->options.loop;
+    o.ops = &sp_mcp_manager_ops;
+    o.user = c;
+    o.approvals.approver = &c->questions;
+    o.remembers_ended = true;
+    r = sp_manager_new(&o, &c->manager, e);
+    if (r < 0)
+        sp_approver_free(c->approvers);
+    return r;
+}
+
 static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identity, struct sp_err *e)
 {
     struct sp_mcp_caller *c = calloc(1, sizeof *c);
@@ -328,7 +355,7 @@ static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identit
     sp_list_init(&c->keys);
     sp_list_init(&c->inspections);
     c->number = m->caller_total + 1;
-    if (sp_mcp_runs_open(c, e) < 0) {
+    if (open_manager(c, e) < 0) {
         free(c->identity);
         free(c);
         return NULL;

@@ -115,10 +115,4 @@ struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id
                                          sp_manager_look_fn *fn, void *user);
 void sp_mcp_inspection_forget(struct sp_mcp_inspection *x); /* fn is not called; NULL is fine */
 
-/* ---- log messages (peer.c): sent from the loop to every peer that wants them ---- */
-
-/* A session has started or ended; or, with session 0 and has_ended, a notice of level info, which
- * may be cut. */
-void sp_mcp_log(struct sp_mcp_caller *c, int session_id, bool has_ended, struct sp_str notice);
-
 #endif

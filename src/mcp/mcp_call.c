@@ -398,13 +398,19 @@ static void drop_call(struct sp_mcp_request *r)
     close_call(c);
 }
 
+/* The client gave the call up: the process that it started is terminated, unless an answer or a key
+ * has named it, or the options keep it. */
 static void cancel_call(struct sp_mcp_request *r)
 {
-    struct call *c = (struct call *)r;
+    const struct sp_mcp_run *run = ((struct call *)r)->run;
+    struct sp_mcp_caller *caller = r->peer->caller;
+    const bool ends_process =
+        run != NULL && run->owns_process && !caller->mcp->options.keeps_cancelled;
+    const int session_id = ends_process ? run->session_id : 0;
 
-    if (c->run != NULL)
-        sp_mcp_run_abandon(c->run);
-    close_call(c);
+    drop_call(r);
+    if (session_id != 0)
+        sp_manager_terminate(caller->manager, session_id, NULL, NULL);
 }
 
 /* Parks the run, with its question if it has one, for a repetition of the call. */

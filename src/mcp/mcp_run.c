@@ -28,8 +28,8 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "engine/ids.h"
 #include "mcp/output.h"
+#include "mcp/peer_priv.h"
 #include "mcp/tool.h"
 
 #define FAILURE_MAX    8192
@@ -332,17 +332,6 @@ void sp_mcp_run_cancel(struct sp_mcp_run *r)
         hurry(r); /* or on_telling frees it, if it has a kept result */
 }
 
-void sp_mcp_run_abandon(struct sp_mcp_run *r)
-{
-    const int orphan =
-        r->owns_process && !r->caller->mcp->options.keeps_cancelled ? r->session_id : 0;
-    struct sp_manager *m = r->caller->manager;
-
-    sp_mcp_run_cancel(r);
-    if (orphan != 0)
-        sp_manager_terminate(m, orphan, NULL, NULL);
-}
-
 void sp_mcp_run_answer_now(struct sp_mcp_run *r)
 {
     r->was_cut_short = true;
@@ -529,6 +518,8 @@ static void withdraw_from_host(struct sp_approver *a, uint64_t question, void *u
     tell_withdrawn(r, r->is_told);
 }
 
+const struct sp_approver_ops sp_mcp_host_ops = {.ask = ask_host, .withdraw = withdraw_from_host};
+
 /* ---- questions of the manager ---- */
 
 static void ask_for_run(struct sp_approver *a, const struct sp_approval_question *q,
@@ -564,6 +555,105 @@ static void withdraw_from_run(struct sp_approver *a, uint64_t question, void *us
     tell_withdrawn(r, was_told);
 }
 
+const struct sp_approver_ops sp_mcp_question_ops = {.ask = ask_for_run,
+                                                    .withdraw = withdraw_from_run};
+
+/* ---- log messages ----
+ *
+ * `notifications/message` about sessions that start (debug) or end (info) and commands that are run
+ * again (info). A legacy host asks for them with logging/setLevel; a modern one names a level in a
+ * request and hears them while that request is open. A host that does not read loses them.
+ */
+
+static bool is_wanted(enum sp_mcp_log_level from, enum sp_mcp_log_level level)
+{
+    return from != SP_MCP_LOG_NONE && level >= from;
+}
+
+/* Where a log message of this level goes; NULL: the peer does not want it. HTTP has no `out` for
+ * the whole conversation: there the message goes with an open request. */
+static struct sp_mcp_out *find_log_out(const struct sp_mcp_peer *p, enum sp_mcp_log_level level)
+{
+    const bool peer_wants = is_wanted(p->log_level, level);
+
+    if (peer_wants && p->out != NULL)
+        return p->out;
+    sp_list_each(i, &p->open) {
+        const struct sp_mcp_request *r = SP_CONTAINER(i, struct sp_mcp_request, link);
+
+        if (r->out != NULL && !r->is_subscription &&
+            (r->revision->is_modern ? is_wanted(r->log_level, level) : peer_wants))
+            return r->out;
+    }
+    return NULL;
+}
+
+static enum sp_mcp_log_level level_of(const struct sp_mcp_event *e)
+{
+    return e->has_ended ? SP_MCP_LOG_INFO : SP_MCP_LOG_DEBUG;
+}
+
+static bool add_log_data(struct sp_buf *b, const struct sp_mcp_caller *c,
+                         const struct sp_mcp_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (!sp_buf_printf(b, "{\"level\":\"%s\",\"logger\":\"sallyport\",\"data\":",
+                       e->has_ended ? "info" : "debug"))
+        return false;
+    if (e->session_id == 0)
+        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\"")) &&
+               sp_json_add_member(b, "message", sp_str_of(e->notice)) &&
+               sp_buf_add_str(b, SP_STR("}}"));
+    if (!sp_buf_printf(b, "{\"event\":\"%s\",\"session_id\":%d",
+                       e->has_ended ? "session_ended" : "session_started", e->session_id))
+        return false;
+    if (sp_manager_view(c->manager, e->session_id, &v) &&
+        (!sp_json_add_member(b, "command", v.command) ||
+         (v.has_exited && !sp_json_add_value(b, "exit_code", "%d", v.exit_code))))
+        return false;
+    return sp_buf_add_str(b, SP_STR("}}"));
+}
+
+static void on_logging(struct sp_deferred *d)
+{
+    struct sp_mcp_caller *c = SP_CONTAINER(d, struct sp_mcp_caller, logging);
+
+    for (uint32_t n = 0; n < c->event_count; n++) {
+        auto_buf struct sp_buf b = {0};
+
+        if (!add_log_data(&b, c, &c->events[n]))
+            continue;
+        /* Sending may find that the client is gone: that ends requests, but frees no peer. */
+        sp_list_each(i, &c->peers) {
+            const struct sp_mcp_peer *p = SP_CONTAINER(i, struct sp_mcp_peer, link);
+            struct sp_mcp_out *out = find_log_out(p, level_of(&c->events[n]));
+
+            if (out != NULL && (out->is_full == NULL || !out->is_full(out)))
+                (void)sp_mcp_say_notice(out, "notifications/message", sp_buf_str(&b));
+        }
+    }
+    c->event_count = 0;
+}
+
+/* A session has started or ended; or, with session 0 and has_ended, a notice of level info, which
+ * may be cut. Sent from the loop to every peer that wants it. */
+static void log_event(struct sp_mcp_caller *c, int session_id, bool has_ended, struct sp_str notice)
+{
+    struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
+
+    if (c->event_count == SP_MCP_EVENTS_MAX)
+        return;
+    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(notice));
+    sp_list_each(i, &c->peers) {
+        if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(&e)) == NULL)
+            continue;
+        c->events[c->event_count++] = e;
+        sp_loop_defer(sp_mcp_options(c->mcp)->loop, &c->logging, on_logging);
+        return;
+    }
+}
+
 /* ---- events of the manager ---- */
 
 static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
@@ -572,7 +662,7 @@ static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 
     if (e->process_id == 0)
         return;
-    sp_mcp_log(c, e->process_id, true, SP_STR(""));
+    log_event(c, e->process_id, true, SP_STR(""));
     sp_list_each(i, &c->runs) {
         const struct sp_mcp_run *r = SP_CONTAINER(i, struct sp_mcp_run, link);
 
@@ -597,7 +687,7 @@ static void on_event(void *user, const struct sp_exec_event *e)
     if (e->type == SP_EVENT_BEGIN && r != NULL) {
         r->session_id = e->process_id;
         if (e->process_id != 0)
-            sp_mcp_log(c, e->process_id, false, SP_STR(""));
+            log_event(c, e->process_id, false, SP_STR(""));
         if (r->begun != NULL)
             r->begun(r);
         if (r->ops != NULL && r->ops->started != NULL)
@@ -613,40 +703,11 @@ static void on_event(void *user, const struct sp_exec_event *e)
             sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
         }
     } else if (e->type == SP_EVENT_NOTICE) {
-        sp_mcp_log(c, 0, true, e->message);
+        log_event(c, 0, true, e->message);
     }
 }
 
 const struct sp_manager_ops sp_mcp_manager_ops = {.event = on_event};
-
-int sp_mcp_runs_open(struct sp_mcp_caller *c, struct sp_err *e)
-{
-    static const struct sp_approver_ops question_ops = {.ask = ask_for_run,
-                                                        .withdraw = withdraw_from_run};
-    static const struct sp_approver_ops host_ops = {.ask = ask_host,
-                                                    .withdraw = withdraw_from_host};
-    struct sp_manager_options o = c->mcp->manager;
-    char thread_id[SP_UUID_SIZE];
-
-    c->warnings.max = SP_MCP_WARNINGS_MAX;
-    c->questions = (struct sp_approver){.ops = &question_ops};
-    c->host = (struct sp_approver){.ops = &host_ops, .name = "the host"};
-    if (!sp_uuid_make(thread_id))
-        return sp_fail(e, SP_E_SYSTEM, errno, "name the conversation");
-    int r = sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
-    if (r < 0)
-        return r;
-    o.thread_id = o.session_id = thread_id; /* copied; one conversation is one session */
-    o.loop = c->mcp->options.loop;
-    o.ops = &sp_mcp_manager_ops;
-    o.user = c;
-    o.approvals.approver = &c->questions;
-    o.remembers_ended = true;
-    r = sp_manager_new(&o, &c->manager, e);
-    if (r < 0)
-        sp_approver_free(c->approvers);
-    return r;
-}
 
 void sp_mcp_runs_close(struct sp_mcp_caller *c)
 {

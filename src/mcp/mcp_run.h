@@ -56,9 +56,6 @@ void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, v
 /* Detaches the waiter; nothing more is reported. A running process continues; one that has not
  * started never will. */
 void sp_mcp_run_cancel(struct sp_mcp_run *r);
-/* The client gave the call up: as cancel, and the process that this call started is terminated,
- * unless an answer or a key has named it, or the options keep it. */
-void sp_mcp_run_abandon(struct sp_mcp_run *r);
 /* Answers soon with what there is. An open question stays open. */
 void sp_mcp_run_answer_now(struct sp_mcp_run *r);
 
@@ -71,10 +68,9 @@ bool sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
 /* Bytes of warnings that wait for the next result; further ones are logged. */
 #define SP_MCP_WARNINGS_MAX 4096
 
-/* Of each caller's manager, with the caller as its user. */
+/* Of each caller's manager, with the caller as its user; of c->questions, and of c->host. */
 extern const struct sp_manager_ops sp_mcp_manager_ops;
-/* Opens the manager, with c->questions as its approver and c->approvers behind it. */
-int sp_mcp_runs_open(struct sp_mcp_caller *c, struct sp_err *e);
+extern const struct sp_approver_ops sp_mcp_question_ops, sp_mcp_host_ops;
 /* Cancels all runs, frees the manager, which ends every process, then the runs. */
 void sp_mcp_runs_close(struct sp_mcp_caller *c);
 

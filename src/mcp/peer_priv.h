@@ -3,7 +3,7 @@
  * peer_priv: shared by the files of the protocol.
  *
  *   peer.c         messages in: the era, the method, batches; initialize, discover, tools/list;
- *                  open requests; log messages
+ *                  open requests
  *   mcp_message.c  one message: its kind and members; the envelopes of answers
  *   mcp_call.c     tools/call until its answer, with its questions
  *   task.c         calls that were answered with a task, and subscriptions to them

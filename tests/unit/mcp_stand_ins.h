@@ -89,7 +89,7 @@ static inline void pass(uint64_t ms)
 struct fake_run {
     struct sp_mcp_run run; /* first */
     bool is_gone;          /* cancelled, or done */
-    bool is_cancelled, is_abandoned, was_hurried, is_untold;
+    bool is_cancelled, was_hurried, is_untold;
     bool has_kept, cannot_ask_host, asks_next;
     struct sp_approval_question question; /* id 0: none */
     unsigned decided;                     /* how often */
@@ -113,7 +113,6 @@ int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask
                             struct sp_err *e);
 void __wrap_sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
 void __wrap_sp_mcp_run_cancel(struct sp_mcp_run *r);
-void __wrap_sp_mcp_run_abandon(struct sp_mcp_run *r);
 void __wrap_sp_mcp_run_answer_now(struct sp_mcp_run *r);
 bool __wrap_sp_mcp_run_describe(struct sp_mcp_run *r, struct sp_buf *out);
 const struct sp_approval_question *__wrap_sp_mcp_run_question(const struct sp_mcp_run *r);
@@ -191,12 +190,6 @@ void __wrap_sp_mcp_run_cancel(struct sp_mcp_run *r)
     assert_false(f->is_gone);
     f->is_gone = f->is_cancelled = true;
     f->question.id = 0;
-}
-
-void __wrap_sp_mcp_run_abandon(struct sp_mcp_run *r)
-{
-    __wrap_sp_mcp_run_cancel(r);
-    fake_of(r)->is_abandoned = true;
 }
 
 void __wrap_sp_mcp_run_answer_now(struct sp_mcp_run *r)
