@@ -1059,7 +1059,7 @@ void sp_mcp_http_free(struct sp_mcp_http *h)
     sp_loop_cancel(h->loop, &h->expiry);
     sp_list_each_safe(i, &h->sessions)
         free_session(session_of(i));
-    sp_mcp_gate_done(&h->gate);
+    free(h->gate.digests);
     sp_mcp_message_done(&h->message);
     free(h);
 }

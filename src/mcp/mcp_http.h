@@ -16,10 +16,11 @@ struct sp_mcp_http;
 #define SP_MCP_HTTP_ALIVE_MS     15000   /* between keep-alive comments on a silent stream */
 
 struct sp_mcp_http_options {
-    const char *url;            /* http://127.0.0.1:PORT/PATH; port 0: any */
-    const char *const *tokens;  /* NULL-terminated; at least one */
-    const char *const *origins; /* pages that may call, NULL-terminated; NULL: none */
-    bool allows_remote;         /* accept an address that is not loopback */
+    const char *url;           /* http://127.0.0.1:PORT/PATH; port 0: any */
+    const char *const *tokens; /* NULL-terminated; at least one */
+    /* Pages that may call, NULL-terminated; NULL: none. Borrowed until sp_mcp_http_free. */
+    const char *const *origins;
+    bool allows_remote; /* accept an address that is not loopback */
     unsigned max_connections;
 };
 

@@ -14,45 +14,25 @@
 
 /* ---- what is allowed ---- */
 
-static unsigned count_texts(const char *const *list)
-{
-    unsigned n = 0;
-
-    while (list != NULL && list[n] != NULL)
-        n++;
-    return n;
-}
-
 int sp_mcp_gate_init(struct sp_mcp_gate *g, const char *const *tokens, const char *const *origins,
                      struct sp_err *e)
 {
-    const unsigned count = count_texts(tokens);
-    const unsigned origin_count = count_texts(origins);
+    static const char *const none[] = {NULL};
 
-    if (count == 0)
+    while (tokens != NULL && tokens[g->tokens] != NULL)
+        g->tokens++;
+    if (g->tokens == 0)
         return sp_fail(e, SP_E_INVALID, 0, "HTTP needs at least one token");
-    g->digests = calloc(count, sizeof *g->digests);
-    g->origins = calloc(origin_count + 1U, sizeof *g->origins);
-    if (g->digests == NULL || g->origins == NULL)
+    g->origins = origins != NULL ? origins : none;
+    g->digests = calloc(g->tokens, sizeof *g->digests);
+    if (g->digests == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens and origins");
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < g->tokens; i++) {
         if (tokens[i][0] == 0)
             return sp_fail(e, SP_E_INVALID, 0, "token %u is empty", i + 1);
         sp_sha256(sp_str_of(tokens[i]), g->digests[i]);
     }
-    g->tokens = count;
-    for (unsigned i = 0; i < origin_count; i++)
-        if ((g->origins[i] = strdup(origins[i])) == NULL)
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep tokens and origins");
     return 0;
-}
-
-void sp_mcp_gate_done(struct sp_mcp_gate *g)
-{
-    for (char **o = g->origins; o != NULL && *o != NULL; o++)
-        free(*o);
-    free(g->origins);
-    free(g->digests);
 }
 
 /* ---- token, Host and Origin ---- */
@@ -85,7 +65,7 @@ static unsigned find_token(const struct sp_mcp_gate *g, const struct sp_http_req
 
 static bool is_origin_allowed(const struct sp_mcp_gate *g, struct sp_str origin)
 {
-    for (char *const *o = g->origins; *o != NULL; o++)
+    for (const char *const *o = g->origins; *o != NULL; o++)
         if (sp_str_eq_nocase(origin, sp_str_of(*o)))
             return true;
     return false;

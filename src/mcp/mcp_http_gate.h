@@ -14,15 +14,14 @@ struct sp_mcp_gate {
     char path[SP_MCP_HTTP_PATH_MAX + 1];
     uint8_t (*digests)[32]; /* SHA-256 of each token; the tokens themselves are not kept */
     unsigned tokens;
-    char **origins; /* NULL-terminated */
+    const char *const *origins; /* borrowed; NULL-terminated */
     bool is_loopback;
 };
 
-/* Sets tokens (at least one) and origins (NULL: none), both NULL-terminated. Needs done also after
- * a failure. */
+/* Sets tokens (at least one) and origins (NULL: none), both NULL-terminated. digests are freed also
+ * after a failure. */
 int sp_mcp_gate_init(struct sp_mcp_gate *g, const char *const *tokens, const char *const *origins,
                      struct sp_err *e);
-void sp_mcp_gate_done(struct sp_mcp_gate *g);
 
 enum sp_mcp_verb { SP_MCP_POST, SP_MCP_DELETE, SP_MCP_PREFLIGHT };
 
