@@ -23,6 +23,7 @@
 #include "cli/escape_text.h"
 #include "cli/own_stdio.h"
 #include "cli/signals.h"
+#include "os/seccomp.h"
 
 #define KILLED_MS     2000 /* for the last output of a command that was killed by the timeout */
 #define FULL_MS       20   /* between writes while the input queue of the job is full */
@@ -336,14 +337,13 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
 {
     struct sp_carry *c = SP_CONTAINER(in, struct sp_carry, input.in);
 
+    sp_stdin_stop(in);
     if (n > 0) {
-        sp_stdin_stop(in);
         c->result.was_taken = true;
         c->input.len = (size_t)n;
         pass_chunk(c);
         return;
     }
-    sp_stdin_stop(in);
     if (c->terminal.is_raw) /* Ctrl-D does not end a raw terminal: it has hung up */
         pass_signal(c, SIGHUP);
     c->input.close.fn = on_input_closed;
@@ -839,5 +839,74 @@ int sp_carry_not_run(const struct sp_err *refusal, int *ret_err)
         return 127;
     default:
         return 126;
+    }
+}
+
+/* ---- what the sandbox denied ---- */
+
+static void print_calls(const struct sp_exit *how)
+{
+    for (uint32_t i = 0; i < how->refusal_count && i < SP_EXIT_REFUSALS; i++) {
+        const char *name = sp_syscall_name(how->refusals[i].call);
+        const uint32_t n = how->refusals[i].count;
+
+        if (name != NULL)
+            (void)fprintf(stderr, "%s%s", i == 0 ? "" : ", ", name);
+        else
+            (void)fprintf(stderr, "%scall %u", i == 0 ? "" : ", ", how->refusals[i].call);
+        if (n > 1)
+            (void)fprintf(stderr, " (%u times)", n);
+    }
+}
+
+static void print_guess(const struct sp_denial_facts *d)
+{
+    (void)fprintf(stderr, "%s%s", d->reason != NULL ? d->reason : "its exit code",
+                  d->path[0] != 0 ? ", " : "");
+    /* A path from the output of a command must not control the terminal. */
+    for (const char *c = d->path; *c != 0; c++)
+        (void)fputc((unsigned char)*c < 0x20 || *c == 0x7F ? '?' : *c, stderr);
+    (void)fputc('\n', stderr);
+}
+
+void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long)
+{
+    const struct sp_exit *how = &r->exit;
+    const bool has_calls = how->refusal_count > 0;
+    const bool has_left = how->left_network > 0;
+
+    if (!r->was_denied)
+        return;
+    if (is_long) {
+        (void)fprintf(stderr, "sallyport: the sandbox denied the command something:\n");
+        if (has_calls) {
+            (void)fprintf(stderr, "  refused system calls (reported by the kernel): ");
+            print_calls(how);
+            (void)fputc('\n', stderr);
+        }
+        if (has_left)
+            (void)fprintf(stderr, "  attempts to leave its network (counted by the kernel): %u\n",
+                          how->left_network);
+        if (how->signal == SIGSYS)
+            (void)fprintf(stderr, "  killed by SIGSYS (reported by the kernel)\n");
+        if (r->denial.has_words) {
+            (void)fprintf(stderr, "  guessed from its output: ");
+            print_guess(&r->denial);
+        }
+    } else if (r->denial.has_evidence) {
+        (void)fprintf(stderr, "sallyport: the sandbox denied (reported by the kernel): ");
+        print_calls(how);
+        if (has_left)
+            (void)fprintf(stderr, "%sa connection out of its network", has_calls ? "; " : "");
+        if (how->signal == SIGSYS)
+            (void)fprintf(stderr, "%sa system call that killed it",
+                          has_left || has_calls ? "; " : "");
+        (void)fputc('\n', stderr);
+    } else if (r->denial.has_words) {
+        (void)fprintf(stderr, "sallyport: the sandbox may have denied this (guessed from its "
+                              "output): ");
+        print_guess(&r->denial);
+    } else { /* the verdict of a server, which gives no reasons */
+        (void)fprintf(stderr, "sallyport: the sandbox denied the command something\n");
     }
 }

@@ -95,4 +95,8 @@ void sp_carry_wake(struct sp_carry *c);
  * the errno; 0: the start failed for another reason. */
 int sp_carry_not_run(const struct sp_err *refusal, int *ret_err);
 
+/* Prints on stderr what the sandbox denied a command, and the evidence; nothing if nothing was
+ * denied. is_long: one line for each piece of evidence. */
+void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long);
+
 #endif

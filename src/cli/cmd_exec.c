@@ -706,7 +706,7 @@ static int run_exec(void *values, char **command)
         if (add_result(&line, NULL, status, sp_error_text(&e, text, sizeof text)))
             (void)sp_cli_print(sp_buf_str(&line), &e);
     } else if (!o->is_json) { /* otherwise the last event has it */
-        sp_denied_print(&result, false);
+        sp_carry_print_denied(&result, false);
         if (text[0] != 0)
             sp_plain_say("sallyport", text);
     }

@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
+#include "cli/observe.h"
 #include "cli/serve_approve.h"
 #include "cli/signals.h"
-#include "cli/sockets.h"
 #include "config/own_places.h"
 #include "core/journal.h"
 #include "os/spawn.h"
@@ -255,7 +255,7 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
     o.auth = NULL;
     o.max_connections = MAX_LOCAL;
     o.max_unfinished = MAX_LOCAL_UNFINISHED;
-    int r = sp_sockets_own_url(name, sizeof name, &e);
+    int r = sp_observe_own_url(name, sizeof name, &e);
     if (r == 0)
         r = sp_listen_parse(name, &url, &e);
     if (r == 0)

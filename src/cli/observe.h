@@ -16,6 +16,12 @@ struct sp_observe_options {
 };
 extern const struct sp_option sp_observe_options[];
 
+#define SP_OBSERVE_SERVERS_MAX 64 /* servers of this user that are looked at */
+
+/* For `serve`: unix:///DIRECTORY/PID.sock, where these commands find this process. Makes the
+ * directory, and removes the sockets of servers that are gone. */
+int sp_observe_own_url(char *ret, size_t size, struct sp_err *e);
+
 /* ---- the connection ---- */
 
 struct sp_observe_ops {

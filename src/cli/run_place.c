@@ -15,7 +15,6 @@
 #include "core/journal.h"
 #include "engine/local.h"
 #include "engine/remote/remote.h"
-#include "os/seccomp.h"
 #include "sandbox/hidden_paths.h"
 
 #define MAX_PROCESSES 16 /* for a backend that runs one */
@@ -65,75 +64,6 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct
     return sp_remote_new(loop, &o, ret, e);
 }
 
-/* ---- what the sandbox denied ---- */
-
-static void print_calls(const struct sp_exit *how)
-{
-    for (uint32_t i = 0; i < how->refusal_count && i < SP_EXIT_REFUSALS; i++) {
-        const char *name = sp_syscall_name(how->refusals[i].call);
-        const uint32_t n = how->refusals[i].count;
-
-        if (name != NULL)
-            (void)fprintf(stderr, "%s%s", i == 0 ? "" : ", ", name);
-        else
-            (void)fprintf(stderr, "%scall %u", i == 0 ? "" : ", ", how->refusals[i].call);
-        if (n > 1)
-            (void)fprintf(stderr, " (%u times)", n);
-    }
-}
-
-static void print_guess(const struct sp_denial_facts *d)
-{
-    (void)fprintf(stderr, "%s%s", d->reason != NULL ? d->reason : "its exit code",
-                  d->path[0] != 0 ? ", " : "");
-    /* A path from the output of a command must not control the terminal. */
-    for (const char *c = d->path; *c != 0; c++)
-        (void)fputc((unsigned char)*c < 0x20 || *c == 0x7F ? '?' : *c, stderr);
-    (void)fputc('\n', stderr);
-}
-
-void sp_denied_print(const struct sp_carry_result *r, bool is_long)
-{
-    const struct sp_exit *how = &r->exit;
-    const bool has_calls = how->refusal_count > 0;
-    const bool has_left = how->left_network > 0;
-
-    if (!r->was_denied)
-        return;
-    if (is_long) {
-        (void)fprintf(stderr, "sallyport: the sandbox denied the command something:\n");
-        if (has_calls) {
-            (void)fprintf(stderr, "  refused system calls (reported by the kernel): ");
-            print_calls(how);
-            (void)fputc('\n', stderr);
-        }
-        if (has_left)
-            (void)fprintf(stderr, "  attempts to leave its network (counted by the kernel): %u\n",
-                          how->left_network);
-        if (how->signal == SIGSYS)
-            (void)fprintf(stderr, "  killed by SIGSYS (reported by the kernel)\n");
-        if (r->denial.has_words) {
-            (void)fprintf(stderr, "  guessed from its output: ");
-            print_guess(&r->denial);
-        }
-    } else if (r->denial.has_evidence) {
-        (void)fprintf(stderr, "sallyport: the sandbox denied (reported by the kernel): ");
-        print_calls(how);
-        if (has_left)
-            (void)fprintf(stderr, "%sa connection out of its network", has_calls ? "; " : "");
-        if (how->signal == SIGSYS)
-            (void)fprintf(stderr, "%sa system call that killed it",
-                          has_left || has_calls ? "; " : "");
-        (void)fputc('\n', stderr);
-    } else if (r->denial.has_words) {
-        (void)fprintf(stderr, "sallyport: the sandbox may have denied this (guessed from its "
-                              "output): ");
-        print_guess(&r->denial);
-    } else { /* the verdict of a server, which gives no reasons */
-        (void)fprintf(stderr, "sallyport: the sandbox denied the command something\n");
-    }
-}
-
 /* ---- running one command ---- */
 
 static int carry_here(struct sp_start *l, const struct sp_place_run *how,
@@ -170,7 +100,7 @@ int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place
         return how->failed;
     }
     if (how->is_verbose || isatty(STDERR_FILENO))
-        sp_denied_print(&result, how->is_verbose);
+        sp_carry_print_denied(&result, how->is_verbose);
     switch (result.end) {
     case SP_CARRY_EXITED:
     case SP_CARRY_ABANDONED:

@@ -23,10 +23,6 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
                    struct sp_err *e);
 
-/* Prints on stderr what the sandbox denied a command, and the evidence; nothing if nothing was
- * denied. is_long: one line for each piece of evidence. */
-void sp_denied_print(const struct sp_carry_result *r, bool is_long);
-
 struct sp_place_run {
     const char *cwd; /* of the launch */
     const struct sp_own_places_ask *own;
