@@ -440,6 +440,25 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+static int read_session_id(struct sp_str text, int *ret, struct sp_err *e)
+{
+    const bool has_sign = text.n > 1 && (text.p[0] == '-' || text.p[0] == '+');
+    const bool is_negative = has_sign && text.p[0] == '-';
+    const struct sp_str digits = {text.p + has_sign, text.n - has_sign};
+    const char *why = digits.n == 0 ? "cannot parse integer from empty string"
+                                    : "number too large to fit in target type";
+    uint64_t v = 0;
+
+    for (size_t i = 0; i < digits.n; i++)
+        if (digits.p[i] < '0' || digits.p[i] > '9')
+            why = "invalid digit found in string";
+    if (!sp_str_to_u64(digits, (uint64_t)INT32_MAX + is_negative, &v))
+        return sp_fail(e, SP_E_NOT_FOUND, 0, "invalid session_id: " SP_STR_FMT " due to error %s",
+                       SP_STR_ARG(sp_policy_shown(text)), why);
+    *ret = (int)(is_negative ? -(int64_t)v : (int64_t)v);
+    return 0;
+}
+
 int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_ask *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
@@ -478,26 +497,7 @@ int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_ask *ret, struc
         n += part.n;
     }
     ret->chars = (struct sp_str){chars, n};
-    return 0;
-}
-
-int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e)
-{
-    const bool has_sign = text.n > 1 && (text.p[0] == '-' || text.p[0] == '+');
-    const bool is_negative = has_sign && text.p[0] == '-';
-    const struct sp_str digits = {text.p + has_sign, text.n - has_sign};
-    const char *why = digits.n == 0 ? "cannot parse integer from empty string"
-                                    : "number too large to fit in target type";
-    uint64_t v = 0;
-
-    for (size_t i = 0; i < digits.n; i++)
-        if (digits.p[i] < '0' || digits.p[i] > '9')
-            why = "invalid digit found in string";
-    if (!sp_str_to_u64(digits, (uint64_t)INT32_MAX + is_negative, &v))
-        return sp_fail(e, SP_E_INVALID, 0, "invalid session_id: " SP_STR_FMT " due to error %s",
-                       SP_STR_ARG(sp_policy_shown(text)), why);
-    *ret = (int)(is_negative ? -(int64_t)v : (int64_t)v);
-    return 0;
+    return ret->session_id.p == NULL ? 0 : read_session_id(ret->session_id, &ret->id, e);
 }
 
 /* ---- the digest of a call ----

@@ -88,11 +88,11 @@ struct sp_compat_ask {
     uint32_t input_count;
     struct sp_str chars;      /* the input, joined by a space where neither side has white space */
     struct sp_str session_id; /* p NULL: none */
+    int id;                   /* the same as a number */
     struct sp_yield_ask timeout;
 };
+/* SP_E_NOT_FOUND: session_id is no number. */
 int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_ask *ret, struct sp_err *e);
-/* Reads a session_id. SP_E_INVALID: `invalid session_id: ...`. */
-int sp_compat_read_id(struct sp_str text, int *ret, struct sp_err *e);
 
 /* ---- numbers: whole ones, however JSON spells them; exact, and independent of the locale ---- */
 

@@ -177,7 +177,9 @@ static int refuse_arguments(struct call *c, struct sp_manager *m, uint64_t *ret_
 
     if (why.code == SP_E_SYSTEM)
         return -SP_E_SYSTEM;
-    return refuse(c, m, "failed to parse function arguments: ", why.msg, ret_call, e);
+    return refuse(c, m,
+                  why.code == SP_E_NOT_FOUND ? "" : "failed to parse function arguments: ", why.msg,
+                  ret_call, e);
 }
 
 static int call_exec(struct call *c, struct sp_manager *m, const struct sp_tools_options *o,
@@ -229,15 +231,13 @@ static int call_compat(struct call *c, struct sp_manager *m, const struct sp_too
     if (from.timeout.has_yield_time && from.timeout.yield_time_ms > COMPAT_MAX_MS)
         c->cut_ms = from.timeout.yield_time_ms;
     if (from.session_id.p != NULL) {
-        struct sp_write_ask ask = {
-            .call_id = c->call_id, .is_compat = true, .yield = from.timeout, .chars = from.chars};
+        const struct sp_write_ask ask = {.call_id = c->call_id,
+                                         .session_id = from.id,
+                                         .is_compat = true,
+                                         .yield = from.timeout,
+                                         .chars = from.chars};
 
         c->session_id = from.session_id;
-        if (sp_compat_read_id(from.session_id, &ask.session_id, e) < 0) {
-            const struct sp_err why = *e;
-
-            return refuse(c, m, "", why.msg, ret_call, e);
-        }
         return sp_manager_write(m, &ask, on_reply, c, ret_call, e);
     }
     if (from.input_count == 0)
