@@ -212,7 +212,9 @@ static void on_drained(void *user)
 
 static void on_ended(void *user, const struct sp_session *session)
 {
-    sp_serve_approve_forget(((struct serve *)user)->approve, session->number);
+    struct sp_start_gate *gate = ((struct serve *)user)->rpc.gate;
+
+    gate->ops->ended(gate, session->number);
 }
 
 static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,

@@ -230,9 +230,11 @@ static struct approval_session *get_session(struct sp_serve_approve *a,
     return s;
 }
 
-void sp_serve_approve_forget(struct sp_serve_approve *a, uint64_t session)
+/* For sp_start_gate_ops. */
+static void forget_session(struct sp_start_gate *g, uint64_t session)
 {
-    struct approval_session *s = find_session(a, session);
+    struct approval_session *s =
+        find_session(SP_CONTAINER(g, struct sp_serve_approve, gate), session);
 
     if (s != NULL)
         free_session(s);
@@ -573,7 +575,8 @@ static void log_warning(void *user, const char *text)
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
                          struct sp_err *e)
 {
-    static const struct sp_start_gate_ops ops = {.judge = judge_start, .done = end_start};
+    static const struct sp_start_gate_ops ops = {
+        .judge = judge_start, .done = end_start, .ended = forget_session};
     struct sp_serve_approve *a = calloc(1, sizeof *a);
 
     if (a == NULL)

@@ -43,7 +43,4 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
                          struct sp_err *e);
 void sp_serve_approve_free(struct sp_serve_approve *a); /* after all connections; NULL is fine */
 
-/* The session has ended: its approvals are forgotten. */
-void sp_serve_approve_forget(struct sp_serve_approve *a, uint64_t session);
-
 #endif

@@ -52,6 +52,7 @@ struct sp_start_gate_ops {
     void (*judge)(struct sp_start_gate *g, struct sp_start_gate_case *c); /* fills the answer */
     /* Ends a case that was judged and withdraws an open question. */
     void (*done)(struct sp_start_gate *g, struct sp_start_gate_case *c);
+    void (*ended)(struct sp_start_gate *g, uint64_t session); /* its approvals are forgotten */
 };
 
 struct sp_start_gate {
