@@ -154,7 +154,7 @@ void sp_mcp_key_forget(struct sp_mcp_key *k)
 int sp_mcp_key_take(struct sp_mcp_caller *c, int scope, struct sp_str id, struct sp_mcp_key **ret,
                     bool *ret_is_new, struct sp_err *e)
 {
-    const uint64_t now = sp_loop_now(sp_mcp_options(c->mcp)->loop);
+    const uint64_t now = sp_loop_now(c->loop);
     struct sp_mcp_key *oldest = NULL; /* of those whose call is over */
 
     if (id.n == 0 || id.n > SP_MCP_KEY_BYTES_MAX)
@@ -212,7 +212,7 @@ struct sp_mcp_inspection {
 
 static void free_inspection(struct sp_mcp_inspection *x)
 {
-    sp_loop_cancel(x->caller->mcp->options.loop, &x->deadline);
+    sp_loop_cancel(x->caller->loop, &x->deadline);
     sp_list_remove(&x->link);
     free(x);
 }
@@ -246,14 +246,13 @@ static void on_deadline(struct sp_timer *t)
 struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id, uint64_t wait_ms,
                                          sp_manager_look_fn *fn, void *user)
 {
-    struct sp_loop *loop = c->mcp->options.loop;
     struct sp_mcp_inspection *x = calloc(1, sizeof *x);
 
     if (x == NULL)
         return NULL;
     *x = (struct sp_mcp_inspection){.caller = c, .fn = fn, .user = user};
     if (wait_ms != 0 &&
-        !sp_loop_timer(loop, &x->deadline, sp_loop_now(loop) + wait_ms, on_deadline)) {
+        !sp_loop_timer(c->loop, &x->deadline, sp_loop_now(c->loop) + wait_ms, on_deadline)) {
         free(x);
         return NULL;
     }
@@ -295,9 +294,9 @@ static void end_caller(struct sp_mcp_caller *c)
         sp_mcp_caller_watch(w, NULL);
         w->ended(w);
     }
-    sp_loop_cancel(c->mcp->options.loop, &c->detached_timer);
-    sp_loop_undefer(c->mcp->options.loop, &c->ending);
-    sp_loop_undefer(c->mcp->options.loop, &c->logging);
+    sp_loop_cancel(c->loop, &c->detached_timer);
+    sp_loop_undefer(c->loop, &c->ending);
+    sp_loop_undefer(c->loop, &c->logging);
     /* Order: no waiter is left when sp_manager_free answers all calls as aborted. */
     sp_mcp_tasks_free(c->tasks);
     sp_mcp_parking_free(c->parking);
@@ -328,7 +327,7 @@ static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
     if (r < 0)
         return r;
     o.thread_id = o.session_id = thread_id; /* copied; one conversation is one session */
-    o.loop = c->mcp->options.loop;
+    o.loop = c->loop;
     o.ops = &sp_mcp_manager_ops;
     o.user = c;
     o.approvals.approver = &c->questions;
@@ -349,6 +348,7 @@ static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identit
         return NULL;
     }
     c->mcp = m;
+    c->loop = m->options.loop;
     sp_list_init(&c->runs);
     sp_list_init(&c->peers);
     sp_list_init(&c->watches);
@@ -404,12 +404,11 @@ static void on_ending(struct sp_deferred *d)
 
 void sp_mcp_caller_release(struct sp_mcp_caller *c)
 {
-    struct sp_loop *loop = c->mcp->options.loop;
     const uint64_t ttl_ms = c->mcp->options.detached_ttl_ms;
 
     if (--c->held != 0 || ttl_ms == 0)
         return;
     /* Out of memory for the timer: end it now rather than never. */
-    if (!sp_loop_timer(loop, &c->detached_timer, sp_loop_now(loop) + ttl_ms, on_detached))
-        sp_loop_again(loop, &c->ending, on_ending);
+    if (!sp_loop_timer(c->loop, &c->detached_timer, sp_loop_now(c->loop) + ttl_ms, on_detached))
+        sp_loop_again(c->loop, &c->ending, on_ending);
 }

@@ -45,6 +45,7 @@ struct sp_mcp {
 
 struct sp_mcp_caller {
     struct sp_mcp *mcp;
+    struct sp_loop *loop;
     struct sp_list link;
     uint64_t number; /* from 1, never used again */
     char *identity;

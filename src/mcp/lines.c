@@ -28,7 +28,7 @@
 
 /* One connection, or the pipes. */
 struct conn {
-    struct sp_mcp_out out; /* first, see is_out_full */
+    struct sp_mcp_out out;
     struct sp_mcp_lines *lines;
     struct sp_list link_in_lines;
     struct sp_link *link;
@@ -70,12 +70,9 @@ static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status
     sp_link_pause(c->link, true);
 }
 
-static bool is_out_full(const struct sp_mcp_out *o)
+static bool is_out_full(struct sp_mcp_out *o)
 {
-    const void *first = o; /* `out` is the first member; SP_CONTAINER would drop the const */
-    const struct conn *c = first;
-
-    return sp_link_is_full(c->link);
+    return sp_link_is_full(SP_CONTAINER(o, struct conn, out)->link);
 }
 
 /* ---- messages in ---- */

@@ -70,7 +70,7 @@ static void forget_asked(struct sp_mcp_peer *p, struct asked *a);
 
 static struct sp_loop *loop_of(const struct call *c)
 {
-    return sp_mcp_options(c->request.peer->mcp)->loop;
+    return c->request.peer->caller->loop;
 }
 
 static struct asked *asked_of(struct sp_list *link)
@@ -129,10 +129,10 @@ static void expire_parked(struct sp_timer *t);
 static void arm_expiry(struct sp_mcp_parking *p)
 {
     if (sp_list_is_empty(&p->list))
-        sp_loop_cancel(p->caller->mcp->options.loop, &p->timer);
+        sp_loop_cancel(p->caller->loop, &p->timer);
     else
-        (void)sp_loop_timer(p->caller->mcp->options.loop, &p->timer,
-                            parked_of(p->list.next)->expires_ms, expire_parked);
+        (void)sp_loop_timer(p->caller->loop, &p->timer, parked_of(p->list.next)->expires_ms,
+                            expire_parked);
 }
 
 static void expire_parked(struct sp_timer *t)
@@ -140,7 +140,7 @@ static void expire_parked(struct sp_timer *t)
     struct sp_mcp_parking *p = SP_CONTAINER(t, struct sp_mcp_parking, timer);
 
     while (!sp_list_is_empty(&p->list) &&
-           parked_of(p->list.next)->expires_ms <= sp_loop_now(p->caller->mcp->options.loop))
+           parked_of(p->list.next)->expires_ms <= sp_loop_now(p->caller->loop))
         sp_mcp_run_cancel(take_out(p, parked_of(p->list.next)));
     arm_expiry(p);
 }
@@ -151,7 +151,7 @@ static struct parked *park_run(struct sp_mcp_run *r, const struct sp_mcp_digest 
                                bool wants_repeat)
 {
     struct sp_mcp_caller *c = r->caller;
-    const uint64_t expires_ms = sp_loop_now(c->mcp->options.loop) + SP_MCP_PARKED_MS;
+    const uint64_t expires_ms = sp_loop_now(c->loop) + SP_MCP_PARKED_MS;
 
     if (c->parking == NULL && (c->parking = calloc(1, sizeof *c->parking)) != NULL) {
         c->parking->caller = c;
@@ -159,9 +159,8 @@ static struct parked *park_run(struct sp_mcp_run *r, const struct sp_mcp_digest 
     }
     struct sp_mcp_parking *p = c->parking;
     struct parked *new = p == NULL ? NULL : calloc(1, sizeof *new);
-    if (new == NULL ||
-        (p->timer.slot == 0 &&
-         !sp_loop_timer(p->caller->mcp->options.loop, &p->timer, expires_ms, expire_parked))) {
+    if (new == NULL || (p->timer.slot == 0 &&
+                        !sp_loop_timer(p->caller->loop, &p->timer, expires_ms, expire_parked))) {
         free(new);
         sp_mcp_run_cancel(r);
         return NULL;
@@ -220,7 +219,7 @@ void sp_mcp_parking_free(struct sp_mcp_parking *p)
         return;
     sp_list_each_safe(i, &p->list)
         sp_mcp_run_cancel(take_out(p, parked_of(i)));
-    sp_loop_cancel(p->caller->mcp->options.loop, &p->timer);
+    sp_loop_cancel(p->caller->loop, &p->timer);
     p->caller->parking = NULL;
     free(p);
 }
@@ -325,7 +324,7 @@ static int read_ticket(struct sp_str state, const struct sp_mcp_caller *c,
                        "it was not made by this server, or was changed since");
     if (t.caller != c->number)
         return sp_fail(e, SP_E_INVALID, 0, "it belongs to another caller");
-    if (t.expires_ms <= sp_loop_now(c->mcp->options.loop))
+    if (t.expires_ms <= sp_loop_now(c->loop))
         return sp_fail(e, SP_E_INVALID, 0, "it has expired");
     if (memcmp(&t.digest, d, sizeof *d) != 0)
         return sp_fail(e, SP_E_INVALID, 0,
@@ -479,7 +478,7 @@ static void say_progress(struct call *c)
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_out *out = c->request.out;
 
-    if (out == NULL || (out->is_full != NULL && out->is_full(out)))
+    if (out == NULL || out->is_full(out))
         return;
     c->progress++;
     if (c->request.revision->has_annotations)

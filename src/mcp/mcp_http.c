@@ -108,7 +108,7 @@ struct sp_mcp_http {
 enum phase { HEAD, BODY, ANSWERING, SENDING, LINGER, GONE };
 
 struct conn {
-    struct sp_mcp_out out; /* of the open request; the first member, see is_full */
+    struct sp_mcp_out out; /* of the open request */
     struct sp_mcp_http *http;
     struct sp_list link;
     int fd;
@@ -302,12 +302,9 @@ static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status
     conn_schedule(c);
 }
 
-static bool is_full(const struct sp_mcp_out *o)
+static bool is_full(struct sp_mcp_out *o)
 {
-    const void *first = o; /* `out` is the first member; SP_CONTAINER would drop the const */
-    const struct conn *c = first;
-
-    return sp_outq_size(&c->outq) >= FULL_BYTES;
+    return sp_outq_size(&SP_CONTAINER(o, struct conn, out)->outq) >= FULL_BYTES;
 }
 
 /* A cancelled request gets no answer: its stream ends without one. */

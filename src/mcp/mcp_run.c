@@ -49,11 +49,6 @@ static struct sp_mcp_kept_result lost_result;
 
 static void on_telling(struct sp_deferred *d);
 
-static struct sp_loop *loop_of(const struct sp_mcp_run *r)
-{
-    return r->caller->mcp->options.loop;
-}
-
 static struct sp_mcp_run *run_of(struct sp_list *link)
 {
     return SP_CONTAINER(link, struct sp_mcp_run, link);
@@ -79,7 +74,7 @@ static struct sp_mcp_run *run_of_question(const struct sp_mcp_caller *c, uint64_
 
 static void tell_soon(struct sp_mcp_run *r)
 {
-    sp_loop_defer(loop_of(r), &r->telling, on_telling);
+    sp_loop_defer(r->caller->loop, &r->telling, on_telling);
 }
 
 /* ---- sessions that ended while no call waited for them ---- */
@@ -155,8 +150,8 @@ static void unlink_run(struct sp_mcp_run *r)
 static void free_run(struct sp_mcp_run *r)
 {
     unlink_run(r);
-    sp_loop_undefer(loop_of(r), &r->telling);
-    sp_loop_undefer(loop_of(r), &r->deferred);
+    sp_loop_undefer(r->caller->loop, &r->telling);
+    sp_loop_undefer(r->caller->loop, &r->deferred);
     close_question(r);
     sp_mcp_inspection_forget(r->describing);
     sp_mcp_inspection_forget(r->inspection);
@@ -467,12 +462,12 @@ void sp_mcp_run_decide(struct sp_mcp_run *r, const struct sp_decision *d)
 
 void sp_mcp_run_note_shown(struct sp_mcp_run *r)
 {
-    r->host_shown_ms = sp_loop_now(loop_of(r));
+    r->host_shown_ms = sp_loop_now(r->caller->loop);
 }
 
 bool sp_mcp_run_is_too_quick(const struct sp_mcp_run *r)
 {
-    return sp_loop_now(loop_of(r)) < r->host_shown_ms + READING_MS;
+    return sp_loop_now(r->caller->loop) < r->host_shown_ms + READING_MS;
 }
 
 void sp_mcp_run_ask_next(struct sp_mcp_run *r, const char *why)
@@ -629,7 +624,7 @@ static void on_logging(struct sp_deferred *d)
             const struct sp_mcp_peer *p = SP_CONTAINER(i, struct sp_mcp_peer, link);
             struct sp_mcp_out *out = find_log_out(p, level_of(&c->events[n]));
 
-            if (out != NULL && (out->is_full == NULL || !out->is_full(out)))
+            if (out != NULL && !out->is_full(out))
                 (void)sp_mcp_say_notice(out, "notifications/message", sp_buf_str(&b));
         }
     }
@@ -649,7 +644,7 @@ static void log_event(struct sp_mcp_caller *c, int session_id, bool has_ended, s
         if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(&e)) == NULL)
             continue;
         c->events[c->event_count++] = e;
-        sp_loop_defer(sp_mcp_options(c->mcp)->loop, &c->logging, on_logging);
+        sp_loop_defer(c->loop, &c->logging, on_logging);
         return;
     }
 }

@@ -482,11 +482,6 @@ static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers
 /* ---- batches: notifications go out at once; the answers are collected and sent as one array ----
  */
 
-static struct batch *batch_of(const struct sp_mcp_out *face)
-{
-    return SP_CONTAINER((void *)(uintptr_t)face, struct batch, face);
-}
-
 static void finish_if_done(struct batch *b)
 {
     if (b->is_taking || b->waiting != 0)
@@ -510,7 +505,7 @@ static void finish_if_done(struct batch *b)
 
 static void on_batch_send(struct sp_mcp_out *face, struct sp_str message, unsigned status)
 {
-    struct batch *b = batch_of(face);
+    struct batch *b = SP_CONTAINER(face, struct batch, face);
 
     if (status == 0) {
         if (b->out != NULL)
@@ -525,16 +520,16 @@ static void on_batch_send(struct sp_mcp_out *face, struct sp_str message, unsign
     finish_if_done(b);
 }
 
-static bool is_batch_full(const struct sp_mcp_out *face)
+static bool is_batch_full(struct sp_mcp_out *face)
 {
-    const struct batch *b = batch_of(face);
+    const struct batch *b = SP_CONTAINER(face, struct batch, face);
 
-    return b->out == NULL || (b->out->is_full != NULL && b->out->is_full(b->out));
+    return b->out == NULL || b->out->is_full(b->out);
 }
 
 static void on_batch_cancelled(struct sp_mcp_out *face)
 {
-    struct batch *b = batch_of(face);
+    struct batch *b = SP_CONTAINER(face, struct batch, face);
 
     b->waiting--;
     finish_if_done(b);

@@ -20,8 +20,7 @@ struct sp_mcp_out {
      * the answer to the request that came with this `out`, with its HTTP status. May be called from
      * within sp_mcp_take. Must not free the peer. */
     void (*send)(struct sp_mcp_out *o, struct sp_str message, unsigned status);
-    /* true: optional messages (progress, log) are skipped. NULL: never full. */
-    bool (*is_full)(const struct sp_mcp_out *o);
+    bool (*is_full)(struct sp_mcp_out *o); /* true: optional messages (progress, log) are skipped */
     /* A message cancelled the request: no answer will come. NULL: the transport does not need to
      * know, because one `out` serves the whole pipe. Must not free the peer. */
     void (*cancelled)(struct sp_mcp_out *o);

@@ -80,11 +80,6 @@ static struct listener *listener_of(struct sp_list *link)
     return SP_CONTAINER(link, struct listener, link);
 }
 
-static struct sp_loop *loop_of(const struct sp_mcp_tasks *all)
-{
-    return sp_mcp_options(all->caller->mcp)->loop;
-}
-
 static uint64_t kept_ms(const struct sp_mcp_tasks *all)
 {
     return sp_mcp_options(all->caller->mcp)->manager->exited_ttl_ms;
@@ -112,7 +107,7 @@ void sp_mcp_tasks_free(struct sp_mcp_tasks *all)
     sp_list_each_safe(i, &all->list)
         remove_task(task_of(i));
     assert(all->count == 0);
-    sp_loop_cancel(loop_of(all), &all->timer);
+    sp_loop_cancel(all->caller->loop, &all->timer);
     all->caller->tasks = NULL;
     free(all);
 }
@@ -137,13 +132,14 @@ static void arm_expiry(struct sp_mcp_tasks *all)
     const struct task *t = kept_ms(all) != 0 ? first_ended(all) : NULL;
 
     if (t != NULL)
-        (void)sp_loop_timer(loop_of(all), &all->timer, t->ended_ms + kept_ms(all), expire_tasks);
+        (void)sp_loop_timer(all->caller->loop, &all->timer, t->ended_ms + kept_ms(all),
+                            expire_tasks);
 }
 
 static void expire_tasks(struct sp_timer *timer)
 {
     struct sp_mcp_tasks *all = SP_CONTAINER(timer, struct sp_mcp_tasks, timer);
-    const uint64_t now = sp_loop_now(loop_of(all));
+    const uint64_t now = sp_loop_now(all->caller->loop);
     struct task *t;
 
     while ((t = first_ended(all)) != NULL && t->ended_ms + kept_ms(all) <= now)
@@ -285,7 +281,7 @@ static void tell_listener(const struct listener *l, const struct task *t)
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_out *out = l->request.out;
 
-    if (out->is_full != NULL && out->is_full(out))
+    if (out->is_full(out))
         return;
     if (add_subscription_id(&b, l) && add_task_json(&b, t, false) && sp_buf_add(&b, "}", 1))
         (void)sp_mcp_say_notice(out, "notifications/tasks", sp_buf_str(&b));
@@ -320,7 +316,7 @@ static void end_task(struct task *t, enum task_status status)
     struct task *old;
 
     t->run = NULL;
-    t->ended_ms = sp_loop_now(loop_of(all));
+    t->ended_ms = sp_loop_now(all->caller->loop);
     all->bytes += t->result.len;
     set_status(t, status);
     while (all->bytes > SP_MCP_TASK_BYTES_MAX && (old = first_ended(all)) != NULL && old != t)

@@ -35,7 +35,7 @@ int sp_mcp_tool_refuse(struct sp_mcp_run *r, struct sp_err *e, const char *fmt, 
         r->refusal = NULL;
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "refuse a call");
     }
-    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, report_refusal);
+    sp_loop_defer(r->caller->loop, &r->deferred, report_refusal);
     return 0;
 }
 

@@ -507,7 +507,7 @@ static int start_explain_denial(struct sp_mcp_run *r, struct sp_err *e)
                                      : explain_host(x, r, where, host);
     if (!ok || !(x->is_error || add_explanation(x, r)))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a denial");
-    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, tell_explained);
+    sp_loop_defer(r->caller->loop, &r->deferred, tell_explained);
     return 0;
 }
 

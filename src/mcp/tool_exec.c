@@ -578,7 +578,7 @@ static void wake_waiting(struct sp_mcp_key *i)
 
     while ((r = take_waiting(i)) != NULL) {
         r->hurry = NULL;
-        sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, begin_again);
+        sp_loop_defer(r->caller->loop, &r->deferred, begin_again);
     }
 }
 
@@ -663,7 +663,7 @@ static int poll_session(struct sp_mcp_run *r, int session_id, struct sp_err *e)
     if (session_id != 0 && sp_manager_view(r->caller->manager, session_id, &v) && !v.is_answered)
         return sp_manager_write(r->caller->manager, &r->write, on_poll_reply, r, &r->engine_call,
                                 e);
-    sp_loop_defer(sp_mcp_run_options(r)->loop, &r->deferred, answer_ended);
+    sp_loop_defer(r->caller->loop, &r->deferred, answer_ended);
     return 0;
 }
 

@@ -14,11 +14,6 @@
 #include "mcp/output.h"
 #include "mcp/tool.h"
 
-static struct sp_loop *loop_of(const struct sp_mcp_run *r)
-{
-    return sp_mcp_run_options(r)->loop;
-}
-
 /* ---- read_output: kept output, also after the end of the session ---- */
 
 struct reading {
@@ -131,7 +126,7 @@ static int start_read_output(struct sp_mcp_run *r, struct sp_err *e)
     x->exit_code = v.exit_code;
     r->session_id = v.process_id;
     if (!sp_mcp_tool_inspect(r, !v.has_exited || v.is_output_held ? id : 0, tell_read))
-        sp_loop_defer(loop_of(r), &r->deferred, tell_read_now);
+        sp_loop_defer(r->caller->loop, &r->deferred, tell_read_now);
     return 0;
 }
 
@@ -245,7 +240,7 @@ static void on_listed_inspected(void *user, const struct sp_inspection *found)
     s->inspection = NULL;
     s->state = sp_mcp_state_name(s->has_exited, s->is_held, found);
     if (--l->awaited == 0)
-        sp_loop_defer(loop_of(l->run), &l->run->deferred, tell_list);
+        sp_loop_defer(l->run->caller->loop, &l->run->deferred, tell_list);
 }
 
 static void count_session(void *user, const struct sp_manager_view *v)
@@ -328,7 +323,7 @@ static int start_list_sessions(struct sp_mcp_run *r, struct sp_err *e)
         l->awaited += s->inspection != NULL;
     }
     if (l->awaited == 0)
-        sp_loop_defer(loop_of(r), &r->deferred, tell_list);
+        sp_loop_defer(r->caller->loop, &r->deferred, tell_list);
     return 0;
 }
 
@@ -368,7 +363,7 @@ static void free_signalling(struct sp_mcp_run *r)
 {
     struct signalling *x = r->data;
 
-    sp_loop_cancel(loop_of(r), &x->tick);
+    sp_loop_cancel(r->caller->loop, &x->tick);
     free(x);
 }
 
@@ -419,7 +414,7 @@ static void on_tick(struct sp_timer *t)
 {
     struct signalling *x = SP_CONTAINER(t, struct signalling, tick);
     struct sp_manager *m = x->run->caller->manager;
-    const uint64_t now = sp_loop_now(loop_of(x->run));
+    const uint64_t now = sp_loop_now(x->run->caller->loop);
     struct sp_manager_view v;
 
     if (!sp_manager_view(m, x->id, &v) || v.has_exited || now >= x->until_ms) {
@@ -430,7 +425,7 @@ static void on_tick(struct sp_timer *t)
         x->has_killed = true;
         sp_manager_terminate(m, x->id, NULL, NULL);
     }
-    if (!sp_loop_timer(loop_of(x->run), &x->tick, now + TICK_MS, on_tick))
+    if (!sp_loop_timer(x->run->caller->loop, &x->tick, now + TICK_MS, on_tick))
         finish_signalling(x->run);
 }
 
@@ -480,15 +475,15 @@ static int start_signal_session(struct sp_mcp_run *r, struct sp_err *e)
     r->free_data = free_signalling;
     r->session_id = id;
     if (v.has_exited) {
-        sp_loop_defer(loop_of(r), &r->deferred, finish_soon);
+        sp_loop_defer(r->caller->loop, &r->deferred, finish_soon);
         return 0;
     }
-    const uint64_t now = sp_loop_now(loop_of(r));
+    const uint64_t now = sp_loop_now(r->caller->loop);
     x->kill_ms = now + GRACE_MS;
     x->until_ms = now + (x->kills ? KILL_MS : SIGNAL_MS);
     if (number == SIGSTOP || number == SIGTSTP || number == SIGCONT || number == SIGWINCH)
         x->until_ms = now + STOP_MS;
-    if (!sp_loop_timer(loop_of(r), &x->tick, now + TICK_MS, on_tick))
+    if (!sp_loop_timer(r->caller->loop, &x->tick, now + TICK_MS, on_tick))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "send a signal");
     if (number == SIGKILL) {
         x->has_killed = true;
@@ -538,7 +533,7 @@ static void free_resizing(struct sp_mcp_run *r)
 {
     struct resizing *x = r->data;
 
-    sp_loop_cancel(loop_of(r), &x->deadline);
+    sp_loop_cancel(r->caller->loop, &x->deadline);
     x->run = NULL;
     if (!x->is_awaited)
         free(x);
@@ -584,7 +579,7 @@ static void on_resized(void *user, bool was_done)
     if (x->run == NULL)
         free(x);
     else
-        sp_loop_defer(loop_of(x->run), &x->run->deferred, tell_resized_now);
+        sp_loop_defer(x->run->caller->loop, &x->run->deferred, tell_resized_now);
 }
 
 static int start_resize_session(struct sp_mcp_run *r, struct sp_err *e)
@@ -616,7 +611,7 @@ static int start_resize_session(struct sp_mcp_run *r, struct sp_err *e)
     r->data = x;
     r->free_data = free_resizing;
     r->session_id = x->id;
-    if (!sp_loop_timer(loop_of(r), &x->deadline, sp_loop_now(loop_of(r)) + RESIZE_MS,
+    if (!sp_loop_timer(r->caller->loop, &x->deadline, sp_loop_now(r->caller->loop) + RESIZE_MS,
                        on_resize_deadline))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "resize a terminal");
     x->is_awaited = true;

@@ -40,6 +40,12 @@ static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status
     free(text);
 }
 
+static bool is_never_full(struct sp_mcp_out *o)
+{
+    (void)o;
+    return false;
+}
+
 static void take_line(struct world *w, const char *line, size_t n)
 {
     const struct sp_mcp_headers headers = {.version = SP_STR("2026-07-28"),
@@ -89,6 +95,7 @@ static void begin(struct world *w)
     struct sp_err e = {0};
 
     w->out.send = on_send;
+    w->out.is_full = is_never_full;
     CHECK(sp_loop_new(&w->loop, &e) == 0);
     with_loop.loop = w->loop;
     const struct sp_mcp_options o = {

@@ -38,7 +38,7 @@ static inline void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned
         sp_mcp_peer_out_gone(gone_on_send, o);
 }
 
-static inline bool on_is_full(const struct sp_mcp_out *o)
+static inline bool on_is_full(struct sp_mcp_out *o)
 {
     (void)o;
     return is_out_full;

@@ -57,7 +57,13 @@ static void on_send(struct sp_mcp_out *o, struct sp_str message, unsigned status
         copy_str(heard, sizeof heard, message);
 }
 
-static struct sp_mcp_out out = {.send = on_send};
+static bool is_never_full(struct sp_mcp_out *o)
+{
+    (void)o;
+    return false;
+}
+
+static struct sp_mcp_out out = {.send = on_send, .is_full = is_never_full};
 
 static void say(char *text)
 {

@@ -218,7 +218,7 @@ static void test_a_legacy_call_goes_on_unheard(void **state)
 
 static void test_whoever_is_gone_takes_only_its_own(void **state)
 {
-    static struct sp_mcp_out second = {.send = on_send};
+    static struct sp_mcp_out second = {.send = on_send, .is_full = on_is_full};
 
     (void)state;
     assert_true(say(CALL("1", "")));

@@ -82,7 +82,7 @@ static void test_what_changed_before_is_told_at_once(void **state)
 
 static void test_two_hear_the_same_and_one_may_go_meanwhile(void **state)
 {
-    static struct sp_mcp_out second = {.send = on_send};
+    static struct sp_mcp_out second = {.send = on_send, .is_full = on_is_full};
 
     (void)state;
     struct fake_run *f = make_task("1", 1000, "task-1" SECRET);
