@@ -545,11 +545,11 @@ static void on_finished(void *user)
     sp_loop_stop(((struct mcp_server *)user)->loop);
 }
 
-static int open_lines(struct mcp_server *s, const char *path, struct sp_mcp_lines **ret,
+static int open_lines(struct mcp_server *s, const char *url, struct sp_mcp_lines **ret,
                       struct sp_err *e)
 {
     const struct sp_mcp_lines_options o = {
-        .path = path,
+        .url = url,
         .max_connections = MAX_CONNECTIONS,
         .user = s,
         .finished = on_finished,
@@ -582,7 +582,7 @@ static int listen_at(struct mcp_server *s, size_t i, struct sp_err *e)
             (void)fprintf(stderr, "sallyport: the bearer token is in %s\n", s->tokens.made);
     }
     if (r == 0)
-        r = is_unix ? open_lines(s, url + 7, &s->lines[i], e)
+        r = is_unix ? open_lines(s, url, &s->lines[i], e)
                     : sp_mcp_http_new(s->mcp, &http, &s->https[i], e);
     if (r < 0)
         return r;

@@ -159,17 +159,6 @@ static void on_finished(void *user)
 
 /* ---- start and end ---- */
 
-static int read_path(const char *path, struct sp_listen_url *ret, struct sp_err *e)
-{
-    auto_buf struct sp_buf url = {0};
-
-    if (path[0] != '/')
-        return sp_fail(e, SP_E_INVALID, 0, "the socket's path must be absolute: %s", path);
-    if (!sp_buf_printf(&url, "unix://%s", path) || !sp_buf_add(&url, "", 1))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "listen on %s", path);
-    return sp_listen_parse(url.data, ret, e);
-}
-
 static int start_listening(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *o,
                            struct sp_err *e)
 {
@@ -186,11 +175,11 @@ static int start_listening(struct sp_mcp_lines *lines, const struct sp_mcp_lines
         .opened = on_opened,
         .finished = on_finished,
     };
-    int r = o->path == NULL ? 0 : read_path(o->path, &url, e);
+    int r = o->url == NULL ? 0 : sp_listen_parse(o->url, &url, e);
 
     if (r < 0)
         return r;
-    if (o->path != NULL)
+    if (o->url != NULL)
         return sp_listener_new(sp_mcp_options(lines->mcp)->loop, &url, &lo, &lines->listener, e);
     /* sp_listener_new opens the pipes, where a failure to make the caller could not be reported:
      * make it here. */
@@ -214,7 +203,7 @@ int sp_mcp_lines_new(struct sp_mcp *m, const struct sp_mcp_lines_options *o,
     lines->user = o->user;
     lines->finished = o->finished;
     /* Only our own uid may connect, so all connections share one identity. */
-    if (o->path == NULL)
+    if (o->url == NULL)
         (void)snprintf(lines->identity, sizeof lines->identity, "stdio");
     else
         (void)snprintf(lines->identity, sizeof lines->identity, "uid %u", geteuid());

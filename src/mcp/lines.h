@@ -10,7 +10,7 @@
 struct sp_mcp_lines;
 
 struct sp_mcp_lines_options {
-    const char *path; /* of a unix socket, created with mode 0600; NULL: stdin and stdout */
+    const char *url; /* unix:///PATH, a socket of mode 0600; NULL: stdin and stdout */
     unsigned max_connections;
     void *user;
     void (*finished)(void *user); /* stdio: end of input. May free the lines */

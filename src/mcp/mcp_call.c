@@ -784,8 +784,7 @@ static void refuse_start(struct call *c, const struct sp_mcp_turn *t, const stru
     else if (e->code == SP_E_LIMIT)
         say_failed(&t->to, "%s", e->msg);
     else
-        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL, (struct sp_str){0}, "%s",
-                         e->msg);
+        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL, "%s", e->msg);
 }
 
 /* false: the call has been answered. */

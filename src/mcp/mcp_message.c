@@ -250,43 +250,27 @@ void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_s
         sp_mcp_say_no_memory(to);
 }
 
-static void say_error_text(const struct sp_mcp_to *to, unsigned status, int code,
-                           struct sp_str data, const char *fmt, va_list args)
+void sp_mcp_say_error(const struct sp_mcp_to *to, unsigned status, int code, const char *fmt, ...)
 {
     auto_buf struct sp_buf b = {0};
     char text[512];
+    va_list args;
 
     if (to->out == NULL)
         return;
+    va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args); /* a cut character becomes U+FFFD */
+    va_end(args);
     if (sp_buf_add_str(&b, SP_STR("{\"jsonrpc\":\"2.0\",\"id\":")) &&
         sp_buf_add_str(&b, id_of(to)) &&
         sp_buf_printf(&b, ",\"error\":{\"code\":%d,\"message\":", code) &&
         sp_json_add_str(&b, sp_str_of(text)) &&
-        (data.n == 0 || (sp_buf_add_str(&b, SP_STR(",\"data\":")) && sp_buf_add_str(&b, data))) &&
+        (to->data.n == 0 ||
+         (sp_buf_add_str(&b, SP_STR(",\"data\":")) && sp_buf_add_str(&b, to->data))) &&
         sp_buf_add_str(&b, SP_STR("}}")))
         to->out->send(to->out, sp_buf_str(&b), status);
     else
         sp_mcp_say_no_memory(to);
-}
-
-void sp_mcp_say_error(const struct sp_mcp_to *to, unsigned status, int code, struct sp_str data,
-                      const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    say_error_text(to, status, code, data, fmt, args);
-    va_end(args);
-}
-
-void sp_mcp_say_invalid(const struct sp_mcp_to *to, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    say_error_text(to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0}, fmt, args);
-    va_end(args);
 }
 
 static bool add_text_block(struct sp_buf *b, struct sp_str text)

@@ -156,7 +156,7 @@ void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
     struct sp_mcp_peer *p = t->peer;
 
     if (p->open_count >= SP_MCP_OPEN_MAX) {
-        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL, (struct sp_str){0},
+        sp_mcp_say_error(&t->to, SP_MCP_OK_STATUS, SP_MCP_INTERNAL,
                          "%d requests are open: wait for one of them to be answered",
                          SP_MCP_OPEN_MAX);
         return NULL;
@@ -311,13 +311,12 @@ static void initialize(const struct sp_mcp_turn *t)
 
     if (params == SP_JSON_NONE ||
         sp_json_need_str(j, params, "protocolVersion", &version, &e) < 0) {
-        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS,
                          "initialize needs a protocolVersion, a string");
         return;
     }
     if (sp_json_opt_object(j, params, "capabilities", &capabilities, &e) < 0) {
-        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
-                         "capabilities: %s", e.msg);
+        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, "capabilities: %s", e.msg);
         return;
     }
     to.revision = legacy_of(version);
@@ -371,7 +370,7 @@ static void take_legacy(const struct sp_mcp_turn *t)
         to.revision = &legacy[0];
         sp_mcp_say_result(&to, "complete", (struct sp_str){0});
     } else if (to.revision == NULL || to.revision->is_modern) {
-        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
+        sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS,
                          "params._meta has no io.modelcontextprotocol/protocolVersion, and "
                          "initialize has not been called");
     } else if (sp_str_eq(method, SP_STR("tools/list"))) {
@@ -381,8 +380,8 @@ static void take_legacy(const struct sp_mcp_turn *t)
     } else if (sp_str_eq(method, SP_STR("tools/call"))) {
         sp_mcp_call(t);
     } else {
-        sp_mcp_say_error(&to, SP_MCP_OK_STATUS, SP_MCP_NO_METHOD, (struct sp_str){0},
-                         "unknown method: " SP_STR_FMT, SP_STR_ARG(method));
+        sp_mcp_say_error(&to, SP_MCP_OK_STATUS, SP_MCP_NO_METHOD, "unknown method: " SP_STR_FMT,
+                         SP_STR_ARG(method));
     }
 }
 
@@ -447,6 +446,7 @@ static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers
     const struct sp_mcp_message *m = t->message;
     const struct sp_mcp_method *method = find_method(m->method);
     const char *bad_meta = NULL;
+    struct sp_mcp_to to = t->to;
     auto_buf struct sp_buf data = {0};
 
     const char *mismatch = headers != NULL ? find_mismatch(headers, m, method) : NULL;
@@ -456,24 +456,25 @@ static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers
         bad_meta = "io.modelcontextprotocol/clientCapabilities is not there, or no object";
 
     if (mismatch != NULL) {
-        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_HEADER_MISMATCH, (struct sp_str){0},
-                         "%s", mismatch);
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_HEADER_MISMATCH, "%s", mismatch);
     } else if (m->version.p != NULL && !sp_str_eq(m->version, SP_STR(SP_MCP_MODERN))) {
         const struct sp_str asked = {m->version.p,
                                      m->version.n > SHOWN_VERSION ? SHOWN_VERSION : m->version.n};
 
         if (sp_buf_add_str(&data, SP_STR("{\"supported\":" VERSIONS ",\"requested\":")) &&
-            sp_json_add_str(&data, asked) && sp_buf_add(&data, "}", 1))
-            sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_NO_VERSION, sp_buf_str(&data),
+            sp_json_add_str(&data, asked) && sp_buf_add(&data, "}", 1)) {
+            to.data = sp_buf_str(&data);
+            sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_NO_VERSION,
                              "unsupported protocol version");
-        else
-            sp_mcp_say_no_memory(&t->to);
+        } else {
+            sp_mcp_say_no_memory(&to);
+        }
     } else if (bad_meta != NULL) {
-        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, (struct sp_str){0},
-                         "params._meta: %s", bad_meta);
+        sp_mcp_say_error(&t->to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_PARAMS, "params._meta: %s",
+                         bad_meta);
     } else if (method == NULL) {
-        sp_mcp_say_error(&t->to, SP_MCP_NO_STATUS, SP_MCP_NO_METHOD, (struct sp_str){0},
-                         "unknown method: " SP_STR_FMT, SP_STR_ARG(m->method));
+        sp_mcp_say_error(&t->to, SP_MCP_NO_STATUS, SP_MCP_NO_METHOD, "unknown method: " SP_STR_FMT,
+                         SP_STR_ARG(m->method));
     } else {
         method->take(t);
     }
@@ -549,8 +550,7 @@ static bool take_batch(struct sp_mcp_peer *p, struct sp_mcp_out *out, struct sp_
     else if ((b = calloc(1, sizeof *b)) == NULL)
         wrong = "there is no memory for this batch";
     if (b == NULL) {
-        sp_mcp_say_error(&all, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0}, "%s",
-                         wrong);
+        sp_mcp_say_error(&all, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, "%s", wrong);
         return true;
     }
     b->face = (struct sp_mcp_out){
@@ -567,7 +567,7 @@ static bool take_batch(struct sp_mcp_peer *p, struct sp_mcp_out *out, struct sp_
             (one.kind == SP_MCP_REQUEST && sp_str_eq(one.method, SP_STR("initialize")))) {
             const struct sp_mcp_to to = {.out = &b->face, .id = one.id};
 
-            sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
+            sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST,
                              "such a message cannot be part of a batch");
         } else if (!sp_mcp_take(p, &b->face, NULL, &one)) {
             b->waiting--;
@@ -619,7 +619,7 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
 
     /* Legacy messages may come without MCP-Protocol-Version, which exists since 2025-06-18. */
     if (version.n != 0 && !has_modern_header && !m->is_modern && legacy_of(version) == NULL) {
-        sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
+        sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST,
                          "MCP-Protocol-Version names a version that is not spoken here");
         return true;
     }
@@ -634,7 +634,7 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
         return false;
     case SP_MCP_REQUEST:
         if (find_request(p, t.to.id) != NULL)
-            sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST, (struct sp_str){0},
+            sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST,
                              "a request with this id is open");
         else if (m->is_modern)
             take_modern(&t, headers);
@@ -644,6 +644,6 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
     case SP_MCP_BROKEN:
         break;
     }
-    sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, m->code, (struct sp_str){0}, "%s", m->why.msg);
+    sp_mcp_say_error(&t.to, SP_MCP_BAD_STATUS, m->code, "%s", m->why.msg);
     return true;
 }

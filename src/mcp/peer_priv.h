@@ -58,6 +58,7 @@ struct sp_mcp_to {
     struct sp_str id;       /* as the client wrote it; n 0: null */
     const struct sp_mcp_revision *revision;
     bool is_subscription; /* the result repeats the id */
+    struct sp_str data;   /* of an error: a JSON value; n 0: none */
 };
 
 struct sp_mcp_request {
@@ -140,12 +141,10 @@ void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m);
 
 /* members: of the result object, `"a":1,"b":2` or empty. type: resultType, in the modern era. */
 void sp_mcp_say_result(const struct sp_mcp_to *to, const char *type, struct sp_str members);
-/* data: a JSON value, or n 0. */
-SP_PRINTF(5, 6)
-void sp_mcp_say_error(const struct sp_mcp_to *to, unsigned status, int code, struct sp_str data,
-                      const char *fmt, ...);
-/* The usual error: status 200, INVALID_PARAMS, no data. */
-SP_PRINTF(2, 3) void sp_mcp_say_invalid(const struct sp_mcp_to *to, const char *fmt, ...);
+SP_PRINTF(4, 5)
+void sp_mcp_say_error(const struct sp_mcp_to *to, unsigned status, int code, const char *fmt, ...);
+#define sp_mcp_say_invalid(to, ...) /* the usual error */ \
+    sp_mcp_say_error(to, SP_MCP_OK_STATUS, SP_MCP_INVALID_PARAMS, __VA_ARGS__)
 void sp_mcp_say_no_memory(const struct sp_mcp_to *to);
 /* A notification; params is an object. false: nothing was sent. */
 bool sp_mcp_say_notice(struct sp_mcp_out *out, const char *method, struct sp_str params);

@@ -397,10 +397,11 @@ static bool check_capability(const struct sp_mcp_turn *t)
 {
     if (sp_mcp_can_task(&t->message->json, t->message->capabilities))
         return true;
-    sp_mcp_say_error(
-        &t->to, SP_MCP_BAD_STATUS, SP_MCP_NEEDS_CAPABILITY,
-        SP_STR("{\"requiredCapabilities\":{\"extensions\":{\"" SP_MCP_TASKS_EXTENSION "\":{}}}}"),
-        "this needs the client capability " SP_MCP_TASKS_EXTENSION);
+    struct sp_mcp_to to = t->to;
+    to.data =
+        SP_STR("{\"requiredCapabilities\":{\"extensions\":{\"" SP_MCP_TASKS_EXTENSION "\":{}}}}");
+    sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_NEEDS_CAPABILITY,
+                     "this needs the client capability " SP_MCP_TASKS_EXTENSION);
     return false;
 }
 

@@ -14,6 +14,7 @@ static struct sp_mcp_lines_options options;
 static unsigned finishes;
 static char directory[64];
 static char path[96];
+static char url[sizeof path + 8];
 
 static void on_finished(void *user)
 {
@@ -39,8 +40,9 @@ static int lines_set_up(void **state)
     if (mcp_set_up(state) != 0 || mkdtemp(directory) == NULL)
         return -1;
     (void)snprintf(path, sizeof path, "%s/socket", directory);
+    (void)snprintf(url, sizeof url, "unix://%s", path);
     options = (struct sp_mcp_lines_options){
-        .path = path, .max_connections = 3, .user = &finishes, .finished = on_finished};
+        .url = url, .max_connections = 3, .user = &finishes, .finished = on_finished};
     return 0;
 }
 
@@ -335,10 +337,10 @@ static void test_paths(void **state)
     struct sp_err e = {0};
 
     (void)state;
-    options.path = "socket";
+    options.url = "unix://socket";
     assert_int_equal(sp_mcp_lines_new(the_mcp(), &options, &server, &e), -SP_E_INVALID);
-    assert_non_null(strstr(e.msg, "must be absolute"));
-    options.path = "/nowhere/at/all";
+    assert_non_null(strstr(e.msg, "unix://socket"));
+    options.url = "unix:///nowhere/at/all";
     assert_int_equal(sp_mcp_lines_new(the_mcp(), &options, &server, &e), -SP_E_SYSTEM);
     sp_mcp_lines_free(NULL);
 }
@@ -390,7 +392,7 @@ static void test_stdio_is_one_peer_until_its_end(void **state)
     char text[256] = "";
 
     (void)state;
-    options.path = NULL;
+    options.url = NULL;
     become_a_pipe();
     start_server();
     const bool is_named = strcmp(sp_mcp_lines_url(server), "stdio") == 0;
@@ -412,7 +414,7 @@ static void test_stdio_without_a_caller_is_refused(void **state)
     struct sp_err e = {0};
 
     (void)state;
-    options.path = NULL;
+    options.url = NULL;
     mcp.has_no_callers = true;
     assert_int_equal(sp_mcp_lines_new(the_mcp(), &options, &server, &e), -SP_E_LIMIT);
 }
