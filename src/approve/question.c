@@ -165,6 +165,23 @@ static bool add_permissions(struct sp_buf *out, const struct sp_approval_questio
            (q->cwd.n == 0 || add_text(out, "cwd", q->cwd));
 }
 
+bool sp_question_is_free(const struct sp_approval_question *q)
+{
+    return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
+                          q->kind != SP_QUESTION_NETWORK);
+}
+
+struct sp_str sp_question_place(const struct sp_entry *entry)
+{
+    static const char *const places[] = {
+        [SP_PLACE_ROOT] = "/ (everything)",   [SP_PLACE_MINIMAL] = "what programs need to start",
+        [SP_PLACE_PROJECT] = "the workspace", [SP_PLACE_TMPDIR] = "$TMPDIR",
+        [SP_PLACE_SLASH_TMP] = "/tmp",        [SP_PLACE_UNKNOWN] = "a place that is not known here",
+    };
+
+    return sp_str_of(entry->text != NULL ? entry->text : places[entry->place]);
+}
+
 bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question *q)
 {
     const size_t mark = out->len;

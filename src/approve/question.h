@@ -91,6 +91,11 @@ struct sp_decision {
     bool wants_strict_review; /* ... and every command until then is reviewed */
 };
 
+/* Whether a yes means that something runs without a sandbox. */
+bool sp_question_is_free(const struct sp_approval_question *q);
+/* The place of a permission that is asked for, as a person reads it. */
+struct sp_str sp_question_place(const struct sp_entry *entry);
+
 /* The question as one JSON object, without a line feed. false: no memory. */
 bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question *q);
 

@@ -78,18 +78,12 @@ static bool add_paths(const struct page *out, const struct sp_grant *g)
 {
     static const char *const labels[] = {
         [SP_ACCESS_DENY] = "  not", [SP_ACCESS_READ] = "+ read", [SP_ACCESS_WRITE] = "+ write"};
-    static const char *const names[] = {
-        [SP_PLACE_ROOT] = "/ (everything)",   [SP_PLACE_MINIMAL] = "what programs need to start",
-        [SP_PLACE_PROJECT] = "the workspace", [SP_PLACE_TMPDIR] = "$TMPDIR",
-        [SP_PLACE_SLASH_TMP] = "/tmp",        [SP_PLACE_UNKNOWN] = "a place that is not known here",
-    };
     bool ok = true;
 
     for (size_t i = 0; ok && i < g->extra.count; i++) {
         const struct sp_entry *one = &g->extra.entries[i];
 
-        ok = add_line(out, labels[one->access],
-                      sp_str_of(one->text != NULL ? one->text : names[one->place]));
+        ok = add_line(out, labels[one->access], sp_question_place(one));
     }
     return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
 }
@@ -194,17 +188,10 @@ static bool add_question(struct sp_buf *out, const struct sp_approval_question *
 #define ALLOWS_SESSION "session"
 #define KEEPS_RULE     "always"
 
-/* Whether a yes means that something runs without a sandbox. */
-static bool runs_free(const struct sp_approval_question *q)
-{
-    return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
-                          q->kind != SP_QUESTION_NETWORK);
-}
-
 /* Appends the keys and words that are offered; the last line has no line feed. */
 static bool add_answers(struct sp_buf *out, const struct sp_approval_question *q, bool is_all_shown)
 {
-    const bool is_free = runs_free(q);
+    const bool is_free = sp_question_is_free(q);
 
     if (is_all_shown && is_free &&
         !sp_buf_printf(out, "  type " ALLOWS_ONCE " and Enter: yes, WITHOUT A SANDBOX\n"
@@ -247,9 +234,10 @@ static enum sp_decision_kind answer_of(const struct sp_approval_question *q, boo
 {
     switch (text.n == 1 ? text.p[0] : 0) {
     case 'y':
-        return runs_free(q) ? SP_DECISION_MAX : SP_DECISION_APPROVED;
+        return sp_question_is_free(q) ? SP_DECISION_MAX : SP_DECISION_APPROVED;
     case 'a':
-        return runs_free(q) || !is_all_shown ? SP_DECISION_MAX : SP_DECISION_APPROVED_FOR_SESSION;
+        return sp_question_is_free(q) || !is_all_shown ? SP_DECISION_MAX
+                                                       : SP_DECISION_APPROVED_FOR_SESSION;
     case 'n':
         return SP_DECISION_DENIED;
     case 'q':

@@ -115,12 +115,6 @@ static bool offers_rule(const struct sp_approval_question *q)
 
 /* ---- the message ---- */
 
-static bool is_free(const struct sp_approval_question *q)
-{
-    return q->is_free || (q->profile == NULL && q->kind != SP_QUESTION_PERMISSIONS &&
-                          q->kind != SP_QUESTION_NETWORK);
-}
-
 static bool add_sandbox(struct message *m, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf name = {0};
@@ -141,9 +135,10 @@ static bool add_headline(struct message *m, const struct sp_approval_question *q
     case SP_QUESTION_NETWORK:
         return sp_buf_printf(m->out, "Let a command reach this host?");
     case SP_QUESTION_PATCH:
-        return sp_buf_printf(m->out, "Change these files%s?", is_free(q) ? ", " FREE : "");
+        return sp_buf_printf(m->out, "Change these files%s?",
+                             sp_question_is_free(q) ? ", " FREE : "");
     case SP_QUESTION_RETRY:
-        if (is_free(q))
+        if (sp_question_is_free(q))
             return sp_buf_printf(m->out, "%s Run it again " FREE "?",
                                  q->is_guess ? "It says that the sandbox denied it something."
                                              : "The sandbox denied it something.");
@@ -155,20 +150,9 @@ static bool add_headline(struct message *m, const struct sp_approval_question *q
     case SP_QUESTION_RUN:
         break;
     }
-    if (is_free(q))
+    if (sp_question_is_free(q))
         return sp_buf_printf(m->out, "Run this " FREE "?");
     return sp_buf_printf(m->out, "Run this in ") && add_sandbox(m, q) && sp_buf_printf(m->out, "?");
-}
-
-static struct sp_str name_of(const struct sp_entry *entry)
-{
-    static const char *const places[] = {
-        [SP_PLACE_ROOT] = "/ (everything)",   [SP_PLACE_MINIMAL] = "what programs need to start",
-        [SP_PLACE_PROJECT] = "the workspace", [SP_PLACE_TMPDIR] = "$TMPDIR",
-        [SP_PLACE_SLASH_TMP] = "/tmp",        [SP_PLACE_UNKNOWN] = "a place that is not known here",
-    };
-
-    return sp_str_of(entry->text != NULL ? entry->text : places[entry->place]);
 }
 
 /* The additional permissions. The network comes first, so that it is never cut. */
@@ -184,7 +168,7 @@ static bool add_places(struct message *m, const struct sp_grant *g)
     for (; ok && i < g->extra.count && m->out->len - mark < PLACES_MAX; i++) {
         const struct sp_entry *entry = &g->extra.entries[i];
 
-        ok = add_line(m, labels[entry->access], name_of(entry), PATH_BYTES_MAX);
+        ok = add_line(m, labels[entry->access], sp_question_place(entry), PATH_BYTES_MAX);
     }
     if (!ok || i == g->extra.count)
         return ok;
@@ -282,11 +266,11 @@ static bool add_message(struct message *m, const struct sp_approval_question *q)
            add_line(m, "in", q->cwd, CWD_MAX) &&
            add_note(m, "environment", q->environment, ENVIRONMENT_MAX) &&
            (!has_command || add_command(m, q->command, true)) && add_rule(m, q) &&
-           (!m->is_cut ||
-            sp_buf_printf(m->out, "\nNot all is shown, so it can %s",
-                          is_free(q) ? "not be allowed " FREE
-                                       " here: ask for less at once, or put it into a file"
-                                     : "be allowed for this once alone"));
+           (!m->is_cut || sp_buf_printf(m->out, "\nNot all is shown, so it can %s",
+                                        sp_question_is_free(q)
+                                            ? "not be allowed " FREE
+                                              " here: ask for less at once, or put it into a file"
+                                            : "be allowed for this once alone"));
 }
 
 /* ---- what may be answered ---- */
@@ -307,7 +291,7 @@ static struct offered find_offered(const struct sp_approval_question *q, bool is
     const bool has_turn = q->kind != SP_QUESTION_PERMISSIONS || q->turn_id.n != 0;
 
     return (struct offered){.is_there = {
-                                [ONCE] = has_turn && !(is_cut && is_free(q)),
+                                [ONCE] = has_turn && !(is_cut && sp_question_is_free(q)),
                                 [SESSION] = !is_cut,
                                 [RULE] = !is_cut && offers_rule(q),
                                 [DENY] = true,
@@ -316,7 +300,7 @@ static struct offered find_offered(const struct sp_approval_question *q, bool is
 
 static bool add_title(struct sp_buf *out, const struct sp_approval_question *q, enum choice c)
 {
-    const char *how = is_free(q) ? ", " FREE : "";
+    const char *how = sp_question_is_free(q) ? ", " FREE : "";
     auto_buf struct sp_buf text = {0};
     bool ok = true;
 
