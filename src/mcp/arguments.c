@@ -379,40 +379,29 @@ static int read_both(struct sp_arguments *a, struct sp_slots own, struct sp_slot
 }
 
 /* Members of both tools; `ask` is a struct sp_exec_ask or sp_write_ask. */
-#define WAIT_SLOTS(ask)                                                               \
-    {.name = "yield_time_ms",                                                         \
-     .type = SP_SLOT_U64,                                                             \
-     .to = &(ask)->yield.yield_time_ms,                                               \
-     .has = &(ask)->yield.has_yield_time},                                            \
-    {                                                                                 \
-        .name = "max_output_tokens", .type = SP_SLOT_USIZE, .to = &(ask)->max_tokens, \
-        .has = &(ask)->has_max_tokens                                                 \
-    }
+#define WAIT_SLOTS(ask)                                               \
+    SP_SLOT(U64, "yield_time_ms", .to = &(ask)->yield.yield_time_ms,  \
+            .has = &(ask)->yield.has_yield_time),                     \
+        SP_SLOT(USIZE, "max_output_tokens", .to = &(ask)->max_tokens, \
+                .has = &(ask)->has_max_tokens)
 
 int sp_arguments_exec(struct sp_arguments *a, const struct sp_tools_options *o,
                       struct sp_slots more, struct sp_exec_ask *ret, struct sp_err *e)
 {
     struct sp_str ignored = {0}; /* takes `shell` where it is fixed */
     const struct sp_slot slots[] = {
-        {.name = "cmd", .type = SP_SLOT_STRING, .to = &ret->cmd, .is_needed = more.is_codex},
-        {.name = "workdir", .type = SP_SLOT_STRING, .to = &ret->workdir},
-        {.name = "tty", .type = SP_SLOT_BOOL, .to = &ret->is_tty},
+        SP_SLOT(STRING, "cmd", .to = &ret->cmd, .is_needed = more.is_codex),
+        SP_SLOT(STRING, "workdir", .to = &ret->workdir),
+        SP_SLOT(BOOL, "tty", .to = &ret->is_tty),
         WAIT_SLOTS(ret),
-        {.name = "shell",
-         .type = SP_SLOT_STRING,
-         .to = o->has_fixed_shell ? &ignored : &ret->shell},
-        {.name = "login", .type = SP_SLOT_BOOL, .to = &ret->login, .has = &ret->has_login},
-        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &ret->environment_id},
-        {.name = "sandbox_permissions",
-         .type = SP_SLOT_PERMISSIONS,
-         .to = &ret->permissions,
-         .has = &ret->has_permissions},
-        {.name = "additional_permissions", .type = SP_SLOT_GRANT, .to = &ret->additional},
-        {.name = "justification", .type = SP_SLOT_STRING, .to = &ret->justification},
-        {.name = "prefix_rule",
-         .type = SP_SLOT_WORDS,
-         .to = &ret->prefix_rule,
-         .count = &ret->prefix_rule_count},
+        SP_SLOT(STRING, "shell", .to = o->has_fixed_shell ? &ignored : &ret->shell),
+        SP_SLOT(BOOL, "login", .to = &ret->login, .has = &ret->has_login),
+        SP_SLOT(STRING, "environment_id", .to = &ret->environment_id),
+        SP_SLOT(PERMISSIONS, "sandbox_permissions", .to = &ret->permissions,
+                .has = &ret->has_permissions),
+        SP_SLOT(GRANT, "additional_permissions", .to = &ret->additional),
+        SP_SLOT(STRING, "justification", .to = &ret->justification),
+        SP_SLOT(WORDS, "prefix_rule", .to = &ret->prefix_rule, .count = &ret->prefix_rule_count),
     };
 
     return read_both(a, SP_SLOTS(slots), more, e);
@@ -422,10 +411,10 @@ int sp_arguments_write(struct sp_arguments *a, const struct sp_tools_options *o,
                        struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
-        {.name = "session_id", .type = SP_SLOT_I32, .to = &ret->session_id, .is_needed = true},
-        {.name = "chars", .type = SP_SLOT_STRING, .to = &ret->chars},
+        SP_SLOT(I32, "session_id", .to = &ret->session_id, .is_needed = true),
+        SP_SLOT(STRING, "chars", .to = &ret->chars),
         WAIT_SLOTS(ret),
-        {.name = "no_timeout", .type = SP_SLOT_BOOL, .to = &ret->no_timeout},
+        SP_SLOT(BOOL, "no_timeout", .to = &ret->no_timeout),
     };
     struct sp_slots own = SP_SLOTS(slots);
 
@@ -462,16 +451,10 @@ static int read_session_id(struct sp_str text, int *ret, struct sp_err *e)
 int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_ask *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
-        {.name = "input",
-         .type = SP_SLOT_WORDS,
-         .to = &ret->input,
-         .count = &ret->input_count,
-         .is_needed = true},
-        {.name = "session_id", .type = SP_SLOT_STRING, .to = &ret->session_id},
-        {.name = "timeout_ms",
-         .type = SP_SLOT_U64,
-         .to = &ret->timeout.yield_time_ms,
-         .has = &ret->timeout.has_yield_time},
+        SP_SLOT(WORDS, "input", .to = &ret->input, .count = &ret->input_count, .is_needed = true),
+        SP_SLOT(STRING, "session_id", .to = &ret->session_id),
+        SP_SLOT(U64, "timeout_ms", .to = &ret->timeout.yield_time_ms,
+                .has = &ret->timeout.has_yield_time),
     };
     struct sp_slots all = SP_SLOTS(slots);
     size_t most = 1;

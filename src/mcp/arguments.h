@@ -53,6 +53,11 @@ struct sp_slot {
     bool is_needed;
 };
 
+#define SP_SLOT(type_, ...) /* SP_SLOT(BOOL, "tty", .to = &is_tty) */ \
+    {                                                                 \
+        .type = SP_SLOT_##type_, .name = __VA_ARGS__                  \
+    }
+
 struct sp_slots {
     const struct sp_slot *items;
     size_t count; /* at most SP_SLOTS_MAX */

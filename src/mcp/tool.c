@@ -180,9 +180,9 @@ static int start_patch(struct sp_mcp_run *r, struct sp_err *e)
         .nobody_answers = r->nobody_answers,
     };
     const struct sp_slot slots[] = {
-        {.name = "input", .type = SP_SLOT_STRING, .to = &argv[1], .is_needed = true},
-        {.name = "workdir", .type = SP_SLOT_STRING, .to = &ask.workdir},
-        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &ask.environment_id},
+        SP_SLOT(STRING, "input", .to = &argv[1], .is_needed = true),
+        SP_SLOT(STRING, "workdir", .to = &ask.workdir),
+        SP_SLOT(STRING, "environment_id", .to = &ask.environment_id),
     };
 
     if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)

@@ -483,10 +483,10 @@ static int start_explain_denial(struct sp_mcp_run *r, struct sp_err *e)
     struct sp_str host = {0};
     struct sp_str environment_id = {0};
     const struct sp_slot slots[] = {
-        {.name = "session_id", .type = SP_SLOT_I32, .to = &id, .has = &has_id},
-        {.name = "path", .type = SP_SLOT_STRING, .to = &path},
-        {.name = "host", .type = SP_SLOT_STRING, .to = &host},
-        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &environment_id},
+        SP_SLOT(I32, "session_id", .to = &id, .has = &has_id),
+        SP_SLOT(STRING, "path", .to = &path),
+        SP_SLOT(STRING, "host", .to = &host),
+        SP_SLOT(STRING, "environment_id", .to = &environment_id),
     };
 
     if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)

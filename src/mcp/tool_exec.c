@@ -740,17 +740,13 @@ static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
     uint32_t until = SP_JSON_NONE;
     bool has_argv = false;
     const struct sp_slot more[] = {
-        {.name = "argv",
-         .type = SP_SLOT_WORDS,
-         .to = &r->exec.argv,
-         .count = &r->exec.argc,
-         .has = &has_argv},
-        {.name = "env", .type = SP_SLOT_TOKEN, .to = &env},
-        {.name = "rows", .type = SP_SLOT_U16, .to = &r->exec.rows},
-        {.name = "cols", .type = SP_SLOT_U16, .to = &r->exec.cols},
-        {.name = "until", .type = SP_SLOT_TOKEN, .to = &until},
-        {.name = "timeout_ms", .type = SP_SLOT_U64, .to = &r->exec.timeout_ms},
-        {.name = "key", .type = SP_SLOT_STRING, .to = &r->key},
+        SP_SLOT(WORDS, "argv", .to = &r->exec.argv, .count = &r->exec.argc, .has = &has_argv),
+        SP_SLOT(TOKEN, "env", .to = &env),
+        SP_SLOT(U16, "rows", .to = &r->exec.rows),
+        SP_SLOT(U16, "cols", .to = &r->exec.cols),
+        SP_SLOT(TOKEN, "until", .to = &until),
+        SP_SLOT(U64, "timeout_ms", .to = &r->exec.timeout_ms),
+        SP_SLOT(STRING, "key", .to = &r->key),
     };
 
     if (sp_arguments_exec(&r->arguments, &sp_mcp_run_options(r)->tools, SP_SLOTS(more), &r->exec,
@@ -878,10 +874,10 @@ static int start_write_stdin(struct sp_mcp_run *r, struct sp_err *e)
     uint32_t until = SP_JSON_NONE;
     bool eof = false;
     const struct sp_slot more[] = {
-        {.name = "keys", .type = SP_SLOT_TOKEN, .to = &keys},
-        {.name = "eof", .type = SP_SLOT_BOOL, .to = &eof},
-        {.name = "until", .type = SP_SLOT_TOKEN, .to = &until},
-        {.name = "write_id", .type = SP_SLOT_STRING, .to = &r->key},
+        SP_SLOT(TOKEN, "keys", .to = &keys),
+        SP_SLOT(BOOL, "eof", .to = &eof),
+        SP_SLOT(TOKEN, "until", .to = &until),
+        SP_SLOT(STRING, "write_id", .to = &r->key),
     };
     struct sp_manager_view v;
     struct sp_mcp_key *i = NULL;

@@ -71,16 +71,13 @@ static int read_read_arguments(struct sp_mcp_run *r, int *ret_id, struct sp_mcp_
 {
     struct sp_str view = {0};
     const struct sp_slot slots[] = {
-        {.name = "session_id", .type = SP_SLOT_I32, .to = ret_id, .is_needed = true},
-        {.name = "from_byte",
-         .type = SP_SLOT_U64,
-         .to = &ask->from_byte,
-         .has = &ask->has_from_byte},
-        {.name = "line", .type = SP_SLOT_U64, .to = &ask->line, .has = &ask->has_line},
-        {.name = "grep", .type = SP_SLOT_STRING, .to = &ask->grep, .has = &ask->has_grep},
-        {.name = "context", .type = SP_SLOT_U64, .to = &ask->context},
-        {.name = "limit", .type = SP_SLOT_U64, .to = &ask->limit},
-        {.name = "view", .type = SP_SLOT_STRING, .to = &view},
+        SP_SLOT(I32, "session_id", .to = ret_id, .is_needed = true),
+        SP_SLOT(U64, "from_byte", .to = &ask->from_byte, .has = &ask->has_from_byte),
+        SP_SLOT(U64, "line", .to = &ask->line, .has = &ask->has_line),
+        SP_SLOT(STRING, "grep", .to = &ask->grep, .has = &ask->has_grep),
+        SP_SLOT(U64, "context", .to = &ask->context),
+        SP_SLOT(U64, "limit", .to = &ask->limit),
+        SP_SLOT(STRING, "view", .to = &view),
     };
     const int result = sp_slots_read(&r->arguments, SP_SLOTS(slots), e);
 
@@ -449,8 +446,8 @@ static int start_signal_session(struct sp_mcp_run *r, struct sp_err *e)
     struct sp_str name = {0};
     int id = 0;
     const struct sp_slot slots[] = {
-        {.name = "session_id", .type = SP_SLOT_I32, .to = &id, .is_needed = true},
-        {.name = "signal", .type = SP_SLOT_STRING, .to = &name},
+        SP_SLOT(I32, "session_id", .to = &id, .is_needed = true),
+        SP_SLOT(STRING, "signal", .to = &name),
     };
     struct sp_manager_view v;
 
@@ -586,9 +583,9 @@ static int start_resize_session(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct resizing asked = {.run = r};
     const struct sp_slot slots[] = {
-        {.name = "session_id", .type = SP_SLOT_I32, .to = &asked.id, .is_needed = true},
-        {.name = "rows", .type = SP_SLOT_U16, .to = &asked.rows, .is_needed = true},
-        {.name = "cols", .type = SP_SLOT_U16, .to = &asked.cols, .is_needed = true},
+        SP_SLOT(I32, "session_id", .to = &asked.id, .is_needed = true),
+        SP_SLOT(U16, "rows", .to = &asked.rows, .is_needed = true),
+        SP_SLOT(U16, "cols", .to = &asked.cols, .is_needed = true),
     };
     struct sp_manager_view v;
     char why[160] = "";

@@ -207,9 +207,9 @@ static int call_permissions(struct call *c, struct sp_manager *m, const struct s
 {
     struct sp_permissions_ask ask = {.call_id = c->call_id, .turn_id = c->turn_id};
     const struct sp_slot slots[] = {
-        {.name = "permissions", .type = SP_SLOT_GRANT, .to = &ask.permissions, .is_needed = true},
-        {.name = "reason", .type = SP_SLOT_STRING, .to = &ask.reason},
-        {.name = "environment_id", .type = SP_SLOT_STRING, .to = &ask.environment_id},
+        SP_SLOT(GRANT, "permissions", .to = &ask.permissions, .is_needed = true),
+        SP_SLOT(STRING, "reason", .to = &ask.reason),
+        SP_SLOT(STRING, "environment_id", .to = &ask.environment_id),
     };
     struct sp_slots all = SP_SLOTS(slots);
 
