@@ -138,11 +138,6 @@ static bool is_judged(const struct exec_options *o)
     return o->approval.policy != NULL || o->approval.rules.count > 0;
 }
 
-static bool is_here(const struct exec_run *x)
-{
-    return x->place.is_local;
-}
-
 /* ---- approval ---- */
 
 /* After the policy. */
@@ -153,7 +148,7 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
         .loop = sp_carry_loop(x->carry),
         .config = &x->config,
         .flags = &x->o->approval,
-        .cwd = is_here(x) ? x->cwd : NULL,
+        .cwd = x->place.is_local ? x->cwd : NULL,
         .policy = x->launch.policy,
         .needs_files = true,
         .who = {.choices = "deny, terminal or program:PATH", .open_terminal = sp_approver_tty_new},
@@ -164,7 +159,7 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
 
     if (r == 0 && a->setup.approvers != NULL)
         r = sp_approvers_chain(a->setup.approvers, NULL, &a->approver, e);
-    if (r == 0 && is_here(x))
+    if (r == 0 && x->place.is_local)
         r = sp_place_find_shell(&a->shell, e);
     settings->approver = a->approver;
     return r < 0 ? r : sp_approvals_new(settings, &a->approvals, e);
@@ -178,7 +173,7 @@ static void on_plan_decided(struct sp_run_plan *p)
 /* Prints the names of the variables that the sandbox keeps from the command; once. */
 static void say_left_out(struct exec_run *x)
 {
-    if (is_here(x) && x->launch.policy != NULL && !x->has_said_left_out)
+    if (x->place.is_local && x->launch.policy != NULL && !x->has_said_left_out)
         sp_place_say_left_out(&x->env);
     x->has_said_left_out = true;
 }
@@ -193,7 +188,7 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
         const struct sp_start *l = &x->launch;
         uint32_t count;
         const bool knows_env =
-            is_here(x) && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
+            x->place.is_local && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
         const struct sp_run_plan_ask ask = {
             .call_id = sp_str_of(x->call_id),
             .environment = sp_str_of(x->place.name),
@@ -254,9 +249,10 @@ static int refusal_status(const struct exec_run *x, const struct sp_err *why, ch
 {
     int err = 0;
     /* In a sandbox of ours a missing program is a command that exits with 127, not a refusal. */
-    const int status = is_here(x) && x->launch.policy != NULL ? 0 : sp_carry_not_run(why, &err);
+    const int status =
+        x->place.is_local && x->launch.policy != NULL ? 0 : sp_carry_not_run(why, &err);
 
-    if (!is_here(x) && why->code == SP_E_SYSTEM) { /* the connection broke */
+    if (!x->place.is_local && why->code == SP_E_SYSTEM) { /* the connection broke */
         (void)sp_error_text(why, text, size);
         return EXIT_LOST;
     }
@@ -545,7 +541,7 @@ static int make_policy(struct exec_run *x, struct sp_err *e)
     bool is_open = false;
     int r = sp_config_policy(&x->config, name, x->cwd, &x->policy, &is_open, e);
 
-    if (r == 0 && is_here(x))
+    if (r == 0 && x->place.is_local)
         r = sp_config_keep_dot_files(&x->config, &x->policy, e);
     if (r == 0)
         x->launch.policy = is_open ? NULL : &x->policy;
@@ -588,7 +584,7 @@ static int choose_env(struct exec_run *x, struct sp_err *e)
     static char *const nothing[] = {NULL};
     const struct sp_option_list *given = &x->o->env;
 
-    if (is_here(x)) {
+    if (x->place.is_local) {
         x->env.own = environ;
         x->env.policy = (struct sp_env_policy){.inherit = SP_ENV_ALL,
                                                .ignores_default_excludes = true,
@@ -636,7 +632,7 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
     r = sp_carry_new(&x->carry, e);
     if (r < 0)
         return r;
-    if (!is_here(x))
+    if (!x->place.is_local)
         return sp_place_there(sp_carry_loop(x->carry), &x->place, &x->backend, e);
     x->cwd = sp_place_dir(x->o->cwd, e);
     if (x->cwd == NULL)
@@ -692,7 +688,7 @@ static int run_exec(void *values, char **command)
         .timeout_ms = o->timeout_ms,
         .after_ms = SP_RUN_DRAIN_MS,
         .scribe = o->is_json ? &scribe : NULL,
-        .prepare = is_here(&x) ? NULL : prepare_there,
+        .prepare = x.place.is_local ? NULL : prepare_there,
         .may_start = is_judged(o) ? may_start : NULL,
         .tries_again = is_judged(o) ? tries_again : NULL,
         .user = &x,

@@ -57,13 +57,16 @@ void sp_mcp_tool_no_memory(struct sp_mcp_run *r)
     sp_mcp_run_done(r, &result);
 }
 
-void sp_mcp_tool_done(struct sp_mcp_run *r, const struct sp_buf *text,
+void sp_mcp_tool_done(struct sp_mcp_run *r, bool ok, const struct sp_buf *text,
                       const struct sp_buf *structured)
 {
     const struct sp_mcp_result result = {.text = sp_buf_str(text),
                                          .structured = sp_buf_str(structured)};
 
-    sp_mcp_run_done(r, &result);
+    if (ok)
+        sp_mcp_run_done(r, &result);
+    else
+        sp_mcp_tool_no_memory(r);
 }
 
 static void on_inspected(void *user, const struct sp_inspection *found)

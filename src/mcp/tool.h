@@ -64,8 +64,8 @@ int sp_mcp_tool_refuse_error(struct sp_mcp_run *r, const char *prefix, struct sp
 #define SP_MCP_BAD_ARGUMENTS "failed to parse function arguments: "
 /* Ends the run: out of memory for the answer. */
 void sp_mcp_tool_no_memory(struct sp_mcp_run *r);
-/* Ends the run with these texts. */
-void sp_mcp_tool_done(struct sp_mcp_run *r, const struct sp_buf *text,
+/* Ends the run with these texts; ok false: out of memory for them. */
+void sp_mcp_tool_done(struct sp_mcp_run *r, bool ok, const struct sp_buf *text,
                       const struct sp_buf *structured);
 /* Calls tell from the loop, after an inspection of the session. false: session_id is 0, or nothing
  * can be inspected; tell is not called. */

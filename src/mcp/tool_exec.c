@@ -460,10 +460,7 @@ static void compose(struct sp_mcp_run *r, const struct sp_inspection *found)
     ok = ok && sp_buf_add_str(&text, SP_STR("Output:\n")) &&
          sp_buf_add_str(&text, sp_buf_str(&b.text)) && add_structured(&structured, r, found, &b);
     sp_buf_done(&b.text);
-    if (ok)
-        sp_mcp_tool_done(r, &text, &structured);
-    else
-        sp_mcp_tool_no_memory(r);
+    sp_mcp_tool_done(r, ok, &text, &structured);
 }
 
 /* Answers with the manager's reply, at once or after an inspection of the process. */

@@ -38,7 +38,8 @@ static void tell_read(struct sp_mcp_run *r, const struct sp_inspection *found)
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf json = {0};
 
-    if (sp_buf_printf(&text, "Bytes: %" PRIu64 "-%" PRIu64 " of %" PRIu64 "\n", o->from_byte,
+    const bool ok =
+        sp_buf_printf(&text, "Bytes: %" PRIu64 "-%" PRIu64 " of %" PRIu64 "\n", o->from_byte,
                       o->next_byte, o->end_byte) &&
         (o->omitted_bytes == 0 ||
          sp_buf_printf(&text, "Omitted: %" PRIu64 " bytes that are no longer kept\n",
@@ -55,10 +56,9 @@ static void tell_read(struct sp_mcp_run *r, const struct sp_inspection *found)
         sp_json_add_value(&json, "end_byte", "%" PRIu64, o->end_byte) &&
         sp_json_add_value(&json, "omitted_bytes", "%" PRIu64, o->omitted_bytes) &&
         (!o->has_matches || sp_json_add_value(&json, "matches", "%" PRIu64, o->matches)) &&
-        sp_mcp_run_add_output(&json, r, sp_buf_str(&o->text)) && sp_buf_add(&json, "}", 1))
-        sp_mcp_tool_done(r, &text, &json);
-    else
-        sp_mcp_tool_no_memory(r);
+        sp_mcp_run_add_output(&json, r, sp_buf_str(&o->text)) && sp_buf_add(&json, "}", 1);
+
+    sp_mcp_tool_done(r, ok, &text, &json);
 }
 
 static void tell_read_now(struct sp_deferred *d)
@@ -223,10 +223,7 @@ static void tell_list(struct sp_deferred *d)
     }
     if (ok && l->count == 0)
         ok = sp_buf_add_str(&text, SP_STR("There are no sessions.\n"));
-    if (ok && sp_buf_add_str(&json, SP_STR("]}")))
-        sp_mcp_tool_done(r, &text, &json);
-    else
-        sp_mcp_tool_no_memory(r);
+    sp_mcp_tool_done(r, ok && sp_buf_add_str(&json, SP_STR("]}")), &text, &json);
 }
 
 static void on_listed_inspected(void *user, const struct sp_inspection *found)
@@ -349,7 +346,7 @@ const struct sp_mcp_tool sp_mcp_tool_list = {
 
 struct signalling {
     struct sp_mcp_run *run;
-    int id, number;
+    int id;
     bool kills; /* in the end */
     bool has_killed;
     uint64_t kill_ms, until_ms;
@@ -385,10 +382,7 @@ static void tell_signalled(struct sp_mcp_run *r, const struct sp_inspection *fou
              (v.signal <= 0 ||
               sp_json_add_value(&json, "signal", "\"%s\"", sp_mcp_signal_name(v.signal, room))) &&
              (reason == NULL || sp_json_add_value(&json, "end_reason", "\"%s\"", reason));
-    if (ok && sp_buf_add(&json, "}", 1))
-        sp_mcp_tool_done(r, &text, &json);
-    else
-        sp_mcp_tool_no_memory(r);
+    sp_mcp_tool_done(r, ok && sp_buf_add(&json, "}", 1), &text, &json);
 }
 
 static void finish_signalling(struct sp_mcp_run *r)
@@ -466,8 +460,7 @@ static int start_signal_session(struct sp_mcp_run *r, struct sp_err *e)
     struct signalling *x = calloc(1, sizeof *x);
     if (x == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "send a signal");
-    *x = (struct signalling){
-        .run = r, .id = id, .number = number, .kills = name.p == NULL || number == SIGKILL};
+    *x = (struct signalling){.run = r, .id = id, .kills = name.p == NULL || number == SIGKILL};
     r->data = x;
     r->free_data = free_signalling;
     r->session_id = id;
