@@ -53,39 +53,51 @@ static bool append_digit(uint64_t *v, unsigned digit)
            !__builtin_add_overflow(*v, (uint64_t)digit, v);
 }
 
-enum sp_number_kind sp_number_read(struct sp_str text, struct sp_number *ret)
+/* A number in JSON's grammar, without the zeros around its digits. */
+struct decimal {
+    bool is_negative;
+    const char *first, *last; /* digits that are not 0; a point may be between them. NULL: zero */
+    int64_t written;          /* exponent, as written */
+    int64_t exponent;         /* of *last */
+};
+
+static struct decimal read_decimal(struct sp_str text)
 {
     const char *end = text.p + text.n;
     const char *p = text.p;
-    struct sp_number v = {.is_negative = text.n > 0 && *p == '-'};
-    const char *first = NULL; /* first and last digit that is not 0; NULL: none */
-    const char *last = NULL;
+    struct decimal d = {.is_negative = text.n > 0 && *p == '-'};
     const char *point = NULL;
     int64_t behind = 0; /* digits after the point up to `last`; negative: zeros before the point */
 
-    for (p += v.is_negative; p < end && *p != 'e' && *p != 'E'; p++) {
+    for (p += d.is_negative; p < end && *p != 'e' && *p != 'E'; p++) {
         if (*p == '.')
             point = p;
-        else if (first != NULL && point == NULL)
+        else if (d.first != NULL && point == NULL)
             behind--;
         if (*p < '1' || *p > '9')
             continue;
-        if (first == NULL)
-            first = p;
-        last = p;
+        if (d.first == NULL)
+            d.first = p;
+        d.last = p;
         behind = point == NULL ? 0 : p - point;
     }
-    int64_t zeros = read_exponent(p, end) - behind;
-    if (first == NULL) {
-        *ret = v;
-        return SP_NUMBER_WHOLE;
-    }
-    if (zeros < 0)
+    d.written = read_exponent(p, end);
+    d.exponent = d.written - behind;
+    return d;
+}
+
+enum sp_number_kind sp_number_read(struct sp_str text, struct sp_number *ret)
+{
+    const struct decimal d = read_decimal(text);
+    struct sp_number v = {.is_negative = d.is_negative};
+
+    if (d.first != NULL && d.exponent < 0)
         return SP_NUMBER_FRACTION;
-    for (p = first; p <= last; p++)
+    for (const char *p = d.first; p != NULL && p <= d.last; p++)
         if (*p != '.' && !append_digit(&v.magnitude, (unsigned)(*p - '0')))
             return SP_NUMBER_TOO_BIG;
-    for (; zeros > 0; zeros--) /* at most 20 rounds: the magnitude is not 0 */
+    /* At most 20 rounds: the magnitude is not 0. */
+    for (int64_t zeros = d.first == NULL ? 0 : d.exponent; zeros > 0; zeros--)
         if (!append_digit(&v.magnitude, 0))
             return SP_NUMBER_TOO_BIG;
     *ret = v;
@@ -497,30 +509,18 @@ static bool add_bytes(struct sp_buf *out, char kind, struct sp_str s)
 
 static bool add_number(struct sp_buf *out, struct sp_str all)
 {
-    auto_buf struct sp_buf digits = {0}; /* without leading zeros */
-    int64_t exponent = 0;                /* of the last digit */
-    const bool is_negative = all.n != 0 && all.p[0] == '-';
-    bool is_fraction = false;
-    size_t i = is_negative;
+    const struct decimal d = read_decimal(all);
+    auto_buf struct sp_buf digits = {0};
 
-    for (; i < all.n && all.p[i] != 'e' && all.p[i] != 'E'; i++) {
-        if (all.p[i] == '.') {
-            is_fraction = true;
-            continue;
-        }
-        if ((all.p[i] != '0' || digits.len != 0) && !sp_buf_add(&digits, &all.p[i], 1))
-            return false;
-        exponent -= is_fraction;
-    }
-    if (digits.len == 0)
+    if (d.first == NULL)
         return sp_buf_add(out, "0", 1); /* sign and exponent of zero do not matter */
-    const int64_t written = read_exponent(all.p + i, all.p + all.n);
-    if (written >= EXPONENT_MAX || written <= -EXPONENT_MAX) /* no number that is used: as text */
+    if (d.written >= EXPONENT_MAX ||
+        d.written <= -EXPONENT_MAX) /* no number that is used: as text */
         return add_bytes(out, 'r', all);
-    exponent += written;
-    for (; digits.data[digits.len - 1] == '0'; digits.len--)
-        exponent++;
-    return sp_buf_printf(out, "n%c%" PRId64 ",", is_negative ? '-' : '+', exponent) &&
+    for (const char *p = d.first; p <= d.last; p++)
+        if (*p != '.' && !sp_buf_add(&digits, p, 1))
+            return false;
+    return sp_buf_printf(out, "n%c%" PRId64 ",", d.is_negative ? '-' : '+', d.exponent) &&
            add_bytes(out, 'd', sp_buf_str(&digits));
 }
 
