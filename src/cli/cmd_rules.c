@@ -197,11 +197,8 @@ static int test_configured(const struct rules_options *o)
 
 /* What `explain` is asked about. */
 struct explanation {
-    struct sp_words argv;
-    const struct sp_rules *rules;
-    const struct sp_policy *profile;
-    const char *profile_name, *shell;
-    enum sp_known_safe known_safe;
+    struct sp_judge_ask judge; /* its policy is set for each of them */
+    const char *profile_name;
     struct sp_str environ; /* of the command: NAME=VALUE strings with their NULs */
     bool is_open;          /* the profile confines nothing */
 };
@@ -268,7 +265,7 @@ static void print_json(const struct explanation *ask, const struct sp_requiremen
     auto_buf struct sp_buf matches = {0};
 
     (void)fputs("{\"command\":", stdout);
-    print_json_words(ask->argv);
+    print_json_words(ask->judge.argv);
     (void)printf(",\"opaque\":%s,\"segments\":[", s->is_opaque ? "true" : "false");
     for (uint32_t i = 0; i < s->count; i++) {
         (void)fputs(i == 0 ? "" : ",", stdout);
@@ -277,7 +274,7 @@ static void print_json(const struct explanation *ask, const struct sp_requiremen
     (void)fputs("],\"matches\":", stdout);
     (void)sp_rule_matches_add_json(&matches, &all[0].matches);
     print_buf(&matches);
-    (void)printf(",\"complete\":%s", sp_rules_are_complete(ask->rules) ? "true" : "false");
+    (void)printf(",\"complete\":%s", sp_rules_are_complete(ask->judge.rules) ? "true" : "false");
     print_json_str(",\"sandbox\":", sp_str_of(ask->profile_name));
     (void)fputs(",\"requirements\":{", stdout);
     for (size_t i = 0; i < POLICIES; i++) {
@@ -354,8 +351,9 @@ static void print_explanation(const struct explanation *ask, const struct sp_req
     const struct sp_segments *s = &all[0].segments;
     const struct sp_rule_matches *m = &all[0].matches;
     /* The first segment is then the shell alone, and is judged, too. */
-    const bool is_strange_shell = s->is_wrapper && !s->is_opaque &&
-                                  !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
+    const bool is_strange_shell =
+        s->is_wrapper && !s->is_opaque &&
+        !sp_script_is_trusted_shell(ask->judge.argv.items[0], ask->judge.shell);
 
     (void)printf("Segments%s:\n",
                  s->is_opaque ? " (the script is more than plain commands: one, as a whole)" : "");
@@ -367,7 +365,7 @@ static void print_explanation(const struct explanation *ask, const struct sp_req
                                               : "");
     }
     (void)printf("Rules that match%s:\n%s",
-                 sp_rules_are_complete(ask->rules)
+                 sp_rules_are_complete(ask->judge.rules)
                      ? ""
                      : " (some files are broken: no rule takes the sandbox away)",
                  m->count == 0 ? "  none\n" : "");
@@ -387,16 +385,12 @@ static int explain_to_stdout(const struct explanation *ask, bool is_json, struct
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < POLICIES; i++) {
-        const struct sp_judge_ask one = {.argv = ask->argv,
-                                         .rules = ask->rules,
-                                         .policy = policies[i],
-                                         .profile = ask->profile,
-                                         .known_safe = ask->known_safe,
-                                         .shell = ask->shell};
+        struct sp_judge_ask one = ask->judge;
         const struct sp_program_ask files = {
-            .argv = ask->argv, .judged = &all[i], .profile = ask->profile, .environ = ask->environ};
+            .argv = one.argv, .judged = &all[i], .profile = one.profile, .environ = ask->environ};
         struct sp_program program = {0};
 
+        one.policy = policies[i];
         r = sp_judge(&one, &all[i], e);
         /* A rule lets a command run without a sandbox only if the file that would run is trusted,
          * too. */
@@ -426,14 +420,14 @@ static int explain_with(const struct rules_options *o, char **command, const str
     auto_buf struct sp_buf variables = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_shell shell __attribute__((cleanup(sp_shell_done))) = {0};
-    struct explanation ask = {.rules = rules,
-                              .profile = &policy,
+    struct explanation ask = {.judge = {.rules = rules,
+                                        .profile = &policy,
+                                        .known_safe = c->approvals.options.known_safe},
                               .profile_name = o->sandbox != NULL ? o->sandbox
                                               : c->config.default_permissions != NULL
                                                   ? c->config.default_permissions
-                                                  : ":workspace",
-                              .known_safe = c->approvals.options.known_safe};
-    auto_free struct sp_str *items = sp_cli_words(command, &ask.argv.count);
+                                                  : ":workspace"};
+    auto_free struct sp_str *items = sp_cli_words(command, &ask.judge.argv.count);
     bool ok = items != NULL && sp_buf_add(&variables, "", 0);
     int r = sp_config_policy(&c->config, ask.profile_name, c->cwd, &policy, &ask.is_open, e);
 
@@ -446,8 +440,8 @@ static int explain_with(const struct rules_options *o, char **command, const str
         ok = sp_buf_add(&variables, *word, strlen(*word) + 1);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain the command");
-    ask.argv.items = items;
-    ask.shell = shell.path;
+    ask.judge.argv.items = items;
+    ask.judge.shell = shell.path;
     ask.environ = (struct sp_str){variables.data, variables.len};
     return explain_to_stdout(&ask, o->is_json, e);
 }

@@ -177,17 +177,14 @@ static int start_listening(struct sp_mcp_lines *lines, const struct sp_mcp_lines
     };
     int r = o->url == NULL ? 0 : sp_listen_parse(o->url, &url, e);
 
-    if (r < 0)
-        return r;
-    if (o->url != NULL)
-        return sp_listener_new(sp_mcp_options(lines->mcp)->loop, &url, &lo, &lines->listener, e);
     /* sp_listener_new opens the pipes, where a failure to make the caller could not be reported:
      * make it here. */
-    r = sp_mcp_caller_hold(lines->mcp, sp_str_of(lines->identity), &caller, e);
-    if (r < 0)
-        return r;
-    r = sp_listener_new(sp_mcp_options(lines->mcp)->loop, &url, &lo, &lines->listener, e);
-    sp_mcp_caller_release(caller);
+    if (o->url == NULL)
+        r = sp_mcp_caller_hold(lines->mcp, sp_str_of(lines->identity), &caller, e);
+    if (r == 0)
+        r = sp_listener_new(sp_mcp_options(lines->mcp)->loop, &url, &lo, &lines->listener, e);
+    if (caller != NULL)
+        sp_mcp_caller_release(caller);
     return r;
 }
 
