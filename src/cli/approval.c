@@ -77,7 +77,7 @@ static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_a
 {
     static const char *const terminal[] = {"terminal", NULL};
     char *const *configured = ask->config->approvers;
-    /* `client` in the configuration is for servers: alone it names nobody for another command. */
+    /* `client` in the configuration is for servers; alone it is no approver of another command. */
     const bool is_client_alone = configured != NULL && configured[0] != NULL &&
                                  configured[1] == NULL && strcmp(configured[0], "client") == 0;
     struct sp_approvers_ask who = ask->who;

@@ -44,7 +44,7 @@ struct sp_listed {
 struct sp_listed_all {
     struct sp_listed *items;
     size_t count;
-    uint64_t omitted; /* that the server has and did not list */
+    uint64_t omitted; /* processes of the server that its answer left out */
 };
 
 struct sp_observe {

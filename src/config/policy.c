@@ -98,7 +98,7 @@ static int warn(struct sp_config_loading *l, const struct sp_toml_value *v, cons
     return 0;
 }
 
-/* ---- [permissions.NAME.filesystem]: places and what may be done there ---- */
+/* ---- [permissions.NAME.filesystem]: paths, and the access that commands get ---- */
 
 /* An entry while it is read. */
 struct entry_line {

@@ -93,7 +93,7 @@ struct sp_compat_ask {
     uint32_t input_count;
     struct sp_str chars;      /* the input, joined by a space where neither side has white space */
     struct sp_str session_id; /* p NULL: none */
-    int id;                   /* the same as a number */
+    int id;                   /* session_id, parsed */
     struct sp_yield_ask timeout;
 };
 /* SP_E_NOT_FOUND: session_id is no number. */

@@ -155,7 +155,7 @@ int sp_mcp_key_take(struct sp_mcp_caller *c, int scope, struct sp_str id, struct
                     bool *ret_is_new, struct sp_err *e)
 {
     const uint64_t now = sp_loop_now(c->loop);
-    struct sp_mcp_key *oldest = NULL; /* of those whose call is over */
+    struct sp_mcp_key *oldest = NULL; /* key of a finished call */
 
     if (id.n == 0 || id.n > SP_MCP_KEY_BYTES_MAX)
         return sp_fail(e, SP_E_INVALID, 0, "`%s` has 1 to %d bytes",

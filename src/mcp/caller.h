@@ -77,7 +77,7 @@ struct sp_mcp_caller {
 /* ---- keys of exec_command and write ids of write_stdin: a repeated call acts once ---- */
 
 #define SP_MCP_KEY_MS        600000
-#define SP_MCP_KEYS_MAX      1024 /* then the oldest one whose call is over is evicted */
+#define SP_MCP_KEYS_MAX      1024 /* then the oldest key of a finished call is evicted */
 #define SP_MCP_KEY_BYTES_MAX 256
 
 /* Remembered for ten minutes after its call started, and while that call lasts. */

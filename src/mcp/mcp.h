@@ -80,7 +80,7 @@ struct sp_mcp_caller_watch {
     /* The watch is removed already; requests made in the caller's name must be dropped now. */
     void (*ended)(struct sp_mcp_caller_watch *w);
 };
-/* Watches c from now on, and no other; NULL: none any more. */
+/* Makes w watch c instead of the caller it watched before; c NULL: stops watching. */
 void sp_mcp_caller_watch(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c);
 
 #endif

@@ -9,7 +9,8 @@
  *               |  "repeat the same call", and the run is parked
  *               '--question (see below)
  *
- * Whoever takes the run out of the call answers and frees it: an answered call does not exist.
+ * The code that takes the run out of the call answers and frees the call: an answered call does not
+ * exist.
  *
  * A parked run waits for a person's answer after its call had to end. It is held: it starts nothing
  * until a call comes back for it, once, within ten minutes; then it is cancelled. A call comes back

@@ -50,7 +50,7 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                      struct sp_err *e);
 /* Replaces the waiter. An open question, or a result that came during a hold, is reported to the
- * new one. ops NULL: nobody waits, and the run is held until the next waiter comes. A held run
+ * new one. ops NULL: the run has no waiter and is held until the next waiter comes. A held run
  * starts nothing: answers and results are kept. */
 void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
 /* Detaches the waiter; nothing more is reported. A running process continues; one that has not
