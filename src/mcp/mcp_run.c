@@ -40,12 +40,14 @@
 #define ELLIPSIS       "\xe2\x80\xa6"
 
 struct sp_mcp_kept_result {
-    bool is_error;
-    struct sp_buf text, note, structured;
+    struct sp_mcp_result result;
+    struct sp_arena keep;
 };
 
 /* Stands for a result that there was no memory to keep. */
-static struct sp_mcp_kept_result lost_result;
+static struct sp_mcp_kept_result lost_result = {
+    .result = {.is_error = true,
+               .text = SP_STR("there was no memory to keep the result of this call")}};
 
 static void on_telling(struct sp_deferred *d);
 
@@ -107,13 +109,13 @@ static bool add_ended(struct sp_mcp_caller *c, int told, struct sp_buf *out)
 
 /* ---- the end ---- */
 
-static void drop_kept_decision(struct sp_mcp_run *r)
+static void free_kept_decision(struct sp_mcp_kept_decision *k)
 {
-    if (r->kept == NULL)
+    if (k == NULL)
         return;
-    sp_decision_text_done(r->kept);
-    free(r->kept);
-    r->kept = NULL;
+    sp_grant_done(&k->grant);
+    sp_arena_done(&k->keep);
+    free(k);
 }
 
 static void close_question(struct sp_mcp_run *r)
@@ -123,7 +125,7 @@ static void close_question(struct sp_mcp_run *r)
 
     r->question = 0;
     r->asker = r->host = (struct sp_mcp_asker){0};
-    drop_kept_decision(r);
+    free_kept_decision(TAKE_PTR(r->kept));
     r->is_told = false;
     if (question != 0)
         approvers->ops->withdraw(approvers, question, r->caller);
@@ -133,9 +135,7 @@ static void free_kept_result(struct sp_mcp_kept_result *k)
 {
     if (k == NULL || k == &lost_result)
         return;
-    sp_buf_done(&k->text);
-    sp_buf_done(&k->note);
-    sp_buf_done(&k->structured);
+    sp_arena_done(&k->keep);
     free(k);
 }
 
@@ -208,12 +208,13 @@ void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result)
     }
     close_question(r);
     struct sp_mcp_kept_result *k = calloc(1, sizeof *k);
-    if (k == NULL || !sp_buf_add_str(&k->text, full.text) || !sp_buf_add_str(&k->note, full.note) ||
-        !sp_buf_add_str(&k->structured, full.structured)) {
+    if (k != NULL)
+        k->result = full;
+    if (k == NULL || !sp_arena_str(&k->keep, full.text, &k->result.text) ||
+        !sp_arena_str(&k->keep, full.note, &k->result.note) ||
+        !sp_arena_str(&k->keep, full.structured, &k->result.structured)) {
         free_kept_result(k);
         k = &lost_result;
-    } else {
-        k->is_error = full.is_error;
     }
     r->result = k;
 }
@@ -281,19 +282,10 @@ static void on_telling(struct sp_deferred *d)
 {
     struct sp_mcp_run *r = SP_CONTAINER(d, struct sp_mcp_run, telling);
 
-    const struct sp_mcp_kept_result *k = r->result;
-    if (k != NULL && r->is_held && !r->is_cancelled)
+    if (r->result != NULL && r->is_held && !r->is_cancelled)
         return;
-    if (k != NULL) {
-        const struct sp_mcp_result no_memory = {
-            .is_error = true,
-            .text = SP_STR("there was no memory to keep the result of this call")};
-        const struct sp_mcp_result kept = {.is_error = k->is_error,
-                                           .text = sp_buf_str(&k->text),
-                                           .note = sp_buf_str(&k->note),
-                                           .structured = sp_buf_str(&k->structured)};
-
-        tell_result(r, k == &lost_result ? &no_memory : &kept);
+    if (r->result != NULL) {
+        tell_result(r, &r->result->result);
         return;
     }
     if (r->was_withdrawn && r->ops != NULL) {
@@ -375,52 +367,27 @@ void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, v
     if (r->is_held)
         return;
     if (r->kept != NULL) {
-        struct sp_decision_text *kept = TAKE_PTR(r->kept);
+        struct sp_mcp_kept_decision *kept = TAKE_PTR(r->kept);
 
         pass_decision(r, &kept->decision);
-        sp_decision_text_done(kept);
-        free(kept);
+        free_kept_decision(kept);
     }
     tell_soon(r);
 }
 
-/* The buffer has been sized by copy_decision: it does not move while texts point into it. */
-static struct sp_str copy_text(struct sp_buf *to, struct sp_str from)
+static bool copy_decision(struct sp_mcp_kept_decision *to, const struct sp_decision *from)
 {
-    if (from.n == 0)
-        return (struct sp_str){0};
-    (void)sp_buf_add_str(to, from);
-    return (struct sp_str){to->data + to->len - from.n, from.n};
-}
+    struct sp_decision *d = &to->decision;
 
-static bool copy_decision(struct sp_decision_text *to, const struct sp_decision *from)
-{
-    size_t bytes = from->rejection.n + from->host.n + 1;
-
-    for (uint32_t i = 0; i < from->amendment.count; i++)
-        bytes += from->amendment.items[i].n;
-    to->decision = (struct sp_decision){.kind = from->kind,
-                                        .by = from->by,
-                                        .allows_host = from->allows_host,
-                                        .wants_strict_review = from->wants_strict_review};
-    if (sp_buf_room(&to->text, bytes) == NULL)
-        return false;
-    to->decision.rejection = copy_text(&to->text, from->rejection);
-    to->decision.host = copy_text(&to->text, from->host);
-    if (from->amendment.count != 0) {
-        struct sp_str *words = calloc(from->amendment.count, sizeof *words);
-
-        if (words == NULL)
-            return false;
-        to->impl = words; /* sp_decision_text_done frees it */
-        for (uint32_t i = 0; i < from->amendment.count; i++)
-            words[i] = copy_text(&to->text, from->amendment.items[i]);
-        to->decision.amendment = (struct sp_words){words, from->amendment.count};
-    }
-    if (from->permissions == NULL)
-        return true;
-    to->decision.permissions = &to->grant;
-    return sp_profile_copy(&from->permissions->extra, &to->grant.extra);
+    *d = *from;
+    if (from->permissions != NULL)
+        d->permissions = &to->grant;
+    return sp_arena_str(&to->keep, from->rejection, &d->rejection) &&
+           sp_arena_str(&to->keep, from->host, &d->host) &&
+           sp_arena_strs(&to->keep, from->amendment.items, from->amendment.count,
+                         &d->amendment.items) &&
+           (from->permissions == NULL ||
+            sp_profile_copy(&from->permissions->extra, &to->grant.extra));
 }
 
 /* The answer of the approvers, from the chain. */
@@ -439,7 +406,7 @@ static void on_answer(void *user, uint64_t question, const struct sp_decision *d
     r->kept = calloc(1, sizeof *r->kept);
     if (r->kept != NULL && copy_decision(r->kept, d))
         return;
-    drop_kept_decision(r);
+    free_kept_decision(TAKE_PTR(r->kept));
     pass_decision(r, &no_memory); /* a denial starts nothing, so the hold is kept */
 }
 

@@ -105,6 +105,13 @@ struct sp_mcp_asker {
     void *user;
 };
 
+/* An answer that came during a hold, and what it points into. */
+struct sp_mcp_kept_decision {
+    struct sp_decision decision;
+    struct sp_grant grant;
+    struct sp_arena keep;
+};
+
 struct sp_mcp_run {
     struct sp_mcp_caller *caller;
     struct sp_list link;
@@ -151,8 +158,8 @@ struct sp_mcp_run {
     struct sp_mcp_asker host;  /* set while the host is asked */
     uint64_t host_shown_ms;
     bool is_held, is_told, was_withdrawn, is_cancelled, is_in_hurry;
-    struct sp_decision_text *kept;        /* an answer that came during the hold */
-    struct sp_mcp_kept_result *result;    /* a result that came during the hold */
+    struct sp_mcp_kept_decision *kept;
+    struct sp_mcp_kept_result *result;    /* that came during the hold */
     struct sp_buf warnings;               /* of the manager, for the result's note */
     struct sp_mcp_inspection *describing; /* for sp_mcp_run_describe */
     const char *doing;                    /* the last description; NULL: none yet */

@@ -218,7 +218,10 @@ static void test_every_part_of_an_answer_is_kept(void **state)
 static void test_an_answer_that_there_is_no_memory_for_is_no(void **state)
 {
     const struct sp_str rule[] = {SP_STR("true")};
-    const struct sp_decision d = {.kind = SP_DECISION_AMENDMENT, .amendment = {rule, 1}};
+    static const char remark[1024] = "of more than one block of memory";
+    const struct sp_decision d = {.kind = SP_DECISION_AMENDMENT,
+                                  .rejection = {remark, sizeof remark},
+                                  .amendment = {rule, 1}};
     unsigned denied = 0;
     bool has_ended = true;
 
