@@ -124,6 +124,39 @@ static int sort_marks(struct sp_making *m)
 
 /* ---- symlinks ---- */
 
+/* The first symlink on the way that a command could replace, or NULL. */
+static const struct sp_symlink *writable_link(const struct sp_making *m,
+                                              const struct sp_canonical *at)
+{
+    for (size_t i = 0; i < at->link_count; i++) {
+        const char *link = at->links[i].path;
+
+        if (sp_spots_can_write(&m->spots, link, sp_path_parent(link)))
+            return &at->links[i];
+    }
+    return NULL;
+}
+
+int sp_making_refuse_link(struct sp_making *m, const char *path, const char *link,
+                          enum sp_access access)
+{
+    static const char *const what[] = {[SP_ACCESS_DENY] = "deny-read path",
+                                       [SP_ACCESS_READ] = "read-only path",
+                                       [SP_ACCESS_WRITE] = "writable root"};
+
+    return sp_fail(m->e, SP_E_INVALID, 0,
+                   "cannot enforce sandbox %s %s because it crosses writable symlink %s",
+                   what[access], path, link);
+}
+
+int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
+                          enum sp_access access)
+{
+    const struct sp_symlink *link = writable_link(m, at);
+
+    return link == NULL ? 0 : sp_making_refuse_link(m, path, link->path, access);
+}
+
 /*
  * A command with write access to a root could replace a symlink there, and the next survey would
  * open its target. So an entry that crosses such a symlink must not open anything that is not
@@ -138,7 +171,7 @@ static int check_write_links(struct sp_making *m)
         const struct sp_located_entry *v = &m->views[i];
         const struct sp_spot spot = {.access = v->fact->access};
 
-        if (v->at.way == SP_WAY_FOUND && sp_making_writable_link(m, &v->at) == NULL &&
+        if (v->at.way == SP_WAY_FOUND && writable_link(m, &v->at) == NULL &&
             !sp_spots_add(&sure, v->at.path, &spot))
             return sp_making_no_memory(m);
     }
@@ -385,7 +418,7 @@ static int add_own(struct sp_making *m, const char *named, enum own_kind kind)
     if (r < 0)
         return r;
     /* A command could replace the symlink, and a later sallyport would read another file. */
-    const struct sp_symlink *link = sp_making_writable_link(m, &at);
+    const struct sp_symlink *link = writable_link(m, &at);
     if (link != NULL)
         return sp_fail(m->e, SP_E_INVALID, 0,
                        "cannot protect %.200s: a command could replace the symlink %.200s on the "

@@ -30,9 +30,7 @@ bool sp_spots_add(struct sp_spots *t, const char *path, const struct sp_spot *li
  * directory (p). Fails if two spots of one path saw different inodes. */
 int sp_spots_settle(struct sp_spots *t, const struct sp_policy *p, struct sp_err *e);
 
-/* NULL: none */
-const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path);
-/* The innermost spot at or above the first n bytes of path. */
+/* The innermost spot at or above the first n bytes of path; NULL: none. */
 const struct sp_spot *sp_spots_over(const struct sp_spots *t, const char *path, size_t n);
 
 /* Whether names may be created and renamed in the directory that is the first n bytes of path. */
@@ -69,9 +67,6 @@ int sp_making_add(struct sp_making *m, const char *path, const struct sp_identit
 int sp_making_add_missing(struct sp_making *m, const char *path, const struct sp_identity *who,
                           enum sp_access access, enum sp_spot_why why, size_t entry);
 
-/* The first symlink on the way that a command could replace, or NULL. */
-const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
-                                                 const struct sp_canonical *at);
 /* Fails if a command could replace a symlink on the way: the access could not be enforced. */
 int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
                           enum sp_access access);

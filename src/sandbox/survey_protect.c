@@ -188,9 +188,9 @@ static char *join(const char *dir, const char *name)
 
 static bool grants(const struct protecting *p, const char *path)
 {
-    const struct sp_spot *s = sp_spots_at(&p->granted, path);
+    const struct sp_spot *s = sp_spots_over(&p->granted, path, strlen(path));
 
-    return s != NULL && s->access == SP_ACCESS_WRITE;
+    return s != NULL && s->access == SP_ACCESS_WRITE && strcmp(s->path, path) == 0;
 }
 
 /* An entry may name root/.git through a symlink to the root: then root/.git is reopened under its
@@ -331,8 +331,8 @@ static int protect_part(struct protecting *p, const char *path, const struct sp_
         r = sp_making_check_links(m, path, at, SP_ACCESS_READ);
     if (r < 0 || at->way != SP_WAY_FOUND)
         return r;
-    if (!sp_spots_can_write(&m->spots, at->path, strlen(at->path)) ||
-        sp_spots_at(&m->spots, at->path) != NULL)
+    const struct sp_spot *over = sp_spots_over(&m->spots, at->path, strlen(at->path));
+    if (over == NULL || over->access != SP_ACCESS_WRITE || strcmp(over->path, at->path) == 0)
         return 0;
     r = sp_making_add(m, at->path, &at->who, SP_ACCESS_READ, SP_WHY_GITDIR, entry);
     return r < 0 ? r

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts that a survey is made from: the table of spots, marks, and the check of symlinks. */
+/* The parts that a survey is made from: the table of spots, and marks. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -149,11 +149,6 @@ static const struct sp_spot *find_spot(const struct sp_spots *t, const char *pat
     return NULL;
 }
 
-const struct sp_spot *sp_spots_at(const struct sp_spots *t, const char *path)
-{
-    return find_spot(t, path, strlen(path));
-}
-
 const struct sp_spot *sp_spots_over(const struct sp_spots *t, const char *path, size_t n)
 {
     for (; n > 1; n--) {
@@ -241,38 +236,4 @@ int sp_making_mark_way(struct sp_making *m, const char *path, const struct sp_ca
     if (r == 0 && who != NULL)
         r = sp_making_mark(m, at->path, false, false, who);
     return r < 0 ? r : sp_making_mark(m, path, true, false, who);
-}
-
-/* ---- symlinks ---- */
-
-const struct sp_symlink *sp_making_writable_link(const struct sp_making *m,
-                                                 const struct sp_canonical *at)
-{
-    for (size_t i = 0; i < at->link_count; i++) {
-        const char *link = at->links[i].path;
-
-        if (sp_spots_can_write(&m->spots, link, sp_path_parent(link)))
-            return &at->links[i];
-    }
-    return NULL;
-}
-
-int sp_making_refuse_link(struct sp_making *m, const char *path, const char *link,
-                          enum sp_access access)
-{
-    static const char *const what[] = {[SP_ACCESS_DENY] = "deny-read path",
-                                       [SP_ACCESS_READ] = "read-only path",
-                                       [SP_ACCESS_WRITE] = "writable root"};
-
-    return sp_fail(m->e, SP_E_INVALID, 0,
-                   "cannot enforce sandbox %s %s because it crosses writable symlink %s",
-                   what[access], path, link);
-}
-
-int sp_making_check_links(struct sp_making *m, const char *path, const struct sp_canonical *at,
-                          enum sp_access access)
-{
-    const struct sp_symlink *link = sp_making_writable_link(m, at);
-
-    return link == NULL ? 0 : sp_making_refuse_link(m, path, link->path, access);
 }
