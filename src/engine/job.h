@@ -18,12 +18,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/env.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/str.h"
 #include "base/stream.h"
 #include "core/proc.h"
+#include "engine/command_env.h"
 #include "engine/shell.h"
 #include "os/inspect.h"
 #include "os/loop.h"

@@ -8,7 +8,6 @@
 #define SP_ENGINE_SNAPSHOT_H
 
 #include "base/buf.h"
-#include "base/env.h"
 #include "base/list.h"
 #include "engine/job.h"
 #include "engine/shell.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The variables of a command that a model runs, and the cases 143 and 145 to 147. */
-#include "base/env.h"
+#include "engine/command_env.h"
 #include "memory_fixture.h"
 #include "test.h"
 

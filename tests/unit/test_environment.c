@@ -4,7 +4,7 @@
 #include "process_fixture.h"
 
 /* The layers as a start lays them. */
-enum { RANK_INHERIT, RANK_SET, RANK_ENV, RANK_METADATA };
+enum { RANK_DEFAULT, RANK_INHERIT, RANK_SET, RANK_ENV, RANK_METADATA };
 
 static bool has_metadata;
 
@@ -316,17 +316,18 @@ static void test_the_result_is_sorted_by_bytes(void **state)
              "A=1 AA=1 A_=1 B=1 _=1 b=1 \xC3\xA4=1 ");
 }
 
-static void test_a_name_can_be_asked_for(void **state)
+static void test_a_default_yields_to_every_layer(void **state)
 {
     struct sp_env e = {0};
 
     (void)state;
-    assert_false(sp_env_has(&e, SP_STR("SHELL")));
-    assert_true(sp_env_add(&e, SP_STR("SHELL"), SP_STR(""), RANK_ENV));
-    assert_true(sp_env_has(&e, SP_STR("SHELL")));
-    assert_false(sp_env_has(&e, SP_STR("shell")));
-    sp_env_done(&e);
-    sp_env_done(&e);
+    assert_true(sp_env_add(&e, SP_STR("shell"), SP_STR("x"), RANK_ENV));
+    assert_true(sp_env_add(&e, SP_STR("SHELL"), SP_STR("/bin/sh"), RANK_DEFAULT));
+    is_written(&e, "SHELL=/bin/sh shell=x ");
+    assert_true(sp_env_add(&e, SP_STR("SHELL"), SP_STR(""), RANK_INHERIT));
+    assert_true(sp_env_add(&e, SP_STR("SHELL"), SP_STR("/bin/sh"), RANK_DEFAULT));
+    is_written(&e, "SHELL= ");
+    sp_env_done(&e); /* is_written has done so already */
 }
 
 static void test_a_hundred_thousand_entries_are_settled_quickly(void **state)
@@ -375,7 +376,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_empty_names_and_names_with_a_sign_are_passed_on),
     cmocka_unit_test(test_nothing_is_added),
     cmocka_unit_test(test_the_result_is_sorted_by_bytes),
-    cmocka_unit_test(test_a_name_can_be_asked_for),
+    cmocka_unit_test(test_a_default_yields_to_every_layer),
     cmocka_unit_test(test_a_hundred_thousand_entries_are_settled_quickly),
 };
 

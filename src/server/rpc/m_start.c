@@ -18,7 +18,7 @@
 #include "server/rpc/text.h"
 
 /* Layers of a command's variables, each over the ones before. */
-enum { RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA };
+enum { RANK_DEFAULT, RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA };
 
 #define NOT_GIVEN       UINT64_MAX
 #define MAX_PROCESS_ID  65536
@@ -475,8 +475,9 @@ static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int 
     return true;
 }
 
-/* From the lowest layer to the highest: inherited variables, `set` of the policy, `env` of the
- * request, then thread, tool call and shell. Without an envPolicy nothing is inherited. */
+/* From the lowest layer to the highest: SHELL of a terminal, inherited variables, `set` of the
+ * policy, `env` of the request, then thread and tool call. Without an envPolicy nothing is
+ * inherited. */
 static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf *out,
                     uint32_t *ret_count, struct sp_err *e)
 {
@@ -494,9 +495,9 @@ static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf 
              sp_env_add(&env, SP_STR("CODEX_THREAD_ID"), sp_str_of(s->thread_id), RANK_METADATA);
     if (s->tool_call_id.p != NULL)
         ok = ok && sp_env_add(&env, SP_STR("CODEX_TOOL_CALL_ID"), s->tool_call_id, RANK_METADATA);
-    if (s->is_tty && !sp_env_has(&env, SP_STR("SHELL")))
+    if (s->is_tty)
         ok = ok &&
-             sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_METADATA);
+             sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_DEFAULT);
     ok = ok && sp_env_write(&env, RANK_METADATA, s->has_metadata, out, ret_count);
     if (has_nul)
         return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");
