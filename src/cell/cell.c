@@ -461,10 +461,7 @@ static void take_notices(struct cell *cell)
             if (k < c->refusal_count)
                 c->refusals[k].count++;
         }
-        if (is_connect)
-            sp_notice_allow(cell->listener, &n);
-        else
-            sp_notice_refuse(cell->listener, &n);
+        sp_notice_answer(cell->listener, &n, is_connect);
     }
 }
 

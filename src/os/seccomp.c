@@ -440,7 +440,7 @@ int sp_notice_take(int listener, struct sp_notice *ret)
     return 1;
 }
 
-void sp_notice_refuse(int listener, const struct sp_notice *n)
+void sp_notice_answer(int listener, const struct sp_notice *n, bool is_allowed)
 {
     union {
         struct seccomp_notif_resp answer;
@@ -449,19 +449,10 @@ void sp_notice_refuse(int listener, const struct sp_notice *n)
     const int err = sp_syscall_errno(n->call);
 
     u.answer.id = n->id;
-    u.answer.error = err != 0 ? -err : -EPERM;
-    (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: the caller has died */
-}
-
-void sp_notice_allow(int listener, const struct sp_notice *n)
-{
-    union {
-        struct seccomp_notif_resp answer;
-        char room[256];
-    } u = {.room = {0}};
-
-    u.answer.id = n->id;
-    u.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    if (is_allowed)
+        u.answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    else
+        u.answer.error = err != 0 ? -err : -EPERM;
     (void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &u); /* ENOENT: the caller has died */
 }
 

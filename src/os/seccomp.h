@@ -52,11 +52,9 @@ struct sp_notice {
 /* Does not block. 1: *ret is filled; 0: nothing pending; or minus errno, -ENOTCONN if no process is
  * left under the filter: then the listener may be closed. */
 int sp_notice_take(int listener, struct sp_notice *ret);
-/* Answers as the filter would: with the errno of sp_syscall_errno. */
-void sp_notice_refuse(int listener, const struct sp_notice *n);
-
-/* Lets the call continue. Only for calls that every command may make. */
-void sp_notice_allow(int listener, const struct sp_notice *n);
+/* Lets the call continue, which is only for calls that every command may make, or answers as the
+ * filter would: with the errno of sp_syscall_errno. */
+void sp_notice_answer(int listener, const struct sp_notice *n, bool is_allowed);
 /* Whether a connect is to an address beyond loopback; false also if it cannot be read. The caller
  * may change its memory before the kernel reads it, so this may only be used to explain a failure.
  */

@@ -122,19 +122,19 @@ static void test_the_listener_hears_what_tells_and_answers(void **state)
     assert_int_equal(n.args[0], PTRACE_ATTACH);
     assert_int_equal(n.args[1], 4711);
     assert_int_equal(sp_notice_take(w.listener, &n), 0); /* one call, one notice; and no waiting */
-    sp_notice_refuse(w.listener, &n);
+    sp_notice_answer(w.listener, &n, false);
     n = next_notice(&w);
     assert_int_equal(n.call, SYS_socket);
     assert_int_equal(n.args[0], AF_INET);
-    sp_notice_refuse(w.listener, &n);
+    sp_notice_answer(w.listener, &n, false);
     n = next_notice(&w);
     assert_int_equal(n.call, SYS_unshare);
-    sp_notice_refuse(w.listener, &n);
+    sp_notice_answer(w.listener, &n, false);
     n = next_notice(&w);
     assert_int_equal(n.call, SYS_ioctl);
     assert_int_equal(n.args[1], TIOCSTI);
-    sp_notice_refuse(w.listener, &n);
-    sp_notice_refuse(w.listener, &n); /* a second answer hurts nobody */
+    sp_notice_answer(w.listener, &n, false);
+    sp_notice_answer(w.listener, &n, false); /* a second answer hurts nobody */
     assert_int_equal(reap(w.pid, DEADLINE_MS), 0);
     assert_int_equal(sp_notice_take(w.listener, &n), -ENOTCONN);
     unwatch(&w);
@@ -163,7 +163,7 @@ static void test_a_notice_whose_sender_died_does_not_block(void **state)
     n = next_notice(&w);
     assert_int_equal(kill(w.pid, SIGKILL), 0);
     assert_int_equal(reap(w.pid, DEADLINE_MS), 128 + SIGKILL);
-    sp_notice_refuse(w.listener, &n);
+    sp_notice_answer(w.listener, &n, false);
     unwatch(&w);
 }
 
