@@ -16,6 +16,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/io.h"
 
 #define AT_ONCE    256 /* pids that are listed without allocating */
@@ -147,15 +148,8 @@ struct pids {
 
 static bool add_pid(struct pids *l, pid_t pid)
 {
-    if (l->count == l->cap) {
-        const size_t cap = l->cap == 0 ? 64 : l->cap * 2;
-        pid_t *p = realloc(l->pid, cap * sizeof *p);
-
-        if (p == NULL)
-            return false;
-        l->pid = p;
-        l->cap = cap;
-    }
+    if (!SP_GROW(l->pid, l->count, l->cap))
+        return false;
     l->pid[l->count++] = pid;
     return true;
 }
@@ -281,16 +275,7 @@ static size_t find_own(pid_t pid)
 void sp_own_add(pid_t pid)
 {
     (void)pthread_mutex_lock(&lock);
-    if (own_count == own_cap) {
-        const size_t more = own_cap == 0 ? 16 : own_cap * 2;
-        pid_t *p = realloc(own, more * sizeof *p);
-
-        if (p != NULL) {
-            own = p;
-            own_cap = more;
-        }
-    }
-    if (own_count < own_cap)
+    if (SP_GROW(own, own_count, own_cap))
         own[own_count++] = pid;
     else
         is_incomplete = true;
