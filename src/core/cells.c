@@ -175,18 +175,19 @@ static void after_sleep(void *user)
 
 int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, struct sp_err *e)
 {
-    if (sp_loop_has_sleeper(loop))
-        return sp_fail(e, SP_E_STATE, 0, "this loop has the cells of another front already");
     struct sp_cells *g = calloc(1, sizeof *g);
+
     if (g == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cells' table");
+    if (!sp_loop_hook(loop, &(struct sp_loop_hooks){before_sleep, after_sleep, peek, g})) {
+        free(g);
+        return sp_fail(e, SP_E_STATE, 0, "this loop has the cells of another front already");
+    }
     g->loop = loop;
     g->is_embedded = is_embedded;
     sp_list_init(&g->cells);
     if (!is_embedded)
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    sp_loop_before_sleep(loop, before_sleep, after_sleep, g);
-    sp_loop_peek(loop, peek, g);
     *ret = g;
     return 0;
 }
@@ -209,8 +210,7 @@ void sp_cells_free(struct sp_cells *g)
         }
         (void)poll(NULL, 0, ORPHAN_FIRST_PAUSE);
     }
-    sp_loop_before_sleep(g->loop, NULL, NULL, NULL);
-    sp_loop_peek(g->loop, NULL, NULL);
+    (void)sp_loop_hook(g->loop, NULL);
     free(g);
 }
 

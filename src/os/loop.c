@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "os/fd.h"
 
 #define BATCH         64
@@ -33,13 +34,8 @@ struct sp_loop {
     struct sp_deferred *deferred, **deferred_end;
     struct sp_deferred *again, **again_end; /* for the next turn */
 
-    bool (*before_sleep)(void *user);
-    void (*after_sleep)(void *user);
-    void *sleep_user;
-
+    struct sp_loop_hooks hooks;
     uint64_t expect_until_us; /* 0: nothing is expected */
-    bool (*peek)(void *user);
-    void *peek_user;
 
     int alarm;         /* timerfd that makes the epoll descriptor readable; -1: not embedded */
     uint64_t alarm_ms; /* when it expires */
@@ -150,15 +146,8 @@ bool sp_loop_timer(struct sp_loop *l, struct sp_timer *t, uint64_t due_ms,
                    void (*fn)(struct sp_timer *))
 {
     if (t->slot == 0) {
-        if (l->timers == l->heap_cap) {
-            const uint32_t cap = l->heap_cap == 0 ? 16 : l->heap_cap * 2;
-            struct sp_timer **heap = realloc(l->heap, cap * sizeof(struct sp_timer *));
-
-            if (heap == NULL)
-                return false;
-            l->heap = heap;
-            l->heap_cap = cap;
-        }
+        if (!SP_GROW(l->heap, l->timers, l->heap_cap))
+            return false;
         l->heap[l->timers] = t;
         t->slot = ++l->timers;
     }
@@ -251,23 +240,12 @@ uint64_t sp_loop_now(const struct sp_loop *l)
     return l->now_ms;
 }
 
-bool sp_loop_has_sleeper(const struct sp_loop *l)
+bool sp_loop_hook(struct sp_loop *l, const struct sp_loop_hooks *hooks)
 {
-    return l->before_sleep != NULL;
-}
-
-void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
-                          void *user)
-{
-    l->before_sleep = fn;
-    l->after_sleep = after;
-    l->sleep_user = user;
-}
-
-void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user)
-{
-    l->peek = peek;
-    l->peek_user = user;
+    if (hooks != NULL && l->hooks.before_sleep != NULL)
+        return false;
+    l->hooks = hooks != NULL ? *hooks : (struct sp_loop_hooks){0};
+    return true;
 }
 
 void sp_loop_expect(struct sp_loop *l, uint32_t us)
@@ -297,7 +275,7 @@ static int await_events(struct sp_loop *l, int most_ms)
 
         l->expect_until_us = 0;
         do {
-            if (l->peek != NULL && l->peek(l->peek_user))
+            if (l->hooks.peek != NULL && l->hooks.peek(l->hooks.user))
                 return 0;
             n = epoll_wait(l->epoll, l->batch, BATCH, 0);
             if (n != 0)
@@ -305,7 +283,7 @@ static int await_events(struct sp_loop *l, int most_ms)
             (void)sched_yield();
         } while (sp_clock_us() < until);
     }
-    if ((l->before_sleep != NULL && l->before_sleep(l->sleep_user)) || has_more)
+    if ((l->hooks.before_sleep != NULL && l->hooks.before_sleep(l->hooks.user)) || has_more)
         most_ms = 0;
     if (l->timers > 0) {
         const uint64_t due_ms = l->heap[0]->due_ms;
@@ -317,8 +295,8 @@ static int await_events(struct sp_loop *l, int most_ms)
     }
     n = epoll_wait(l->epoll, l->batch, BATCH, most_ms);
     const int err = errno;
-    if (l->after_sleep != NULL)
-        l->after_sleep(l->sleep_user);
+    if (l->hooks.after_sleep != NULL)
+        l->hooks.after_sleep(l->hooks.user);
     errno = err;
     return n;
 }
@@ -407,7 +385,8 @@ static void set_alarm(struct sp_loop *l, uint64_t due_ms)
  * us through the descriptor. */
 static bool is_at_rest(struct sp_loop *l)
 {
-    return l->again == NULL && (l->before_sleep == NULL || !l->before_sleep(l->sleep_user)) &&
+    return l->again == NULL &&
+           (l->hooks.before_sleep == NULL || !l->hooks.before_sleep(l->hooks.user)) &&
            l->deferred == NULL;
 }
 

@@ -63,19 +63,23 @@ void sp_loop_undefer(struct sp_loop *l,
 /* The monotonic clock in ms, read once a turn. */
 uint64_t sp_loop_now(const struct sp_loop *l);
 
-/* fn is called right before the loop sleeps and returns true to skip the sleep; `after` is called
- * right after it. cell/bell.h needs this. One pair a loop; NULL removes it. */
-bool sp_loop_has_sleeper(const struct sp_loop *l);
-void sp_loop_before_sleep(struct sp_loop *l, bool (*fn)(void *user), void (*after)(void *user),
-                          void *user);
+/* For sources without a descriptor (cell/bell.h); each function may be NULL. */
+struct sp_loop_hooks {
+    bool (*before_sleep)(void *user); /* right before the loop sleeps; true skips the sleep */
+    void (*after_sleep)(void *user);
+    bool (*peek)(void *user); /* polled by sp_loop_expect; true: there was work */
+    void *user;
+};
+
+/* One set a loop; NULL removes it. false: the loop has another set. */
+bool sp_loop_hook(struct sp_loop *l, const struct sp_loop_hooks *hooks);
 
 /*
  * An answer is expected soon: busy-poll for up to `us` before sleeping, with sched_yield between
  * polls, because waking a sleeping CPU often takes longer than the answer. Ends with the next
- * event. `peek` polls a source that has no descriptor; it returns true if there was work.
+ * event.
  */
 void sp_loop_expect(struct sp_loop *l, uint32_t us);
-void sp_loop_peek(struct sp_loop *l, bool (*peek)(void *user), void *user);
 
 int sp_loop_run(struct sp_loop *l, struct sp_err *e); /* until sp_loop_stop */
 void sp_loop_stop(struct sp_loop *l);

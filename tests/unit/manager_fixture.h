@@ -171,7 +171,8 @@ static inline void sleep_turn(void)
 {
     struct sp_err e = {0};
 
-    sp_loop_before_sleep(loop, stop_after_this, NULL, NULL);
+    (void)sp_loop_hook(loop, NULL);
+    (void)sp_loop_hook(loop, &(struct sp_loop_hooks){.before_sleep = stop_after_this});
     if (sp_loop_run(loop, &e) < 0)
         fail_msg("%s", e.msg);
     look_at_manager();

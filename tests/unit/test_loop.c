@@ -450,10 +450,11 @@ static void test_the_loop_asks_before_it_sleeps(void **state)
 
     (void)state;
     asked = 0;
-    sp_loop_before_sleep(loop, has_work, has_slept, &asked);
+    assert_true(sp_loop_hook(loop, &(struct sp_loop_hooks){has_work, has_slept, NULL, &asked}));
+    assert_false(sp_loop_hook(loop, &(struct sp_loop_hooks){has_work, has_slept, NULL, &asked}));
     assert_true(sp_loop_timer(loop, &stop, sp_loop_now(loop) + 60, on_stop));
     run();
-    sp_loop_before_sleep(loop, NULL, NULL, NULL);
+    assert_true(sp_loop_hook(loop, NULL));
     /* Three turns that did not sleep, one that slept until the timer (the clock may want a few). */
     assert_memory_equal(trace, "?!?!?!?!", 8);
     assert_true(asked < 8);

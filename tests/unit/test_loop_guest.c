@@ -283,13 +283,13 @@ static void test_no_ring_of_a_bell_is_lost(void **state)
                      &e) < 0 ||
         sp_loop_watch(loop, &w, ours.wake[SP_SIDE_FRONT], EPOLLIN, on_bell, &e) < 0)
         fail_msg("%s", e.msg);
-    sp_loop_before_sleep(loop, before_sleep, after_sleep, NULL);
+    assert_true(sp_loop_hook(loop, &(struct sp_loop_hooks){before_sleep, after_sleep, NULL, NULL}));
     settle();
     assert_int_equal(pthread_create(&thread, NULL, ringer, NULL), 0);
     (void)host_until(&heard_here, RINGS);
     assert_int_equal(pthread_join(thread, NULL), 0);
     settle();
-    sp_loop_before_sleep(loop, NULL, NULL, NULL);
+    assert_true(sp_loop_hook(loop, NULL));
     sp_loop_unwatch(loop, &w);
     theirs.wake[0] = theirs.wake[1] = -1; /* the same descriptors */
     sp_bell_free(&theirs);
