@@ -535,7 +535,7 @@ static void report_loss(struct sp_deferred *d)
     sp_cell_child_kill(&c->self);
     if (!is_forked(c)) {
         end_orphans(c->group);
-        sp_cgroup_clean_up(c->cgroup);
+        sp_cgroup_remove(c->cgroup_path);
         lose_seats(c);
     }
     /* For a forked cell the pool answers with sp_cell_kill, which loses the seats: the pool must
@@ -552,7 +552,7 @@ static void await_end(struct sp_cell *c, struct sp_cell_child *child)
         sp_log(SP_LOG_ERROR, "the cell (pid %d) does not end, killing it", (int)child->pid);
         sp_cell_child_kill(child);
         if (!is_forked(c))
-            sp_cgroup_clean_up(c->cgroup);
+            sp_cgroup_remove(c->cgroup_path);
     }
     if (!sp_cell_child_reap(child) && !is_forked(c))
         end_orphans(c->group);
@@ -764,7 +764,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
     if (o->use_cgroups && !sp_cgroup_name(c->cgroup))
         c->cgroup[0] = 0;
     /* The journal has the cgroup before it exists. */
-    if (c->cgroup[0] != 0 && sp_cgroup_path(c->cgroup, c->cgroup_path, sizeof c->cgroup_path))
+    if (c->cgroup[0] != 0 && sp_cgroup_path(c->cgroup, c->cgroup_path))
         sp_journal_add(o->journal, SP_JOURNAL_CGROUP, c->cgroup_path);
     else
         c->cgroup_path[0] = 0;

@@ -104,7 +104,7 @@ struct sp_cell {
     uint32_t busy; /* seats with a process that has not closed, and workers, also resting ones */
     int socket;    /* -1: the cell is lost */
     char cgroup[SP_CGROUP_NAME]; /* name of its directory (os/cgroup.h); "": none */
-    char cgroup_path[512];       /* as noted in the journal; "": not noted */
+    char cgroup_path[SP_CGROUP_PATH]; /* as noted in the journal; "": not noted */
     struct sp_bell bell;
     struct sp_watch on_socket, on_bell;
     struct sp_deferred deferred_end; /* report the loss, or reap and free */

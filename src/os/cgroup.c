@@ -67,17 +67,6 @@ static bool try_leaf(struct sp_cgroup *c)
     return works;
 }
 
-static bool find_path(const char *name, struct sp_cgroup *c)
-{
-    char mount[256];
-    char own[200];
-
-    return name[0] != 0 && strchr(name, '/') == NULL && find_mount(mount, sizeof mount) &&
-           find_own(own, sizeof own) &&
-           snprintf(c->path, sizeof c->path, "%s%s/%s", mount, strcmp(own, "/") == 0 ? "" : own,
-                    name) < (int)sizeof c->path;
-}
-
 bool sp_cgroup_name(char ret[SP_CGROUP_NAME])
 {
     uint64_t random;
@@ -88,11 +77,15 @@ bool sp_cgroup_name(char ret[SP_CGROUP_NAME])
                     (unsigned long long)random) < SP_CGROUP_NAME;
 }
 
-bool sp_cgroup_path(const char *name, char *ret, size_t size)
+bool sp_cgroup_path(const char *name, char ret[SP_CGROUP_PATH])
 {
-    struct sp_cgroup c = {.dir = -1};
+    char mount[256];
+    char own[200];
 
-    return find_path(name, &c) && snprintf(ret, size, "%s", c.path) < (int)size;
+    return name[0] != 0 && strchr(name, '/') == NULL && find_mount(mount, sizeof mount) &&
+           find_own(own, sizeof own) &&
+           snprintf(ret, SP_CGROUP_PATH, "%s%s/%s", mount, strcmp(own, "/") == 0 ? "" : own, name) <
+               SP_CGROUP_PATH;
 }
 
 void sp_cgroup_remove(const char *path)
@@ -113,23 +106,12 @@ void sp_cgroup_remove(const char *path)
         (void)close(c.dir);
 }
 
-void sp_cgroup_clean_up(const char *name)
-{
-    struct sp_cgroup c = {.dir = -1};
-
-    if (!find_path(name, &c))
-        return;
-    c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (c.dir >= 0)
-        sp_cgroup_free(&c);
-}
-
 bool sp_cgroup_new(const char *name, struct sp_cgroup *ret)
 {
     struct sp_cgroup c = {.dir = -1};
 
     /* EEXIST: another process has taken the name. */
-    if (!find_path(name, &c) || mkdir(c.path, 0755) < 0)
+    if (!sp_cgroup_path(name, c.path) || mkdir(c.path, 0755) < 0)
         return false;
     c.dir = open(c.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c.dir < 0 || !try_leaf(&c)) {
@@ -198,16 +180,16 @@ void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf)
 
 uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t max)
 {
-    struct sp_cgroup c = {.dir = -1};
-    char path[sizeof c.path + 40];
+    char dir[SP_CGROUP_PATH];
+    char path[SP_CGROUP_PATH + 40];
     char own[16];
     char text[8192];
     uint32_t count = 0;
 
-    if (!find_path(name, &c))
+    if (!sp_cgroup_path(name, dir))
         return 0;
     leaf_name(own, leaf);
-    (void)snprintf(path, sizeof path, "%s/%s/cgroup.procs", c.path, own);
+    (void)snprintf(path, sizeof path, "%s/%s/cgroup.procs", dir, own);
     if (sp_read_text(path, text, sizeof text) <= 0)
         return 0;
     char *at = text;

@@ -13,12 +13,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define SP_CGROUP_NAME 48
+#define SP_CGROUP_PATH 512
+
 struct sp_cgroup {
     int dir; /* descriptor of the directory; -1: none */
-    char path[512];
+    char path[SP_CGROUP_PATH];
 };
-
-#define SP_CGROUP_NAME 48
 
 /* A unique name for a directory: pid and random number, for pids repeat across namespaces. */
 bool sp_cgroup_name(char ret[SP_CGROUP_NAME]);
@@ -26,10 +27,9 @@ bool sp_cgroup_name(char ret[SP_CGROUP_NAME]);
 /* Makes the directory and tries every step on a leaf. false: not possible on this host. */
 bool sp_cgroup_new(const char *name, struct sp_cgroup *ret);
 /* The path of the directory with this name, which need not exist. false: no cgroup2 here. */
-bool sp_cgroup_path(const char *name, char *ret, size_t size);
-/* Kills and removes what another process of ours has left behind. */
-void sp_cgroup_clean_up(const char *name);
-/* The same by its path; ignored unless it is on cgroup2 and has a name of sp_cgroup_name. */
+bool sp_cgroup_path(const char *name, char ret[SP_CGROUP_PATH]);
+/* Kills and removes what another process of ours has left behind. Ignored unless the path is on
+ * cgroup2 and ends with a name of sp_cgroup_name. */
 void sp_cgroup_remove(const char *path);
 /* Kills the processes in it and removes it; waits up to a second for them to exit. */
 void sp_cgroup_free(struct sp_cgroup *c);

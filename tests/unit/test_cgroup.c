@@ -108,7 +108,7 @@ static void test_names_are_never_the_same_and_never_a_path(void **state)
     assert_null(strchr(a, '/'));
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_false(sp_cgroup_new(bad[i], &none));
-        sp_cgroup_clean_up(bad[i]); /* touches nothing */
+        sp_cgroup_remove(bad[i]); /* touches nothing */
     }
     assert_int_equal(none.dir, -1);
 }
@@ -229,9 +229,9 @@ static void test_somebody_elses_leavings_are_cleaned_up(void **state)
     said[strcspn(said, "\n")] = 0;
     strcpy(theirs, said);
     assert_int_equal(access(theirs, F_OK), 0);
-    sp_cgroup_clean_up(name);
+    sp_cgroup_remove(theirs);
     assert_int_equal(access(theirs, F_OK), -1);
-    sp_cgroup_clean_up(name); /* nothing there is fine */
+    sp_cgroup_remove(theirs); /* nothing there is fine */
 }
 
 static void test_a_name_is_used_once(void **state)
