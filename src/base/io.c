@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/io.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,12 +50,18 @@ int sp_read_file(const char *path, size_t max, struct sp_buf *ret)
     return sp_read_all(fd, max, ret);
 }
 
-ssize_t sp_read_text(const char *path, char *text, size_t size)
+ssize_t sp_read_text(char *text, size_t size, const char *path, ...)
 {
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char name[600];
     size_t len = 0;
     ssize_t n = -1;
+    va_list args;
 
+    va_start(args, path);
+    const int name_len = vsnprintf(name, sizeof name, path, args);
+    va_end(args);
+    assert(name_len >= 0 && (size_t)name_len < sizeof name);
+    auto_close int fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
     while (len < size - 1 && (n = read(fd, text + len, size - 1 - len)) > 0)

@@ -18,9 +18,10 @@ int sp_read_all(int fd, size_t max, struct sp_buf *ret);
  * directory with EISDIR. A symlink is followed. */
 int sp_read_file(const char *path, size_t max, struct sp_buf *ret);
 
-/* For small files of /proc and /sys: up to size - 1 bytes, with a NUL behind them. Returns their
- * count; -1 with errno if nothing could be read. */
-ssize_t sp_read_text(const char *path, char *text, size_t size);
+/* For small files of /proc and /sys: up to size - 1 bytes, with a NUL behind them. The path is in
+ * printf's words, at most 600 bytes. Returns the count; -1 with errno if nothing could be read. */
+__attribute__((format(printf, 3, 4))) ssize_t sp_read_text(char *text, size_t size,
+                                                           const char *path, ...);
 
 /* 0, or an errno. The descriptor blocks. */
 int sp_write_all(int fd, const void *bytes, size_t n);

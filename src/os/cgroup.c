@@ -26,7 +26,7 @@ static bool find_mount(char *ret, size_t size)
     char text[16384];
     char *rest = text;
 
-    if (sp_read_text("/proc/self/mounts", text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/self/mounts") <= 0)
         return false;
     for (const char *line; (line = strsep(&rest, "\n")) != NULL;) {
         char path[256];
@@ -43,7 +43,7 @@ static bool find_own(char *ret, size_t size)
 {
     char text[8192];
 
-    if (sp_read_text("/proc/self/cgroup", text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/self/cgroup") <= 0)
         return false;
     const char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
     if (line == NULL || (line = strchr(line, '/')) == NULL)
@@ -181,16 +181,13 @@ void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf)
 uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t max)
 {
     char dir[SP_CGROUP_PATH];
-    char path[SP_CGROUP_PATH + 40];
     char own[16];
     char text[8192];
     uint32_t count = 0;
 
-    if (!sp_cgroup_path(name, dir))
-        return 0;
     leaf_name(own, leaf);
-    (void)snprintf(path, sizeof path, "%s/%s/cgroup.procs", dir, own);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if (!sp_cgroup_path(name, dir) ||
+        sp_read_text(text, sizeof text, "%s/%s/cgroup.procs", dir, own) <= 0)
         return 0;
     char *at = text;
     for (char *end; count < max && (end = strchr(at, '\n')) != NULL; at = end + 1) {

@@ -73,7 +73,6 @@ static int pts_number(unsigned device)
 /* /proc/PID/stat, or with a tid that of the thread. */
 static bool read_task(pid_t pid, pid_t tid, struct task *ret)
 {
-    char path[64];
     char text[512];
     int parent = 0;
     int group = 0;
@@ -81,11 +80,9 @@ static bool read_task(pid_t pid, pid_t tid, struct task *ret)
     int foreground = 0;
     int device = 0;
 
-    if (tid == 0)
-        (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    else
-        (void)snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)tid);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if ((tid == 0
+             ? sp_read_text(text, sizeof text, "/proc/%d/stat", (int)pid)
+             : sp_read_text(text, sizeof text, "/proc/%d/task/%d/stat", (int)pid, (int)tid)) <= 0)
         return false;
     const char *after_name = strrchr(text, ')'); /* the process name may contain `)` too */
     char state = 0;
@@ -190,12 +187,10 @@ static bool read_memory(pid_t pid, uint64_t address, void *ret, size_t size)
 /* The numbers of a process in its pid namespaces, from ours inwards. Returns their count. */
 static int read_numbers(pid_t pid, const char *which, pid_t ret[MAX_LEVELS])
 {
-    char path[40];
     char text[4096];
     int count = 0;
 
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/%d/status", (int)pid) <= 0)
         return 0;
     char *at = strstr(text, which);
     if (at == NULL)
@@ -365,14 +360,12 @@ static enum sp_doing doing_by_epoll_line(const struct call *c, const char *line)
 
 static enum sp_doing doing_in_epoll(const struct call *c)
 {
-    char path[64];
     char text[16384];
     char *rest = text;
     enum sp_doing d = SP_DOING_SLEEPING;
     int links = 0;
 
-    (void)snprintf(path, sizeof path, "/proc/%d/fdinfo/%d", (int)c->pid, (int)c->arg[0]);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/%d/fdinfo/%d", (int)c->pid, (int)c->arg[0]) <= 0)
         return d;
     for (const char *line; d == SP_DOING_SLEEPING && links < MAX_POLLED_LINKS &&
                            (line = strsep(&rest, "\n")) != NULL;)
@@ -426,12 +419,10 @@ static enum sp_doing doing_in_call(const struct call *c, pid_t *ret_child)
  * Only these two have one meaning. */
 static enum sp_doing doing_by_wchan(const struct call *c, pid_t tid)
 {
-    char path[64];
     char text[64];
     char link[LINK_BYTES];
 
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/wchan", (int)c->pid, (int)tid);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/%d/task/%d/wchan", (int)c->pid, (int)tid) <= 0)
         return SP_DOING_SLEEPING;
     if (strcmp(text, "do_wait") == 0)
         return SP_DOING_WAITING_FOR_CHILD;
@@ -447,12 +438,10 @@ static enum sp_doing doing_of_sleeper(const struct target *at, pid_t pid, pid_t 
                                       int controlling, pid_t *ret_child)
 {
     struct call c = {.at = at, .pid = pid, .controlling = controlling};
-    char path[64];
     char text[256];
 
     *ret_child = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/%d/task/%d/syscall", (int)pid, (int)tid) <= 0)
         return doing_by_wchan(&c, tid);
     if (strncmp(text, "running", 7) == 0)
         return SP_DOING_RUNNING;
@@ -694,10 +683,8 @@ static bool is_output(void *user, const struct open_fd *fd)
 
 static void read_name(pid_t pid, char *ret, size_t size)
 {
-    char path[40];
+    ssize_t n = sp_read_text(ret, size, "/proc/%d/comm", (int)pid);
 
-    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    ssize_t n = sp_read_text(path, ret, size);
     if (n > 0 && ret[n - 1] == '\n')
         ret[--n] = 0;
     if (n <= 0)

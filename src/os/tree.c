@@ -28,11 +28,9 @@
 /* false: no such process. */
 static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
 {
-    char path[40];
     char text[512];
 
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/%d/stat", (int)pid) <= 0)
         return false;
     const char *after_name = strrchr(text, ')'); /* the process name may contain `)` too */
     return after_name != NULL && sscanf(after_name, ") %c %d", ret_state, ret_parent) == 2;
@@ -307,11 +305,9 @@ bool sp_own_has(pid_t pid)
 /* Whether it is pid 1 of another pid namespace: "NSpid:\t4711\t1" lists its pids, ours first. */
 static bool is_first_of_namespace(pid_t pid)
 {
-    char path[40];
     char text[4096];
 
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (sp_read_text(path, text, sizeof text) <= 0)
+    if (sp_read_text(text, sizeof text, "/proc/%d/status", (int)pid) <= 0)
         return false;
     const char *line = strstr(text, "\nNSpid:");
     const char *end = line == NULL ? NULL : strchr(line + 1, '\n');
