@@ -234,39 +234,23 @@ static pid_t find_child(pid_t parent, pid_t number)
     return 0;
 }
 
-/* false: duplicate, or full. */
-static bool add_pid(pid_t pid, pid_t *pids, uint32_t *count, uint32_t max)
+/* Lists of pids have no duplicates, and room for SP_INSPECT_PROCESSES; the rest is dropped. */
+static void add_pid(pid_t pid, pid_t *pids, uint32_t *count)
 {
     for (uint32_t i = 0; i < *count; i++)
         if (pids[i] == pid)
-            return false;
-    if (*count >= max)
-        return false;
-    pids[(*count)++] = pid;
-    return true;
+            return;
+    if (*count < SP_INSPECT_PROCESSES)
+        pids[(*count)++] = pid;
 }
 
-static uint32_t add_children(pid_t parent, pid_t *pids, uint32_t count, uint32_t max)
+static void add_children(pid_t parent, pid_t *pids, uint32_t *count)
 {
     pid_t children[SP_INSPECT_PROCESSES];
-    int n = sp_tree_children(parent, children, SP_INSPECT_PROCESSES);
+    const int n = sp_tree_children(parent, children, SP_INSPECT_PROCESSES);
 
-    n = n > SP_INSPECT_PROCESSES ? SP_INSPECT_PROCESSES : n;
-    for (int i = 0; i < n; i++)
-        (void)add_pid(children[i], pids, &count, max);
-    return count;
-}
-
-/* Adds the descendants of `root` to `pids`, nearest first and without duplicates. Returns the new
- * count, `max` at most. */
-static uint32_t add_below(pid_t root, pid_t *pids, uint32_t count, uint32_t max)
-{
-    uint32_t at = count;
-
-    count = add_children(root, pids, count, max);
-    for (; at < count && count < max; at++)
-        count = add_children(pids[at], pids, count, max);
-    return count;
+    for (int i = 0; i < n && i < SP_INSPECT_PROCESSES; i++)
+        add_pid(children[i], pids, count);
 }
 
 const char *sp_doing_name(enum sp_doing d)
@@ -550,17 +534,12 @@ static bool is_background(const struct walk *w, const struct task *s)
 /* only: the child that `parent` waits for, in its own pid namespace; 0: all children. */
 static void queue_children(struct walk *w, pid_t parent, pid_t only)
 {
-    pid_t children[SP_INSPECT_PROCESSES];
     const pid_t one = only > 0 ? find_child(parent, only) : 0;
 
-    if (one > 0) {
-        (void)add_pid(one, w->queue, &w->count, SP_INSPECT_PROCESSES);
-        return;
-    }
-    int n = sp_tree_children(parent, children, SP_INSPECT_PROCESSES);
-    n = n > SP_INSPECT_PROCESSES ? SP_INSPECT_PROCESSES : n;
-    for (int i = 0; i < n; i++)
-        (void)add_pid(children[i], w->queue, &w->count, SP_INSPECT_PROCESSES);
+    if (one > 0)
+        add_pid(one, w->queue, &w->count);
+    else
+        add_children(parent, w->queue, &w->count);
 }
 
 /* Puts the first processes into the queue: the terminal's foreground group, else the leader. */
@@ -574,15 +553,15 @@ static void queue_foreground(struct walk *w)
         w->foreground = s.foreground;
         /* The group's leader has the group's number, unless it has exited. */
         if (read_task(w->foreground, 0, &s) && s.terminal == at->terminal)
-            (void)add_pid(w->foreground, w->queue, &w->count, SP_INSPECT_PROCESSES);
+            add_pid(w->foreground, w->queue, &w->count);
         for (uint32_t i = 0; i < at->member_count && i < SP_INSPECT_PROCESSES; i++)
             if (read_task(at->members[i], 0, &s) && !is_background(w, &s) &&
                 s.group == w->foreground)
-                (void)add_pid(at->members[i], w->queue, &w->count, SP_INSPECT_PROCESSES);
+                add_pid(at->members[i], w->queue, &w->count);
     }
     if (w->count == 0) { /* on pipes, or the terminal's foreground group has just exited */
         w->foreground = 0;
-        (void)add_pid(at->leader, w->queue, &w->count, SP_INSPECT_PROCESSES);
+        add_pid(at->leader, w->queue, &w->count);
     }
 }
 
@@ -925,11 +904,15 @@ static uint32_t find_members(const struct sp_inspect_command *c, pid_t leader, p
         const uint32_t n = sp_cgroup_list(c->cgroup, c->leaf, all, SP_INSPECT_PROCESSES);
 
         for (uint32_t i = 0; i < n; i++)
-            (void)add_pid(all[i], pids, &count, SP_INSPECT_PROCESSES);
+            add_pid(all[i], pids, &count);
     }
     if (leader == 0 && c->leaf != 0)
         return count;
-    return add_below(leader > 0 ? leader : c->cell, pids, count, SP_INSPECT_PROCESSES);
+    uint32_t at = count;
+    add_children(leader > 0 ? leader : c->cell, pids, &count);
+    for (; at < count && count < SP_INSPECT_PROCESSES; at++)
+        add_children(pids[at], pids, &count);
+    return count;
 }
 
 void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask *ask,
