@@ -915,9 +915,12 @@ enum presence {
     DEF,  /* optional, null is refused */
 };
 
-/* *ret_token is SP_JSON_NONE if the member is absent or null and may be. */
+#define IS(type) (1U << SP_JSON_##type)
+
+/* *ret_token is SP_JSON_NONE if the member is absent or null and may be; else its type is one of
+ * `types`. */
 static int find_member(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
-                       uint32_t *ret_token, struct sp_err *e)
+                       unsigned types, const char *expected, uint32_t *ret_token, struct sp_err *e)
 {
     uint32_t t = sp_json_get(j, object, key);
 
@@ -925,6 +928,8 @@ static int find_member(struct sp_json *j, uint32_t object, const char *key, enum
         return sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", key);
     if (t != SP_JSON_NONE && presence == OPT && sp_json_type(j, t) == SP_JSON_NULL)
         t = SP_JSON_NONE;
+    if (t != SP_JSON_NONE && (types >> sp_json_type(j, t) & 1) == 0)
+        return sp_json_wrong_type(j, t, expected, e);
     *ret_token = t;
     return 0;
 }
@@ -933,45 +938,35 @@ static int read_str(struct sp_json *j, uint32_t object, const char *key, enum pr
                     struct sp_str *ret, struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
-    const int r = find_member(j, object, key, presence, &t, e);
+    const int r = find_member(j, object, key, presence, IS(STRING), "a string", &t, e);
 
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    if (sp_json_type(j, t) != SP_JSON_STRING)
-        return sp_json_wrong_type(j, t, "a string", e);
-    *ret = sp_json_str(j, t);
-    return 0;
+    if (t != SP_JSON_NONE)
+        *ret = sp_json_str(j, t);
+    return r;
 }
 
 static int read_bool(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
                      bool *ret, struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
-    const int r = find_member(j, object, key, presence, &t, e);
+    const int r = find_member(j, object, key, presence, IS(TRUE) | IS(FALSE), "a boolean", &t, e);
 
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    if (sp_json_type(j, t) != SP_JSON_TRUE && sp_json_type(j, t) != SP_JSON_FALSE)
-        return sp_json_wrong_type(j, t, "a boolean", e);
-    *ret = sp_json_type(j, t) == SP_JSON_TRUE;
-    return 0;
+    if (t != SP_JSON_NONE)
+        *ret = sp_json_type(j, t) == SP_JSON_TRUE;
+    return r;
 }
 
 static int read_u64(struct sp_json *j, uint32_t object, const char *key, enum presence presence,
                     uint64_t max, uint64_t *ret, struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
-    const int r = find_member(j, object, key, presence, &t, e);
+    const int r =
+        find_member(j, object, key, presence, IS(INT) | IS(UINT) | IS(REAL), "u64", &t, e);
 
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    const enum sp_json_type type = sp_json_type(j, t);
-    if (type != SP_JSON_INT && type != SP_JSON_UINT && type != SP_JSON_REAL)
-        return sp_json_wrong_type(j, t, "u64", e);
     /* Digits only: no sign, no fraction, no exponent, so "-0" and "1.0" are refused too. */
-    if (!sp_str_to_u64(sp_json_raw(j, t), max, ret))
+    if (t != SP_JSON_NONE && !sp_str_to_u64(sp_json_raw(j, t), max, ret))
         return sp_fail(e, SP_E_INVALID, 0, "invalid number");
-    return 0;
+    return r;
 }
 
 static int read_container(struct sp_json *j, uint32_t object, const char *key,
@@ -979,14 +974,12 @@ static int read_container(struct sp_json *j, uint32_t object, const char *key,
                           struct sp_err *e)
 {
     uint32_t t = SP_JSON_NONE;
-    const int r = find_member(j, object, key, presence, &t, e);
+    const int r = find_member(j, object, key, presence, 1U << type,
+                              type == SP_JSON_OBJECT ? "a map" : "a sequence", &t, e);
 
-    if (r < 0 || t == SP_JSON_NONE)
-        return r;
-    if (sp_json_type(j, t) != type)
-        return sp_json_wrong_type(j, t, type == SP_JSON_OBJECT ? "a map" : "a sequence", e);
-    *ret = t;
-    return 0;
+    if (t != SP_JSON_NONE)
+        *ret = t;
+    return r;
 }
 
 int sp_json_need_str(struct sp_json *j, uint32_t object, const char *key, struct sp_str *ret,
