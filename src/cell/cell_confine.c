@@ -139,48 +139,18 @@ static bool put(struct view *v, int tree, const char *path, bool is_dir, enum sp
 
 /* ---- kernel file systems ---- */
 
-/* In place: mountinfo writes blanks and some other characters as \ooo. */
-static void unescape(char *path)
+/* Files of these file systems check only the uid, which may be 0, and no capability: they become
+ * read-only wherever the host has them mounted. */
+static bool is_kernel_fs(const char *type)
 {
-    char *out = path;
-
-    for (const char *in = path; *in != 0; out++)
-        if (in[0] == '\\' && in[1] != 0 && in[2] != 0 && in[3] != 0) {
-            *out = (char)((in[1] - '0') * 64 + (in[2] - '0') * 8 + (in[3] - '0'));
-            in += 4;
-        } else {
-            *out = *in++;
-        }
-    *out = 0;
-}
-
-/* The mount point in "36 35 98:0 / /mnt rw,noatime - ext4 /dev/root rw"; NULL: not a kernel file
- * system. */
-static const char *kernel_mount(char *line, bool *ret_is_proc)
-{
-    /* Files of these file systems check only the uid, which may be 0, and no capability: they
-     * become read-only wherever the host has them mounted. */
     static const char *const types[] = {
         "proc", "sysfs",    "cgroup", "cgroup2", "debugfs", "tracefs",    "configfs",
         "bpf",  "efivarfs", "pstore", "nfsd",    "fusectl", "securityfs", "binfmt_misc"};
-    const char *type = strstr(line, " - ");
-    bool is_kernel_fs = false;
-    char *path = line;
 
-    for (int i = 0; path != NULL && i < 4; i++)
-        path = strchr(path + (i > 0), ' ');
-    char *end = path == NULL ? NULL : strchr(path + 1, ' ');
-    if (type == NULL || end == NULL)
-        return NULL;
-    const struct sp_str name = {type + 3, strcspn(type + 3, " ")};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        is_kernel_fs = is_kernel_fs || sp_str_eq(name, sp_str_of(types[i]));
-    if (!is_kernel_fs)
-        return NULL;
-    *ret_is_proc = sp_str_eq(name, SP_STR("proc"));
-    *end = 0;
-    unescape(path + 1);
-    return path + 1;
+        if (strcmp(types[i], type) == 0)
+            return true;
+    return false;
 }
 
 static bool for_each_kernel_mount(struct view *v, bool (*fn)(struct view *, const char *, bool))
@@ -191,10 +161,11 @@ static bool for_each_kernel_mount(struct view *v, bool (*fn)(struct view *, cons
 
     rewind(v->mounts);
     while (ok && getline(&line, &cap, v->mounts) > 0) {
-        bool is_proc = false;
-        const char *path = kernel_mount(line, &is_proc);
+        const char *path;
+        const char *type;
 
-        ok = path == NULL || fn(v, path, is_proc);
+        if (sp_mount_line(line, &path, &type) && is_kernel_fs(type))
+            ok = fn(v, path, strcmp(type, "proc") == 0);
     }
     if (ferror(v->mounts) != 0)
         ok = fail(v, SP_BUILD_MOUNT_PRIVATE, EIO, "mountinfo");

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -98,4 +99,32 @@ int sp_mount_pivot(int root)
         chdir("/") < 0)
         return -errno;
     return 0;
+}
+
+bool sp_mount_line(char *line, const char **ret_point, const char **ret_type)
+{
+    char *type = strstr(line, " - ");
+    char *point = line;
+
+    for (int i = 0; point != NULL && i < 4; i++) {
+        point = strchr(point, ' ');
+        point += point != NULL;
+    }
+    if (type == NULL || point == NULL)
+        return false;
+    type += 3;
+    type[strcspn(type, " \n")] = 0;
+    point[strcspn(point, " ")] = 0;
+    char *out = point;
+    for (const char *in = point; *in != 0; out++)
+        if (in[0] == '\\' && in[1] != 0 && in[2] != 0 && in[3] != 0) {
+            *out = (char)((in[1] - '0') * 64 + (in[2] - '0') * 8 + (in[3] - '0'));
+            in += 4;
+        } else {
+            *out = *in++;
+        }
+    *out = 0;
+    *ret_point = point;
+    *ret_type = type;
+    return true;
 }

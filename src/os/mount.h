@@ -36,4 +36,9 @@ int sp_mount_detach(const char *path);
 /* Makes the descriptor the root and the working directory, and detaches the old root. */
 int sp_mount_pivot(int root);
 
+/* Takes apart a line of mountinfo, in place: "36 35 98:0 / /mnt rw,noatime - ext4 /dev/root rw".
+ * The mount point loses its escapes: blanks and some other characters are written as \ooo. false:
+ * not such a line. */
+bool sp_mount_line(char *line, const char **ret_point, const char **ret_type);
+
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "os/fd.h"
+#include "os/mount.h"
 
 static bool is_remote_type(const char *type)
 {
@@ -25,40 +26,14 @@ static bool is_remote_type(const char *type)
     return false;
 }
 
-/* mountinfo writes blanks and backslashes as \ooo. */
-static void unescape(char *s)
-{
-    char *to = s;
-
-    for (; *s != 0; s++) {
-        if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] != 0 && s[3] != 0) {
-            *to++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0'));
-            s += 3;
-        } else {
-            *to++ = *s;
-        }
-    }
-    *to = 0;
-}
-
-/* "36 35 98:0 /root /point options [fields...] - type source options" */
+/* false: no memory. */
 static bool add_line(struct sp_remote_mounts *m, char *line)
 {
-    char *type = strstr(line, " - ");
-    char *point = line;
+    const char *point;
+    const char *type;
 
-    for (int i = 0; i < 4 && point != NULL; i++) {
-        point = strchr(point, ' ');
-        point += point != NULL;
-    }
-    if (type == NULL || point == NULL)
+    if (!sp_mount_line(line, &point, &type) || !is_remote_type(type))
         return true;
-    type += 3;
-    type[strcspn(type, " ")] = 0;
-    if (!is_remote_type(type))
-        return true;
-    point[strcspn(point, " ")] = 0;
-    unescape(point);
     char **points = realloc(m->points, (m->count + 1) * sizeof *points);
     if (points == NULL)
         return false;
