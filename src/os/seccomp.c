@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/fs.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -151,6 +152,16 @@ static void put_checks(struct maker *m, enum label label, size_t offset, uint32_
     m->at[label] = put_load(m, offset);
 }
 
+/* The only check of a word, without a mask. */
+static void put_check(struct maker *m, enum label label, size_t offset, struct check check,
+                      enum label otherwise)
+{
+    put_checks(m, label, offset, NO_MASK, &check, 1, otherwise);
+}
+
+#define EQUALS(value, then)    ((struct check){BPF_JEQ, (value), (then)})
+#define HAS_ANY_OF(bits, then) ((struct check){BPF_JSET, (bits), (then)})
+
 static enum label label_of_test(enum sp_syscall_test test)
 {
     return TEST_FIRST + (unsigned)test;
@@ -158,20 +169,15 @@ static enum label label_of_test(enum sp_syscall_test test)
 
 static void put_namespace_tests(struct maker *m)
 {
-    static const struct check clone_flags[] = {{BPF_JSET, ALL_NAMESPACES, TELL}};
     /* A list of allowed bits, because newer kernels give meanings to unused ones. */
-    static const struct check unshare_flags[] = {
-        {BPF_JSET,
-         ~(uint32_t)(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_THREAD | CLONE_SIGHAND |
-                     CLONE_VM),
-         TELL}};
-    static const struct check no_flags[] = {{BPF_JEQ, 0, ALLOW}};
+    const uint32_t unshared =
+        CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
 
-    put_checks(m, label_of_test(SP_TEST_CLONE), low_half(0), NO_MASK, clone_flags,
-               COUNT(clone_flags), ALLOW);
-    put_checks(m, TEST_UNSHARE_HIGH, high_half(0), NO_MASK, no_flags, COUNT(no_flags), TELL);
-    put_checks(m, label_of_test(SP_TEST_UNSHARE), low_half(0), NO_MASK, unshare_flags,
-               COUNT(unshare_flags), TEST_UNSHARE_HIGH);
+    put_check(m, label_of_test(SP_TEST_CLONE), low_half(0), HAS_ANY_OF(ALL_NAMESPACES, TELL),
+              ALLOW);
+    put_check(m, TEST_UNSHARE_HIGH, high_half(0), EQUALS(0, ALLOW), TELL);
+    put_check(m, label_of_test(SP_TEST_UNSHARE), low_half(0), HAS_ANY_OF(~unshared, TELL),
+              TEST_UNSHARE_HIGH);
 }
 
 static void put_socket_tests(struct maker *m, enum sp_filter_net net)
@@ -182,8 +188,6 @@ static void put_socket_tests(struct maker *m, enum sp_filter_net net)
      * filter cannot read: to every daemon of the user. SOCK_RAW means SOCK_DGRAM for AF_UNIX. */
     static const struct check local[] = {{BPF_JEQ, SOCK_DGRAM, REFUSE},
                                          {BPF_JEQ, SOCK_RAW, REFUSE}};
-    static const struct check route_alone[] = {{BPF_JEQ, 0, ALLOW}};
-    static const struct check pairs[] = {{BPF_JEQ, AF_UNIX, TEST_UNIX_TYPE}};
     static const struct check loopback[] = {
         {BPF_JEQ, AF_INET, TEST_INET_TYPE},  {BPF_JEQ, AF_INET6, TEST_INET_TYPE},
         {BPF_JEQ, AF_PACKET, TELL},          {BPF_JEQ, AF_VSOCK, TELL},
@@ -196,8 +200,8 @@ static void put_socket_tests(struct maker *m, enum sp_filter_net net)
     const enum label label = label_of_test(SP_TEST_SOCKET);
 
     put_checks(m, TEST_UNIX_TYPE, low_half(1), TYPE_MASK, local, COUNT(local), ALLOW);
-    put_checks(m, label_of_test(SP_TEST_SOCKETPAIR), low_half(0), NO_MASK, pairs, COUNT(pairs),
-               REFUSE);
+    put_check(m, label_of_test(SP_TEST_SOCKETPAIR), low_half(0), EQUALS(AF_UNIX, TEST_UNIX_TYPE),
+              REFUSE);
     if (net == SP_FILTER_NONE) {
         put_checks(m, label, low_half(0), NO_MASK, none, COUNT(none), REFUSE);
         return;
@@ -205,7 +209,7 @@ static void put_socket_tests(struct maker *m, enum sp_filter_net net)
     put_checks(m, TEST_INET_TYPE, low_half(1), TYPE_MASK, inet, COUNT(inet), ALLOW);
     /* NETLINK_ROUTE is allowed: programs that list their addresses need it, and a network namespace
      * of its own has nothing to hide. */
-    put_checks(m, TEST_NETLINK, low_half(2), NO_MASK, route_alone, COUNT(route_alone), REFUSE);
+    put_check(m, TEST_NETLINK, low_half(2), EQUALS(NETLINK_ROUTE, ALLOW), REFUSE);
     put_checks(m, label, low_half(0), NO_MASK, loopback, COUNT(loopback), REFUSE);
 }
 
@@ -232,46 +236,34 @@ static void put_ioctl_test(struct maker *m, bool denies_metadata)
  */
 static void put_limit_tests(struct maker *m)
 {
-    static const struct check is_core[] = {{BPF_JEQ, RLIMIT_CORE, TEST_LIMIT_NEW}};
-    static const struct check sets_core[] = {{BPF_JEQ, RLIMIT_CORE, PRETEND}};
-    static const struct check own_limits[] = {{BPF_JEQ, 0, TEST_LIMIT}};
-    static const struct check no_new_high[] = {{BPF_JEQ, 0, ALLOW}};
-    static const struct check no_new[] = {{BPF_JEQ, 0, TEST_LIMIT_NEW_HIGH}};
-    static const struct check no_old_high[] = {{BPF_JEQ, 0, PRETEND}};
-    static const struct check no_old[] = {{BPF_JEQ, 0, TEST_LIMIT_OLD_HIGH}};
-
-    put_checks(m, TEST_LIMIT_OLD_HIGH, high_half(3), NO_MASK, no_old_high, 1, REFUSE);
-    put_checks(m, TEST_LIMIT_OLD, low_half(3), NO_MASK, no_old, 1, REFUSE);
-    put_checks(m, TEST_LIMIT_NEW_HIGH, high_half(2), NO_MASK, no_new_high, 1, TEST_LIMIT_OLD);
-    put_checks(m, TEST_LIMIT_NEW, low_half(2), NO_MASK, no_new, 1, TEST_LIMIT_OLD);
-    put_checks(m, TEST_LIMIT, low_half(1), NO_MASK, is_core, 1, ALLOW);
-    put_checks(m, label_of_test(SP_TEST_PRLIMIT), low_half(0), NO_MASK, own_limits, 1, REFUSE);
-    put_checks(m, label_of_test(SP_TEST_SETRLIMIT), low_half(0), NO_MASK, sets_core, 1, ALLOW);
+    put_check(m, TEST_LIMIT_OLD_HIGH, high_half(3), EQUALS(0, PRETEND), REFUSE);
+    put_check(m, TEST_LIMIT_OLD, low_half(3), EQUALS(0, TEST_LIMIT_OLD_HIGH), REFUSE);
+    put_check(m, TEST_LIMIT_NEW_HIGH, high_half(2), EQUALS(0, ALLOW), TEST_LIMIT_OLD);
+    put_check(m, TEST_LIMIT_NEW, low_half(2), EQUALS(0, TEST_LIMIT_NEW_HIGH), TEST_LIMIT_OLD);
+    put_check(m, TEST_LIMIT, low_half(1), EQUALS(RLIMIT_CORE, TEST_LIMIT_NEW), ALLOW);
+    put_check(m, label_of_test(SP_TEST_PRLIMIT), low_half(0), EQUALS(0, TEST_LIMIT), REFUSE);
+    put_check(m, label_of_test(SP_TEST_SETRLIMIT), low_half(0), EQUALS(RLIMIT_CORE, PRETEND),
+              ALLOW);
 }
 
 static void put_tests(struct maker *m, const struct sp_filter_options *o)
 {
-    static const struct check prctls[] = {{BPF_JEQ, PR_SET_CHILD_SUBREAPER, TEST_SUBREAPER}};
-    static const struct check no_subreaper[] = {{BPF_JEQ, 0, REFUSE}};
     static const struct check fcntls[] = {{BPF_JEQ, F_SETLEASE, REFUSE},
                                           {BPF_JEQ, F_SETDELEG_NEW, REFUSE}};
     static const struct check personalities[] = {{BPF_JEQ, 0, ALLOW}, {BPF_JEQ, ~0U, ALLOW}};
-    /*
-     * Of two filters that return USER_NOTIF, the newer one's listener decides. After our listener
-     * is closed, a command could install its own and let every such call continue.
-     */
-    static const struct check filter_flags[] = {
-        {BPF_JSET, SECCOMP_FILTER_FLAG_NEW_LISTENER, REFUSE}};
 
     put_checks(m, label_of_test(SP_TEST_PERSONALITY), low_half(0), NO_MASK, personalities,
                COUNT(personalities), REFUSE);
-    put_checks(m, TEST_SUBREAPER, low_half(1), NO_MASK, no_subreaper, COUNT(no_subreaper), ALLOW);
-    put_checks(m, label_of_test(SP_TEST_PRCTL), low_half(0), NO_MASK, prctls, COUNT(prctls), ALLOW);
+    put_check(m, TEST_SUBREAPER, low_half(1), EQUALS(0, REFUSE), ALLOW);
+    put_check(m, label_of_test(SP_TEST_PRCTL), low_half(0),
+              EQUALS(PR_SET_CHILD_SUBREAPER, TEST_SUBREAPER), ALLOW);
     put_checks(m, label_of_test(SP_TEST_FCNTL), low_half(1), NO_MASK, fcntls, COUNT(fcntls), ALLOW);
     put_limit_tests(m);
+    /* Of two filters that return USER_NOTIF, the newer one's listener decides. After our listener
+     * is closed, a command could install its own and let every such call continue. */
     if (o->notifies)
-        put_checks(m, label_of_test(SP_TEST_SECCOMP), low_half(1), NO_MASK, filter_flags,
-                   COUNT(filter_flags), ALLOW);
+        put_check(m, label_of_test(SP_TEST_SECCOMP), low_half(1),
+                  HAS_ANY_OF(SECCOMP_FILTER_FLAG_NEW_LISTENER, REFUSE), ALLOW);
     put_namespace_tests(m);
     put_socket_tests(m, o->net);
     put_ioctl_test(m, o->denies_metadata);
