@@ -59,12 +59,18 @@ static enum sp_access base_access(enum sp_plan_view view)
 
 /* ---- ops ---- */
 
-static struct draft_op *add_op(struct draft *d, enum sp_op op, const char *path)
+/* who: the inode that is expected there; NULL: none. */
+static struct draft_op *add_op(struct draft *d, enum sp_op op, const char *path,
+                               const struct sp_identity *who)
 {
     if (!SP_GROW(d->ops, d->count, d->cap))
         return NULL;
     struct draft_op *o = &d->ops[d->count++];
     *o = (struct draft_op){.op = {.op = (uint8_t)op, .is_dir = 1}, .path = path};
+    if (who != NULL) {
+        o->op.dev = who->dev;
+        o->op.ino = who->ino;
+    }
     /* A mount inside of an EMPTY directory needs a mount point there. */
     if (d->depth > 0 && d->levels[d->depth - 1].op != SIZE_MAX)
         d->ops[d->levels[d->depth - 1].op].op.is_reopened = 1;
@@ -138,30 +144,25 @@ static int check_own(struct draft *d, const struct sp_spot *s, bool *ret_skip, s
 static bool draft_mount(struct draft *d, const struct sp_spot *s, enum sp_op op)
 {
     const bool is_made = d->levels[d->depth - 1].access == SP_ACCESS_DENY;
-    struct draft_op *o = add_op(d, op, s->path);
+    struct draft_op *o = add_op(d, op, s->path, &s->who);
 
     if (o == NULL)
         return false;
     o->op.is_dir = s->kind == SP_SPOT_DIR;
     o->op.is_made = is_made;
-    o->op.dev = s->who.dev;
-    o->op.ino = s->who.ino;
     push_level(d, s->path, s->access, SIZE_MAX);
     return true;
 }
 
 static bool draft_empty(struct draft *d, const struct sp_spot *s)
 {
-    struct draft_op *o = add_op(d, SP_OP_EMPTY, s->path);
+    struct draft_op *o =
+        add_op(d, SP_OP_EMPTY, s->path, s->kind == SP_SPOT_MISSING ? NULL : &s->who);
 
     if (o == NULL)
         return false;
     o->op.is_dir = s->kind != SP_SPOT_FILE;
     o->op.mode = s->access == SP_ACCESS_DENY ? 0 : PLACEHOLDER_MODE;
-    if (s->kind != SP_SPOT_MISSING) {
-        o->op.dev = s->who.dev;
-        o->op.ino = s->who.ino;
-    }
     push_level(d, s->path, SP_ACCESS_DENY, (size_t)(o - d->ops));
     return true;
 }
@@ -193,11 +194,8 @@ static bool draft_pin(struct draft *d, const struct sp_pin *p)
     pop_levels(d, p->path);
     if (d->levels[d->depth - 1].access != SP_ACCESS_WRITE)
         return true;
-    struct draft_op *o = add_op(d, SP_OP_PIN, p->path);
-    if (o == NULL)
+    if (add_op(d, SP_OP_PIN, p->path, &p->who) == NULL)
         return false;
-    o->op.dev = p->who.dev;
-    o->op.ino = p->who.ino;
     push_level(d, p->path, SP_ACCESS_WRITE, SIZE_MAX);
     return true;
 }
@@ -214,29 +212,34 @@ static bool has_spot(const struct sp_survey *s, const char *path)
     return false;
 }
 
+/* A directory that the survey does not name. false: it does, or there is none. */
+static bool add_extra(const struct sp_survey *s, const char *path, enum sp_access access,
+                      struct sp_spot *ret)
+{
+    struct stat st;
+
+    if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || has_spot(s, path))
+        return false;
+    *ret = (struct sp_spot){.path = (char *)(uintptr_t)path,
+                            .access = access,
+                            .kind = SP_SPOT_DIR,
+                            .why = SP_WHY_HIDDEN,
+                            .who = {.dev = st.st_dev, .ino = st.st_ino}};
+    return true;
+}
+
 /* /run has the sockets of daemons: it is hidden, except for the directories that name lookups need.
  */
 static int add_run(const struct sp_survey *s, bool is_new, struct sp_spot *extra)
 {
-    struct stat st;
-    int n = 0;
+    int n = add_extra(s, "/run", SP_ACCESS_DENY, &extra[0]);
 
-    if (lstat("/run", &st) < 0 || !S_ISDIR(st.st_mode) || has_spot(s, "/run"))
+    if (n == 0)
         return 0;
-    if (!is_new) /* a new root has no /run */
-        extra[n++] = (struct sp_spot){.path = (char *)(uintptr_t) "/run",
-                                      .access = SP_ACCESS_DENY,
-                                      .kind = SP_SPOT_DIR,
-                                      .why = SP_WHY_HIDDEN,
-                                      .who = {.dev = st.st_dev, .ino = st.st_ino}};
+    if (is_new) /* a new root has no /run */
+        n = 0;
     for (size_t i = 0; i < sizeof resolver_dirs / sizeof resolver_dirs[0]; i++)
-        if (lstat(resolver_dirs[i], &st) == 0 && S_ISDIR(st.st_mode) &&
-            !has_spot(s, resolver_dirs[i]))
-            extra[n++] = (struct sp_spot){.path = (char *)(uintptr_t)resolver_dirs[i],
-                                          .access = SP_ACCESS_READ,
-                                          .kind = SP_SPOT_DIR,
-                                          .why = SP_WHY_HIDDEN,
-                                          .who = {.dev = st.st_dev, .ino = st.st_ino}};
+        n += add_extra(s, resolver_dirs[i], SP_ACCESS_READ, &extra[n]);
     return n;
 }
 
@@ -292,7 +295,7 @@ static int draft_places(struct draft *d, struct sp_err *e)
     }
     for (size_t i = 0; r == 0 && d->view == SP_VIEW_NEW && i < s->alias_count; i++) {
         d->depth = 1;
-        struct draft_op *o = add_op(d, SP_OP_ALIAS, s->aliases[i].path);
+        struct draft_op *o = add_op(d, SP_OP_ALIAS, s->aliases[i].path, NULL);
 
         if (o == NULL)
             r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a plan");
