@@ -38,6 +38,13 @@ static inline void sp_auto_close(const int *fd)
         taken_;                     \
     })
 
+#define TAKE_STRUCT(s)              \
+    __extension__({                 \
+        __typeof__(s) taken_ = (s); \
+        (s) = (__typeof__(s)){0};   \
+        taken_;                     \
+    })
+
 /* The struct that contains `member`, from a pointer to the member. */
 #define SP_CONTAINER(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 

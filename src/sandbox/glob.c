@@ -454,8 +454,7 @@ int sp_glob_read(const char *pattern, struct sp_glob *ret, struct sp_err *e)
         if (r < 0)
             return r;
     }
-    *ret = g;
-    g = (struct sp_glob){0};
+    *ret = TAKE_STRUCT(g);
     return 0;
 }
 

@@ -388,8 +388,7 @@ static int read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form for
     p.kind = (enum sp_profile_kind)kind;
     p.is_unrestricted = is_unrestricted;
     p.has_network = has_network;
-    *ret = p;
-    p = (struct sp_profile){0};
+    *ret = TAKE_STRUCT(p);
     return 0;
 }
 
@@ -482,8 +481,7 @@ static int read_request(struct sp_json *j, uint32_t token, bool is_strict, struc
         (file_system != SP_JSON_NONE &&
          (r = read_file_system(j, file_system, is_strict, &p, e)) < 0))
         return r;
-    *ret = p;
-    p = (struct sp_profile){0};
+    *ret = TAKE_STRUCT(p);
     return 0;
 }
 
@@ -553,8 +551,7 @@ int sp_legacy_read(struct sp_json *j, uint32_t token, struct sp_legacy *ret, str
     }
     if (r < 0)
         return r;
-    *ret = l;
-    l = (struct sp_legacy){0};
+    *ret = TAKE_STRUCT(l);
     return 0;
 }
 
@@ -773,8 +770,7 @@ int sp_policy_read(struct sp_json *j, uint32_t token, const char *cwd, const cha
     if (tmpdir != NULL && tmpdir[0] == '/' && strlen(tmpdir) <= SP_POLICY_MAX_PATH &&
         (p.tmpdir = strdup(tmpdir)) == NULL)
         return no_memory(e);
-    *ret = p;
-    p = (struct sp_policy){0};
+    *ret = TAKE_STRUCT(p);
     return 0;
 }
 

@@ -469,8 +469,7 @@ int sp_profile_from_legacy(const struct sp_legacy *l, struct sp_profile *ret, st
     }
     if (r < 0)
         return r;
-    *ret = p;
-    p = (struct sp_profile){0};
+    *ret = TAKE_STRUCT(p);
     return 0;
 }
 
@@ -593,8 +592,7 @@ int sp_grant_normalise(struct sp_grant *g, struct sp_err *e)
     if (p.count == 0)
         p.glob_depth = 0;
     sp_profile_done(&g->extra);
-    g->extra = p;
-    p = (struct sp_profile){0};
+    g->extra = TAKE_STRUCT(p);
     return 0;
 }
 
@@ -625,8 +623,7 @@ int sp_profile_widen(const struct sp_profile *p, const struct sp_grant *g, struc
         r = unite(&wide, &g->extra, e);
     if (r < 0)
         return r;
-    *ret = wide;
-    wide = (struct sp_profile){0};
+    *ret = TAKE_STRUCT(wide);
     return 0;
 }
 
@@ -640,8 +637,7 @@ int sp_grant_merge(const struct sp_grant *a, const struct sp_grant *b, struct sp
     const int r = unite(&both, &b->extra, e);
     if (r < 0)
         return r;
-    ret->extra = both;
-    both = (struct sp_profile){0};
+    ret->extra = TAKE_STRUCT(both);
     return 0;
 }
 
@@ -884,7 +880,6 @@ int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *gran
     if (r < 0)
         return r;
     accepted.has_network = asked->extra.has_network && granted->extra.has_network;
-    ret->extra = accepted;
-    accepted = (struct sp_profile){0};
+    ret->extra = TAKE_STRUCT(accepted);
     return 0;
 }
