@@ -748,49 +748,27 @@ static bool append_path(struct sp_profile *to, const struct sp_entry *entry, enu
     return append_entry(to, &literal);
 }
 
-/* An entry for several paths is accepted path by path. */
-static int accept_paths(const struct request *q, const struct sp_entry *granted,
-                        const struct sp_resolved *one, struct sp_profile *to, struct sp_err *e)
-{
-    for (size_t i = 0; i < one->count; i++) {
-        bool is_covered = false;
-        const int r = request_covers(q, one->facts[i].path, granted->access, &is_covered, e);
-
-        if (r < 0)
-            return r;
-        if (is_covered && !append_path(to, granted, SP_PLACE_PATH, one->facts[i].path))
-            return no_memory_for_grant(e);
-    }
-    return 0;
-}
-
-static int accept_whole(const struct request *q, const struct sp_entry *granted,
-                        const struct sp_resolved *one, struct sp_profile *to, struct sp_err *e)
-{
-    bool is_covered = one->count != 0 || names_it(q->words, granted);
-
-    for (size_t i = 0; is_covered && i < one->count; i++) {
-        const int r = request_covers(q, one->facts[i].path, granted->access, &is_covered, e);
-
-        if (r < 0)
-            return r;
-    }
-    return !is_covered || append_entry(to, granted) ? 0 : no_memory_for_grant(e);
-}
-
-/* Adds the part of a granted entry that the request covers; workspace roots become paths. */
+/* Adds the part of a granted entry that the request covers. An entry for the workspace roots is
+ * accepted path by path, any other as a whole. */
 static int accept_entry(const struct request *q, const struct sp_entry *granted,
                         struct sp_profile *to, struct sp_err *e)
 {
+    const bool is_split = granted->place == SP_PLACE_PROJECT;
     auto_resolved struct sp_resolved one = {0};
 
     if (granted->access == SP_ACCESS_DENY || granted->place == SP_PLACE_GLOB)
         return 0;
-    const int r = resolve(q->context, granted, 1, &one, e);
-    if (r < 0)
-        return r;
-    return granted->place == SP_PLACE_PROJECT ? accept_paths(q, granted, &one, to, e)
-                                              : accept_whole(q, granted, &one, to, e);
+    int r = resolve(q->context, granted, 1, &one, e);
+    bool is_covered = one.count != 0 || names_it(q->words, granted);
+    for (size_t i = 0; r == 0 && (is_split || is_covered) && i < one.count; i++) {
+        r = request_covers(q, one.facts[i].path, granted->access, &is_covered, e);
+        if (r == 0 && is_split && is_covered &&
+            !append_path(to, granted, SP_PLACE_PATH, one.facts[i].path))
+            return no_memory_for_grant(e);
+    }
+    if (r == 0 && !is_split && is_covered && !append_entry(to, granted))
+        return no_memory_for_grant(e);
+    return r;
 }
 
 static bool overlaps(const struct sp_resolved *accepted, const char *path)

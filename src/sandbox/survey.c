@@ -261,34 +261,27 @@ static int add_first_missing(struct sp_making *m, const struct sp_canonical *at,
     return sp_making_add_missing(m, at->path, &at->who, access, why, entry);
 }
 
-/* Matters only if a command could create the path. */
-static int add_unfound(struct sp_making *m, const struct sp_located_entry *v)
-{
-    const struct sp_canonical *at = &v->at;
-    const char *last = at->parent != NULL ? at->parent : at->path;
-
-    if (v->fact->skips_missing || !sp_spots_can_write(&m->spots, last, strlen(last)))
-        return 0;
-    if (at->way == SP_WAY_MISSING)
-        return add_first_missing(m, at, v->fact->access, SP_WHY_ENTRY, v->fact->entry);
-    if (at->way == SP_WAY_NO_DIR)
-        return sp_fail(m->e, SP_E_INVALID, 0,
-                       "cannot enforce sandbox %s path %.150s because %.150s is not a directory",
-                       v->fact->access == SP_ACCESS_DENY ? "deny-read" : "read-only", v->fact->path,
-                       at->path);
-    if (at->way == SP_WAY_BARRED)
-        return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", v->fact->path);
-    return 0;
-}
-
+/* A missing path matters only if a command could create it. */
 static int add_missing(struct sp_making *m)
 {
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_fact *fact = m->views[i].fact;
+        const struct sp_canonical *at = &m->views[i].at;
+        const char *last = at->parent != NULL ? at->parent : at->path;
+        int r = 0;
 
-        if (v->at.way == SP_WAY_FOUND || v->fact->access == SP_ACCESS_WRITE)
+        if (at->way == SP_WAY_FOUND || fact->access == SP_ACCESS_WRITE || fact->skips_missing ||
+            !sp_spots_can_write(&m->spots, last, strlen(last)))
             continue;
-        const int r = add_unfound(m, v);
+        if (at->way == SP_WAY_MISSING)
+            r = add_first_missing(m, at, fact->access, SP_WHY_ENTRY, fact->entry);
+        else if (at->way == SP_WAY_NO_DIR)
+            r = sp_fail(m->e, SP_E_INVALID, 0,
+                        "cannot enforce sandbox %s path %.150s because %.150s is not a directory",
+                        fact->access == SP_ACCESS_DENY ? "deny-read" : "read-only", fact->path,
+                        at->path);
+        else if (at->way == SP_WAY_BARRED)
+            r = sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", fact->path);
         if (r < 0)
             return r;
     }
