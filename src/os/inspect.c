@@ -731,23 +731,6 @@ static void note_listener(struct ports *p, unsigned port, uint64_t inode)
 
 /* ---- our own network namespace: NETLINK_SOCK_DIAG ---- */
 
-static bool send_request(int fd, uint8_t family)
-{
-    const struct {
-        struct nlmsghdr head;
-        struct inet_diag_req_v2 body;
-    } request = {
-        .head = {.nlmsg_len = sizeof request,
-                 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-        .body = {.sdiag_family = family,
-                 .sdiag_protocol = IPPROTO_TCP,
-                 .idiag_states = 1U << TCP_LISTEN},
-    };
-
-    return send(fd, &request, sizeof request, MSG_DONTWAIT) == (ssize_t)sizeof request;
-}
-
 /* One datagram of the reply. 1: more follow; 0: the last one; -1: the kernel refuses. */
 static int read_reply(struct ports *p, const char *text, size_t len)
 {
@@ -776,9 +759,22 @@ static int read_reply(struct ports *p, const char *text, size_t len)
 
 static bool read_listeners(struct ports *p, uint8_t family)
 {
+    const struct {
+        struct nlmsghdr head;
+        struct inet_diag_req_v2 body;
+    } request = {
+        .head = {.nlmsg_len = sizeof request,
+                 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+        .body = {.sdiag_family = family,
+                 .sdiag_protocol = IPPROTO_TCP,
+                 .idiag_states = 1U << TCP_LISTEN},
+    };
     auto_close int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
     char text[16384];
-    int r = fd >= 0 && send_request(fd, family) ? 1 : -1;
+    int r = fd >= 0 && send(fd, &request, sizeof request, MSG_DONTWAIT) == (ssize_t)sizeof request
+                ? 1
+                : -1;
 
     for (size_t total = 0; r > 0 && total < MAX_REPLY;) {
         const ssize_t n = recv(fd, text, sizeof text, MSG_DONTWAIT);

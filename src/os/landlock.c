@@ -75,18 +75,12 @@ static uint64_t handled_at(int abi)
     return all;
 }
 
-static uint64_t rights_of(enum sp_landlock_rights rights)
-{
-    switch (rights) {
-    case SP_LANDLOCK_READ:
-        return EXECUTE | READ_FILE | READ_DIR;
-    case SP_LANDLOCK_WRITE:
-        return UINT64_MAX; /* the caller masks it by level and kind of file */
-    case SP_LANDLOCK_DEVICE:
-        return READ_FILE | WRITE_FILE | IOCTL_DEV | TRUNCATE;
-    }
-    return 0;
-}
+/* Masked by level and kind of file when a rule is made. */
+static const uint64_t rights_of[] = {
+    [SP_LANDLOCK_READ] = EXECUTE | READ_FILE | READ_DIR,
+    [SP_LANDLOCK_WRITE] = UINT64_MAX,
+    [SP_LANDLOCK_DEVICE] = READ_FILE | WRITE_FILE | IOCTL_DEV | TRUNCATE,
+};
 
 int sp_landlock_abi(void)
 {
@@ -129,7 +123,7 @@ int sp_landlock_new_scope(int abi, int root)
 int sp_landlock_allow(int ruleset, int abi, int fd, enum sp_landlock_rights rights)
 {
     struct path_beneath_attr rule = {
-        .allowed_access = rights_of(rights) & handled_at(abi),
+        .allowed_access = rights_of[rights] & handled_at(abi),
         .parent_fd = fd,
     };
     struct stat st;
