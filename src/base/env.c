@@ -161,13 +161,10 @@ static int by_name_and_rank(const void *a, const void *b)
 {
     const struct sp_env_pair *x = a;
     const struct sp_env_pair *y = b;
-    const size_t n = x->name.n < y->name.n ? x->name.n : y->name.n;
-    const int c = n == 0 ? 0 : memcmp(x->name.p, y->name.p, n);
+    const int c = sp_str_compare(x->name, y->name);
 
     if (c != 0)
         return c;
-    if (x->name.n != y->name.n)
-        return x->name.n < y->name.n ? -1 : 1;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
     return x->order < y->order ? -1 : 1;

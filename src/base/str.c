@@ -18,6 +18,14 @@ bool sp_str_eq_nocase(struct sp_str a, struct sp_str b)
     return true;
 }
 
+int sp_str_compare(struct sp_str a, struct sp_str b)
+{
+    const size_t n = a.n < b.n ? a.n : b.n;
+    const int r = n == 0 ? 0 : memcmp(a.p, b.p, n);
+
+    return r != 0 ? r : (a.n > b.n) - (a.n < b.n);
+}
+
 bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret)
 {
     uint64_t v = 0;

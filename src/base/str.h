@@ -31,6 +31,8 @@ static inline bool sp_str_eq(struct sp_str a, struct sp_str b)
 
 /* Ignores ASCII case. */
 bool sp_str_eq_nocase(struct sp_str a, struct sp_str b);
+/* By bytes, as strcmp: less than, equal to or greater than 0. */
+int sp_str_compare(struct sp_str a, struct sp_str b);
 
 /* Without spaces and tabs at both ends. */
 struct sp_str sp_str_trim(struct sp_str s);

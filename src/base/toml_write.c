@@ -19,21 +19,13 @@ struct path_range {
     uint32_t count;
 };
 
-static int compare_keys(struct sp_str a, struct sp_str b)
-{
-    const size_t n = a.n < b.n ? a.n : b.n;
-    const int r = n == 0 ? 0 : memcmp(a.p, b.p, n);
-
-    return r != 0 ? r : (a.n > b.n) - (a.n < b.n);
-}
-
 static int compare_paths(const void *left, const void *right)
 {
     const struct sp_toml_path *a = left;
     const struct sp_toml_path *b = right;
 
     for (uint32_t i = 0; i < a->count && i < b->count; i++) {
-        const int r = compare_keys(a->keys[i], b->keys[i]);
+        const int r = sp_str_compare(a->keys[i], b->keys[i]);
 
         if (r != 0)
             return r;
@@ -49,7 +41,7 @@ static uint32_t find_bound(struct path_range in, uint32_t depth, struct sp_str k
 
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        const int r = compare_keys(in.first[middle].keys[depth], key);
+        const int r = sp_str_compare(in.first[middle].keys[depth], key);
 
         if (r < 0 || (is_after && r == 0))
             low = middle + 1;

@@ -531,12 +531,7 @@ struct member {
 
 static int compare_names(const void *a, const void *b)
 {
-    const struct sp_str x = ((const struct member *)a)->name;
-    const struct sp_str y = ((const struct member *)b)->name;
-    const size_t n = x.n < y.n ? x.n : y.n;
-    const int order = n == 0 ? 0 : memcmp(x.p, y.p, n);
-
-    return order != 0 ? order : (x.n > y.n) - (x.n < y.n);
+    return sp_str_compare(((const struct member *)a)->name, ((const struct member *)b)->name);
 }
 
 static bool add_value(struct sp_buf *out, struct sp_json *j, uint32_t token);

@@ -302,11 +302,7 @@ static bool add_part_lines(struct lines *l, const struct sp_rules_part *p)
 
 static int by_bytes(const void *a, const void *b)
 {
-    const struct sp_str *x = a;
-    const struct sp_str *y = b;
-    const int r = memcmp(x->p, y->p, x->n < y->n ? x->n : y->n);
-
-    return r != 0 ? r : (x->n > y->n) - (x->n < y->n);
+    return sp_str_compare(*(const struct sp_str *)a, *(const struct sp_str *)b);
 }
 
 static bool add_digest(struct sp_buf *out, struct lines *l)
