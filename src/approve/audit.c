@@ -28,15 +28,10 @@
 /* The SHA-256 of a line without its LF, in hex. */
 static void hash_line(struct sp_str line, char ret[HASH + 1])
 {
-    static const char digits[] = "0123456789abcdef";
-    uint8_t hash[32];
+    uint8_t hash[HASH / 2];
 
     sp_sha256(line, hash);
-    for (size_t i = 0; i < sizeof hash; i++) {
-        ret[2 * i] = digits[hash[i] >> 4];
-        ret[2 * i + 1] = digits[hash[i] & 15];
-    }
-    ret[HASH] = 0;
+    sp_hex(hash, sizeof hash, ret);
 }
 
 /* ---- writing a line ---- */

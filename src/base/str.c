@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 static char lower(char c)
 {
@@ -75,4 +77,48 @@ char *sp_str_dup(struct sp_str s)
         memcpy(copy, s.p, s.n);
     copy[s.n] = 0;
     return copy;
+}
+
+void sp_hex(const void *bytes, size_t n, char *ret)
+{
+    static const char digits[] = "0123456789abcdef";
+    const uint8_t *p = bytes;
+
+    for (size_t i = 0; i < n; i++) {
+        *ret++ = digits[p[i] >> 4];
+        *ret++ = digits[p[i] & 15];
+    }
+    *ret = 0;
+}
+
+bool sp_hex_random(size_t n, char *ret)
+{
+    uint8_t bytes[64];
+
+    assert(n <= sizeof bytes);
+    if (getrandom(bytes, n, 0) != (ssize_t)n)
+        return false;
+    sp_hex(bytes, n, ret);
+    explicit_bzero(bytes, n);
+    return true;
+}
+
+bool sp_uuid_make(char ret[SP_UUID_SIZE])
+{
+    static const size_t parts[] = {4, 2, 2, 2, 6}; /* bytes */
+    uint8_t b[16];
+    size_t at = 0;
+
+    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
+        return false;
+    b[6] = (uint8_t)((b[6] & 0x0F) | 0x40); /* version 4, random */
+    b[8] = (uint8_t)((b[8] & 0x3F) | 0x80);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (at != 0)
+            *ret++ = '-';
+        sp_hex(b + at, parts[i], ret);
+        ret += 2 * parts[i];
+        at += parts[i];
+    }
+    return true;
 }

@@ -68,4 +68,13 @@ static inline int sp_hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* 2 * n lower-case hexadecimal digits and a NUL. */
+void sp_hex(const void *bytes, size_t n, char *ret);
+/* The same of n random bytes, at most 64. false: out of randomness, with errno. */
+bool sp_hex_random(size_t n, char *ret);
+
+/* A random UUID: 36 characters and a NUL. false as above. */
+#define SP_UUID_SIZE 37
+bool sp_uuid_make(char ret[SP_UUID_SIZE]);
+
 #endif

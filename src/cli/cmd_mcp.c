@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -511,19 +510,18 @@ static int read_tokens(const char *file, struct mcp_tokens *ret, struct sp_err *
     return count > 0 ? 0 : sp_fail(e, SP_E_INVALID, 0, "--token-file %s: no token in it", file);
 }
 
+#define TOKEN_BYTES 24
+
 /* A token of our own, in a file of the runtime directory. */
 static int make_token(struct mcp_tokens *ret, struct sp_err *e)
 {
     auto_free char *path = NULL;
     auto_close int fd = -1;
-    uint8_t bytes[24];
-    char token[2 * sizeof bytes + 1] = "";
+    char token[2 * TOKEN_BYTES + 1];
     char dir[512];
 
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+    if (!sp_hex_random(TOKEN_BYTES, token))
         return sp_fail(e, SP_E_SYSTEM, errno, "make a token");
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(token + 2 * i, 3, "%02x", bytes[i]);
     sp_runtime_dir(dir, sizeof dir);
     (void)mkdir(dir, 0700); /* usually there; another error shows when the file is opened */
     if (asprintf(&path, "%s/mcp-%d.token", dir, (int)getpid()) < 0 ||

@@ -2,9 +2,7 @@
 #include "core/session.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "base/auto.h"
 #include "base/hash.h"
@@ -134,18 +132,11 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
                    struct sp_err *e)
 {
     struct sp_session *n = calloc(1, sizeof *n);
-    unsigned char b[16];
 
-    if (n == NULL || getrandom(b, sizeof b, 0) != (ssize_t)sizeof b) {
+    if (n == NULL || !sp_uuid_make(n->id)) {
         free(n);
         return sp_fail(e, SP_E_SYSTEM, errno, "make a session");
     }
-    b[6] = (unsigned char)((b[6] & 0x0F) | 0x40); /* a random UUID, version 4 */
-    b[8] = (unsigned char)((b[8] & 0x3F) | 0x80);
-    (void)snprintf(n->id, sizeof n->id,
-                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-                   b[14], b[15]);
     n->front = s;
     n->number = ++s->next_session;
     n->client = c;

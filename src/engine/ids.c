@@ -5,7 +5,6 @@
 #include "engine/ids.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
@@ -114,19 +113,4 @@ void sp_ids_release(struct sp_ids *ids, int id, uint64_t now_ms)
         (struct sp_ids_rest){.until_ms = now_ms + SP_IDS_REST_MS, .place = place};
     ids->queued++;
     put_bit(ids->rests, place, true);
-}
-
-bool sp_uuid_make(char ret[SP_UUID_SIZE])
-{
-    uint8_t b[16];
-
-    if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
-        return false;
-    b[6] = (uint8_t)((b[6] & 0x0F) | 0x40); /* version 4, random */
-    b[8] = (uint8_t)((b[8] & 0x3F) | 0x80);
-    (void)snprintf(ret, SP_UUID_SIZE,
-                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-                   b[14], b[15]);
-    return true;
 }

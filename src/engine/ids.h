@@ -59,8 +59,4 @@ static inline bool sp_ids_is_reserved(const struct sp_ids *ids, int id)
            (ids->reserved[place / 64] >> (place % 64) & 1) != 0;
 }
 
-/* A random UUID: 36 characters and a NUL. false: out of randomness. */
-#define SP_UUID_SIZE 37
-bool sp_uuid_make(char ret[SP_UUID_SIZE]);
-
 #endif

@@ -37,7 +37,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -385,7 +384,6 @@ static void on_expiry(struct sp_timer *t)
  * and every session is in use. */
 static struct session *new_session(struct sp_mcp_http *h, unsigned token)
 {
-    unsigned char random[ID_LEN / 2];
     struct session *oldest = NULL;
 
     if (h->session_count >= SP_MCP_HTTP_SESSIONS_MAX) {
@@ -398,10 +396,8 @@ static struct session *new_session(struct sp_mcp_http *h, unsigned token)
         free_session(oldest);
     }
     auto_free struct session *s = calloc(1, sizeof *s);
-    if (s == NULL || getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+    if (s == NULL || !sp_hex_random(ID_LEN / 2, s->id))
         return NULL;
-    for (size_t i = 0; i < sizeof random; i++)
-        (void)snprintf(s->id + 2 * i, 3, "%02x", random[i]);
     s->http = h;
     s->token = token;
     s->watch.ended = on_caller_ends;

@@ -133,12 +133,7 @@ static void identify(struct sp_host *h)
                            name.nodename, (unsigned)getuid());
     sp_sha256((struct sp_str){text, (size_t)n}, sum);
     copy(h->provider_id, sizeof h->provider_id, "sha256:");
-    for (size_t i = 0; i < 32; i++) {
-        static const char digit[] = "0123456789abcdef";
-
-        h->provider_id[7 + 2 * i] = digit[sum[i] >> 4];
-        h->provider_id[8 + 2 * i] = digit[sum[i] & 15];
-    }
+    sp_hex(sum, sizeof sum, h->provider_id + 7);
 }
 
 void sp_host_detect(struct sp_host *ret)

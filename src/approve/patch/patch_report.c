@@ -52,11 +52,10 @@ static bool make_digest(const struct sp_patch_change *c, struct sp_patch_digest 
 
 static bool add_digest(struct sp_buf *out, const struct sp_patch_digest *d)
 {
-    bool ok = true;
+    char hex[HEX + 1];
 
-    for (size_t i = 0; ok && i < sizeof d->bytes; i++)
-        ok = sp_buf_printf(out, "%02x", d->bytes[i]);
-    return ok;
+    sp_hex(d->bytes, sizeof d->bytes, hex);
+    return sp_buf_add(out, hex, HEX);
 }
 
 static int hex_value(char c)

@@ -309,6 +309,7 @@ static bool add_digest(struct sp_buf *out, struct lines *l)
 {
     auto_buf struct sp_buf all = {0};
     uint8_t digest[32];
+    char hex[2 * sizeof digest + 1];
     bool is_good = true;
 
     if (l->count == 0)
@@ -319,9 +320,8 @@ static bool add_digest(struct sp_buf *out, struct lines *l)
     if (!is_good)
         return false;
     sp_sha256(sp_buf_str(&all), digest);
-    for (size_t i = 0; is_good && i < sizeof digest; i++)
-        is_good = sp_buf_printf(out, "%02x", digest[i]);
-    return is_good;
+    sp_hex(digest, sizeof digest, hex);
+    return sp_buf_add(out, hex, sizeof hex - 1);
 }
 
 bool sp_rules_add_fingerprint(struct sp_buf *out, const struct sp_rules *r)

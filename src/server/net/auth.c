@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -309,18 +308,14 @@ int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp
 
 int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_err *e)
 {
-    uint8_t bytes[SP_AUTH_TOKEN_LEN / 2];
     struct sp_auth *a = calloc(1, sizeof *a);
 
     if (a == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a token");
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) {
+    if (!sp_hex_random(SP_AUTH_TOKEN_LEN / 2, ret_token)) {
         free(a);
         return sp_fail(e, SP_E_SYSTEM, errno, "make a token: getrandom");
     }
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(ret_token + 2 * i, 3, "%02x", bytes[i]);
-    explicit_bzero(bytes, sizeof bytes);
     a->is_made = true;
     sp_sha256((struct sp_str){ret_token, SP_AUTH_TOKEN_LEN}, a->token_sha256);
     *ret = a;
