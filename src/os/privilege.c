@@ -48,25 +48,17 @@ static int set_bits(void)
     return 0;
 }
 
+/* Clears all sets of capabilities and checks that none is left. */
 static int clear_sets(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {{0}};
 
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-        return -errno;
-    return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
-}
-
-static int check_sets(void)
-{
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = {{0}};
-
-    if (syscall(SYS_capget, &head, left) < 0)
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
+        syscall(SYS_capset, &head, sets) < 0 || syscall(SYS_capget, &head, sets) < 0)
         return -errno;
     for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
-        if ((left[i].effective | left[i].permitted | left[i].inheritable) != 0)
+        if ((sets[i].effective | sets[i].permitted | sets[i].inheritable) != 0)
             return -EPERM;
     return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? 0 : -EPERM;
 }
@@ -79,9 +71,7 @@ int sp_privilege_drop(void)
         r = drop_bounding(); /* before clear_sets: this and set_bits need CAP_SETPCAP */
     if (r == 0)
         r = set_bits();
-    if (r == 0)
-        r = clear_sets();
-    return r == 0 ? check_sets() : r;
+    return r == 0 ? clear_sets() : r;
 }
 
 /* With a limit of 0 the kernel still runs a core_pattern pipe handler, as root and outside of any
