@@ -42,28 +42,22 @@ static bool add_line(struct sp_remote_mounts *m, char *line)
     return points[m->count] != NULL && ++m->count != 0;
 }
 
-static bool read_mountinfo(struct sp_remote_mounts *m)
+void sp_remote_mounts_open(struct sp_remote_mounts *m)
 {
-    FILE *f = fopen("/proc/self/mountinfo", "re");
     auto_free char *line = NULL;
     size_t size = 0;
-    bool ok = f != NULL;
 
+    *m = (struct sp_remote_mounts){
+        .fd = sp_fd_lift(open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC))};
+    FILE *f = m->fd < 0 ? NULL : fopen("/proc/self/mountinfo", "re");
+    bool ok = f != NULL;
     while (ok && getline(&line, &size, f) > 0)
         ok = add_line(m, line);
     if (f != NULL)
         (void)fclose(f);
-    return ok;
-}
-
-void sp_remote_mounts_open(struct sp_remote_mounts *m)
-{
-    *m = (struct sp_remote_mounts){
-        .fd = sp_fd_lift(open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC))};
-    if (m->fd >= 0 && !read_mountinfo(m)) {
-        (void)close(m->fd);
-        m->fd = -1;
-    }
+    if (!ok)
+        sp_auto_close(&m->fd);
+    m->fd = ok ? m->fd : -1;
 }
 
 void sp_remote_mounts_close(struct sp_remote_mounts *m)
