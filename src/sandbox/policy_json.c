@@ -328,29 +328,12 @@ static int check_count(const struct sp_json *j, uint32_t array, size_t before, s
     return 0;
 }
 
-static int read_glob_depth(struct sp_json *j, uint32_t object, struct sp_profile *p,
-                           struct sp_err *e)
-{
-    static const char key[] = "glob_scan_max_depth";
-    uint64_t depth = 0;
-    const uint32_t t = sp_json_get(j, object, key);
-
-    if (t == SP_JSON_NONE || sp_json_type(j, t) == SP_JSON_NULL)
-        return 0;
-    const int r = sp_json_need_u64(j, object, key, UINT64_MAX, &depth, e);
-    if (r < 0)
-        return r;
-    if (depth == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `0`, expected a nonzero usize");
-    /* No path is deeper than UINT32_MAX. */
-    p->glob_depth = depth < UINT32_MAX ? (uint32_t)depth : UINT32_MAX;
-    return 0;
-}
-
 /* `entries` and `glob_scan_max_depth`. */
 static int read_entries(struct sp_json *j, uint32_t object, enum sp_path_form form,
                         struct sp_profile *p, struct sp_err *e)
 {
+    static const char depth_key[] = "glob_scan_max_depth";
+    uint64_t depth = 0;
     uint32_t array;
     int r;
 
@@ -360,7 +343,16 @@ static int read_entries(struct sp_json *j, uint32_t object, enum sp_path_form fo
     sp_json_each(j, array, t)
         if ((r = read_entry(j, t, form, p, e)) < 0)
             return r;
-    return read_glob_depth(j, object, p, e);
+    const uint32_t t = sp_json_get(j, object, depth_key);
+    if (t == SP_JSON_NONE || sp_json_type(j, t) == SP_JSON_NULL)
+        return 0;
+    if ((r = sp_json_need_u64(j, object, depth_key, UINT64_MAX, &depth, e)) < 0)
+        return r;
+    if (depth == 0)
+        return sp_fail(e, SP_E_INVALID, 0, "invalid value: integer `0`, expected a nonzero usize");
+    /* No path is deeper than UINT32_MAX. */
+    p->glob_depth = depth < UINT32_MAX ? (uint32_t)depth : UINT32_MAX;
+    return 0;
 }
 
 /* ---- the tagged form ---- */
@@ -492,36 +484,29 @@ int sp_grant_read(struct sp_json *j, uint32_t token, struct sp_grant *ret, struc
 
 /* ---- legacy modes ---- */
 
-static int read_roots(struct sp_json *j, uint32_t array, struct sp_legacy *l, struct sp_err *e)
-{
-    const uint32_t count = j->tokens[array].children;
-
-    if (count == 0)
-        return 0;
-    if (count > SP_POLICY_MAX_ROOTS)
-        return sp_fail(e, SP_E_INVALID, 0, "more than %d writable roots", SP_POLICY_MAX_ROOTS);
-    l->roots = calloc(count, sizeof *l->roots);
-    if (l->roots == NULL)
-        return no_memory(e);
-    sp_json_each(j, array, t) {
-        const int r = read_path(j, t, SP_PATH_NATIVE, "writable root", &l->roots[l->root_count], e);
-
-        if (r < 0)
-            return r;
-        l->root_count++;
-    }
-    return 0;
-}
-
 static int read_workspace_write(struct sp_json *j, uint32_t object, struct sp_legacy *l,
                                 struct sp_err *e)
 {
     uint32_t roots = SP_JSON_NONE;
-    int r;
+    int r = def_array(j, object, "writable_roots", &roots, e);
 
-    if ((r = def_array(j, object, "writable_roots", &roots, e)) < 0 ||
-        (roots != SP_JSON_NONE && (r = read_roots(j, roots, l, e)) < 0) ||
-        (r = sp_json_def_bool(j, object, "network_access", &l->has_network, e)) < 0 ||
+    if (r < 0)
+        return r;
+    const uint32_t count = roots == SP_JSON_NONE ? 0 : j->tokens[roots].children;
+    if (count > SP_POLICY_MAX_ROOTS)
+        return sp_fail(e, SP_E_INVALID, 0, "more than %d writable roots", SP_POLICY_MAX_ROOTS);
+    if (count != 0) {
+        l->roots = calloc(count, sizeof *l->roots);
+        if (l->roots == NULL)
+            return no_memory(e);
+        sp_json_each(j, roots, t) {
+            if ((r = read_path(j, t, SP_PATH_NATIVE, "writable root", &l->roots[l->root_count],
+                               e)) < 0)
+                return r;
+            l->root_count++;
+        }
+    }
+    if ((r = sp_json_def_bool(j, object, "network_access", &l->has_network, e)) < 0 ||
         (r = sp_json_def_bool(j, object, "exclude_tmpdir_env_var", &l->excludes_tmpdir, e)) < 0)
         return r;
     return sp_json_def_bool(j, object, "exclude_slash_tmp", &l->excludes_slash_tmp, e);
