@@ -19,6 +19,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/truncate.h"
+#include "sandbox/resolve.h"
 
 #define REFUSAL_TOKENS 900
 #define RETRY_REASON   "command failed; retry without sandbox?"
@@ -67,25 +68,81 @@ static bool audit_plan(struct sp_run_plan *p, const char *requirement, const cha
 
 /* ---- patches ---- */
 
-/* Sets the kind of the requirement by the assessment. */
+#define PATCH_EMPTY "patch rejected: empty patch"
+#define PATCH_OUTSIDE \
+    "patch rejected: writing outside of the project; rejected by user approval settings"
+#define PATCH_READ_ONLY \
+    "patch rejected: writing is blocked by read-only sandbox; rejected by user approval settings"
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The parents of all targets that the profile does not open, each once. */
+static int find_parents(struct sp_run_plan *p, const struct sp_resolved *rules, struct sp_err *e)
+{
+    const struct sp_patch_changes *c = p->ask.changes;
+    struct sp_run_plan_patch *r = &p->patch;
+    uint32_t kept = 0;
+
+    r->parents = calloc((size_t)c->count * 2 + 1, sizeof *r->parents);
+    if (r->parents == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "assess a patch");
+    for (uint32_t i = 0; i < c->count * 2; i++) {
+        const char *path = i % 2 == 0 ? c->items[i / 2].full_path : c->items[i / 2].full_target;
+
+        if (path == NULL || sp_resolved_can_write(rules, path, NULL, NULL))
+            continue;
+        const char *slash = strrchr(path, '/');
+        const size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+        r->parents[r->parent_count] = strndup(path, n);
+        if (r->parents[r->parent_count++] == NULL)
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "assess a patch");
+    }
+    if (r->parent_count > 1)
+        qsort(r->parents, r->parent_count, sizeof *r->parents, by_text);
+    for (uint32_t i = 0; i < r->parent_count; i++) {
+        if (kept > 0 && strcmp(r->parents[kept - 1], r->parents[i]) == 0)
+            free(r->parents[i]);
+        else
+            r->parents[kept++] = r->parents[i];
+    }
+    r->parent_count = kept;
+    return 0;
+}
+
+/* Whether a patch is applied without asking, after a question, or not at all: the counterpart of
+ * sp_judge for its changes. */
 static int assess_patch(struct sp_run_plan *p, struct sp_err *e)
 {
-    static const enum sp_requirement_kind kinds[] = {
-        [SP_PATCH_REJECT] = SP_REQUIRE_REFUSAL,
-        [SP_PATCH_APPROVE] = SP_REQUIRE_NOTHING,
-        [SP_PATCH_QUESTION] = SP_REQUIRE_ANSWER,
-    };
-    const struct sp_patch_assess_ask ask = {
-        .changes = p->ask.changes,
-        .policy = p->approval,
-        .profile = p->has_policy ? &p->policy : NULL,
-        .has_sandbox = true, /* without one, starting the patch fails */
-    };
-    const int r = sp_patch_assess(&ask, &p->assessment, e);
+    const struct sp_patch_changes *c = p->ask.changes;
+    struct sp_resolved rules __attribute__((cleanup(sp_resolved_done))) = {0};
+    const int r = p->has_policy ? sp_resolve(&p->policy, &rules, e) : 0;
 
-    if (r == 0)
-        p->requirement.kind = kinds[p->assessment.verdict];
-    return r;
+    p->requirement.kind = SP_REQUIRE_REFUSAL;
+    p->patch.is_free = !p->has_policy || p->policy.profile.kind != SP_PROFILE_MANAGED;
+    p->patch.refusal = PATCH_EMPTY;
+    if (r < 0 || c->count == 0)
+        return r;
+    bool can_write_all = true;
+    for (uint32_t i = 0; !p->patch.is_free && can_write_all && i < c->count; i++)
+        can_write_all = sp_resolved_can_write(&rules, c->items[i].full_path, NULL, NULL) &&
+                        (c->items[i].full_target == NULL ||
+                         sp_resolved_can_write(&rules, c->items[i].full_target, NULL, NULL));
+    const bool needs_answer = p->approval.kind == SP_APPROVAL_UNTRUSTED ||
+                              (!can_write_all && p->approval.kind != SP_APPROVAL_ON_FAILURE);
+    if (needs_answer && !sp_approval_may_ask_by_guess(&p->approval)) {
+        bool has_root = p->patch.is_free || rules.is_open || rules.is_full_write;
+
+        for (size_t i = 0; !has_root && i < rules.count; i++)
+            has_root = rules.facts[i].access == SP_ACCESS_WRITE;
+        p->patch.refusal = has_root ? PATCH_OUTSIDE : PATCH_READ_ONLY;
+        return 0;
+    }
+    p->patch.refusal = NULL;
+    p->requirement.kind = needs_answer ? SP_REQUIRE_ANSWER : SP_REQUIRE_NOTHING;
+    return needs_answer && !can_write_all ? find_parents(p, &rules, e) : 0;
 }
 
 bool sp_run_plan_make_read_only(struct sp_profile *p)
@@ -155,9 +212,9 @@ static bool would_be_unconfined(const struct sp_run_plan *p)
     const bool may_be_free =
         !p->has_policy || (!p->ask.keeps_policy && sp_judge_may_run_free(&p->policy));
 
-    return may_be_free && (p->is_retry || p->ask.permissions == SP_PERMISSIONS_ESCALATED ||
-                           p->assessment.is_free ||
-                           (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free));
+    return may_be_free &&
+           (p->is_retry || p->ask.permissions == SP_PERMISSIONS_ESCALATED || p->patch.is_free ||
+            (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free));
 }
 
 /* ---- a run without its sandbox ---- */
@@ -237,9 +294,9 @@ static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider 
         struct sp_profile wider;
         int r = 0;
 
-        for (uint32_t i = 0; r == 0 && i < p->assessment.parent_count; i++)
+        for (uint32_t i = 0; r == 0 && i < p->patch.parent_count; i++)
             r = sp_profile_add(&parents.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,
-                               sp_str_of(p->assessment.parents[i]), (struct sp_str){0}, &p->error);
+                               sp_str_of(p->patch.parents[i]), (struct sp_str){0}, &p->error);
         if (r == 0)
             r = sp_profile_widen(&p->policy.profile, &parents, &wider, &p->error);
         sp_grant_done(&parents);
@@ -493,9 +550,9 @@ static void decide(struct sp_run_plan *p)
         break;
     }
     if (audit_plan(p, "forbidden", "denied", by_itself(p), false))
-        refuse_plan(p, !is_patch(p)                 ? sp_buf_str(&p->requirement.reason)
-                       : p->assessment.text != NULL ? sp_str_of(p->assessment.text)
-                                                    : SP_STR(SP_NOBODY_ANSWERS));
+        refuse_plan(p, !is_patch(p)               ? sp_buf_str(&p->requirement.reason)
+                       : p->patch.refusal != NULL ? sp_str_of(p->patch.refusal)
+                                                  : SP_STR(SP_NOBODY_ANSWERS));
 }
 
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
@@ -578,8 +635,9 @@ void sp_run_plan_done(struct sp_run_plan *p)
                          sp_decision_name(SP_DECISION_ABORT), p->asking.decided_by, false);
     if (p->has_requirement)
         sp_requirement_done(&p->requirement);
-    if (is_patch(p))
-        sp_patch_assessment_done(&p->assessment);
+    for (uint32_t i = 0; i < p->patch.parent_count; i++)
+        free(p->patch.parents[i]);
+    free(p->patch.parents);
     sp_rules_unref(p->rules);
     if (p->has_policy) {
         sp_policy_done(&p->policy);

@@ -13,7 +13,6 @@
 
 #include "approve/approvals.h"
 #include "approve/asking.h"
-#include "approve/patch/patch_assess.h"
 #include "approve/program.h"
 #include "base/env.h"
 
@@ -62,6 +61,16 @@ struct sp_run_plan_unconfined {
     char git_count[16], git_key[32], git_value[32]; /* storage for marks */
 };
 
+/* What the changes of a patch need beyond the profile. */
+struct sp_run_plan_patch {
+    bool is_free;        /* no sandbox confines the patch, so links are refused */
+    const char *refusal; /* "patch rejected: ..."; NULL: none */
+    /* Directories that are opened for writing if the patch is approved: the parents of the targets
+     * that the profile does not open. Each once; absolute. */
+    char **parents;
+    uint32_t parent_count;
+};
+
 struct sp_run_plan {
     /* Called when the state is no longer ASKING; from within the function if the answer came at
      * once. */
@@ -85,7 +94,7 @@ struct sp_run_plan {
     struct sp_rules *rules;
     struct sp_requirement requirement;
     struct sp_asking asking;
-    struct sp_patch_assessment assessment; /* of a patch */
+    struct sp_run_plan_patch patch;
     struct sp_buf key, command;
     bool has_requirement, was_approved, is_retry, is_guess, is_preapproved;
 };

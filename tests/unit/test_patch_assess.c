@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a patch may be applied: cases 140 to 152 and 168, as data. */
-#include "approve/patch/patch_assess.h"
+#include <stdio.h>
+
+#include "approve/approvals_priv.h"
 #include "memory_fixture.h"
 #include "profile_fixture.h"
 #include "test.h"
@@ -47,49 +49,43 @@ static const struct {
     const char *paths; /* touched ones, one behind the other; a ">" leads a move's target */
     struct sp_approval_policy policy;
     const char *profile; /* NULL: none; "disabled", "external", "open" */
-    bool has_no_sandbox;
     const char *want;
 } cases[] = {
-    {"/w/a", R, WS, false, "confined"},                       /* 140 */
-    {"/w/a /w/d/b", N, WS, false, "confined"},                /* */
-    {"/w/a", GF, WS, false, "confined"},                      /* */
-    {"/tmp/x", N, WS, false, "confined"},                     /* */
-    {"/o/x", R, WS, false, "ask /o"},                         /* 141 */
-    {"/o/x", N, WS, false, OUTSIDE},                          /* 141 */
-    {"/w/x", N, RO, false, READ_ONLY},                        /* 142 */
-    {"/w/x", R, RO, false, "ask /w"},                         /* 143 */
-    {"/w/x", GF, RO, false, READ_ONLY},                       /* */
-    {"", R, WS, false, EMPTY},                                /* 144 */
-    {"", U, WS, false, EMPTY},                                /* */
-    {"", N, NULL, false, EMPTY},                              /* */
-    {"/w/.codex/config.toml", R, WS, false, "ask /w/.codex"}, /* 145 */
-    {"/w/.git/hooks/x", R, WS, false, "ask /w/.git/hooks"},   /* 145 */
-    {"/w/.git/hooks/x", N, WS, false, OUTSIDE},               /* 145 */
-    {"/w/.aws/x", N, WS, false, OUTSIDE},                     /* */
-    {"/x", R, WS, false, "ask /"},                            /* 146 */
-    {"/w/a >/o/b", R, WS, false, "ask /o"},                   /* 147 */
-    {"/w/a >/o/b", N, WS, false, OUTSIDE},                    /* */
-    {"/o/a >/w/b", R, WS, false, "ask /o"},                   /* */
-    {"/w/a", U, WS, false, "ask"},                            /* 148 */
-    {"/w/a", U, NULL, false, "ask free"},                     /* 148 */
-    {"/o/a", U, "disabled", false, "ask free"},               /* 148 */
-    {"/o/a", R, NULL, false, "free"},                         /* 149 */
-    {"/o/a", N, "disabled", false, "free"},                   /* 149 */
-    {"/o/a", N, "disabled", true, "free"},                    /* */
-    {"/o/a", N, "external", false, "free"},                   /* */
-    {"/o/a", N, "open", false, "confined"},                   /* the network is confined still */
-    {"/w/blocked.txt", R, WS " /w/blocked.txt=d", false, "ask /w"},        /* 150 */
-    {"/o/a", F, WS, false, "confined"},                                    /* 151 */
-    {"/w/a", F, RO, false, "confined"},                                    /* 151 */
-    {"/o/a", GF, WS, false, OUTSIDE},                                      /* 152 */
-    {"/o/a", GT, WS, false, "ask /o"},                                     /* */
-    {"/w/a", R, WS, true, "ask"},                                          /* nothing can confine */
-    {"/o/a", F, WS, true, "ask /o"},                                       /* */
-    {"/w/a", N, WS, true, OUTSIDE},                                        /* */
-    {"/w/a", GF, WS, true, OUTSIDE},                                       /* */
-    {"/w/a /o/p/x /o/p/y /o/q/z >/v/t", R, WS, false, "ask /o/p /o/q /v"}, /* 168 */
-    {"/o/granted/x", R, WS " /o/granted=w", false, "confined"}, /* a grant that covers it */
-    {"/www/x", R, WS, false, "ask /www"},                       /* a name is no prefix */
+    {"/w/a", R, WS, "confined"},                             /* 140 */
+    {"/w/a /w/d/b", N, WS, "confined"},                      /* */
+    {"/w/a", GF, WS, "confined"},                            /* */
+    {"/tmp/x", N, WS, "confined"},                           /* */
+    {"/o/x", R, WS, "ask /o"},                               /* 141 */
+    {"/o/x", N, WS, OUTSIDE},                                /* 141 */
+    {"/w/x", N, RO, READ_ONLY},                              /* 142 */
+    {"/w/x", R, RO, "ask /w"},                               /* 143 */
+    {"/w/x", GF, RO, READ_ONLY},                             /* */
+    {"", R, WS, EMPTY},                                      /* 144 */
+    {"", U, WS, EMPTY},                                      /* */
+    {"", N, NULL, EMPTY},                                    /* */
+    {"/w/.codex/config.toml", R, WS, "ask /w/.codex"},       /* 145 */
+    {"/w/.git/hooks/x", R, WS, "ask /w/.git/hooks"},         /* 145 */
+    {"/w/.git/hooks/x", N, WS, OUTSIDE},                     /* 145 */
+    {"/w/.aws/x", N, WS, OUTSIDE},                           /* */
+    {"/x", R, WS, "ask /"},                                  /* 146 */
+    {"/w/a >/o/b", R, WS, "ask /o"},                         /* 147 */
+    {"/w/a >/o/b", N, WS, OUTSIDE},                          /* */
+    {"/o/a >/w/b", R, WS, "ask /o"},                         /* */
+    {"/w/a", U, WS, "ask"},                                  /* 148 */
+    {"/w/a", U, NULL, "ask free"},                           /* 148 */
+    {"/o/a", U, "disabled", "ask free"},                     /* 148 */
+    {"/o/a", R, NULL, "free"},                               /* 149 */
+    {"/o/a", N, "disabled", "free"},                         /* 149 */
+    {"/o/a", N, "external", "free"},                         /* */
+    {"/o/a", N, "open", "confined"},                         /* the network is confined still */
+    {"/w/blocked.txt", R, WS " /w/blocked.txt=d", "ask /w"}, /* 150 */
+    {"/o/a", F, WS, "confined"},                             /* 151 */
+    {"/w/a", F, RO, "confined"},                             /* 151 */
+    {"/o/a", GF, WS, OUTSIDE},                               /* 152 */
+    {"/o/a", GT, WS, "ask /o"},                              /* */
+    {"/w/a /o/p/x /o/p/y /o/q/z >/v/t", R, WS, "ask /o/p /o/q /v"}, /* 168 */
+    {"/o/granted/x", R, WS " /o/granted=w", "confined"},            /* a grant that covers it */
+    {"/www/x", R, WS, "ask /www"},                                  /* a name is no prefix */
 };
 #define CASES (sizeof cases / sizeof cases[0])
 
@@ -130,83 +126,117 @@ static void make_profile(struct sp_policy *p, const char *text)
         p->profile = profile_of(text);
 }
 
-static int assess(size_t i, struct sp_patch_assessment *ret, struct sp_err *e)
+/* An approver that keeps its questions. */
+static void keep_question(struct sp_approver *a, const struct sp_approval_question *q,
+                          sp_approver_fn *done, void *user)
 {
+    (void)a, (void)q, (void)done, (void)user;
+}
+
+static void forget_question(struct sp_approver *a, uint64_t question, void *user)
+{
+    (void)a, (void)question, (void)user;
+}
+
+static struct sp_loop *loop;
+static struct sp_approvals *approvals;
+
+/* Begins a plan with memory for `left` requests; 0: as many as it makes. */
+static void assess(size_t i, long left, struct sp_run_plan *ret)
+{
+    static const struct sp_approver_ops ops = {.ask = keep_question, .withdraw = forget_question};
+    static struct sp_approver approver = {.ops = &ops};
+    const struct sp_approvals_options o = {
+        .loop = loop, .policy = cases[i].policy, .approver = &approver};
     struct sp_policy policy = {0};
     struct made m;
 
+    assert_int_equal(sp_approvals_new(&o, &approvals, NULL), 0);
     make_changes(&m, cases[i].paths);
-    const long left = memory_left;
-    memory_left = 0;
     if (cases[i].profile != NULL)
         make_profile(&policy, cases[i].profile);
-    memory_left = left;
-    const struct sp_patch_assess_ask ask = {
-        .changes = &m.changes,
-        .policy = cases[i].policy,
-        .profile = cases[i].profile == NULL ? NULL : &policy,
-        .has_sandbox = !cases[i].has_no_sandbox,
-    };
-    const int r = sp_patch_assess(&ask, ret, e);
+    const struct sp_run_plan_ask ask = {.changes = &m.changes,
+                                        .policy = cases[i].profile == NULL ? NULL : &policy};
+    end_memory_at(left);
+    sp_run_plan_begin(ret, approvals, &ask, NULL);
+    (void)did_memory_end();
     sp_profile_done(&policy.profile);
-    return r;
 }
 
-static void in_a_word(const struct sp_patch_assessment *a, char *out)
+static void end_plan(struct sp_run_plan *p)
 {
-    if (a->verdict == SP_PATCH_REJECT)
-        (void)strcpy(out, a->text);
-    else if (a->verdict == SP_PATCH_APPROVE)
-        (void)strcpy(out, a->is_free ? "free" : "confined");
+    sp_run_plan_done(p);
+    sp_approvals_free(approvals);
+}
+
+static void in_a_word(const struct sp_run_plan *p, char *out)
+{
+    if (p->state == SP_RUN_PLAN_REFUSED)
+        (void)snprintf(out, 256, "%.*s", (int)p->reason.len, p->reason.data);
+    else if (p->state == SP_RUN_PLAN_GO)
+        (void)strcpy(out, p->patch.is_free ? "free" : "confined");
     else
-        (void)strcpy(out, a->is_free ? "ask free" : "ask");
-    for (uint32_t i = 0; i < a->parent_count; i++)
-        (void)strcat(strcat(out, " "), a->parents[i]);
+        (void)strcpy(out, p->patch.is_free ? "ask free" : "ask");
+    for (uint32_t i = 0; i < p->patch.parent_count; i++)
+        (void)strcat(strcat(out, " "), p->patch.parents[i]);
 }
 
 static void test_the_table(void **state)
 {
     (void)state;
     for (size_t i = 0; i < CASES; i++) {
-        struct sp_patch_assessment a = {0};
-        struct sp_err e = {0};
+        struct sp_run_plan p;
         char got[256];
 
-        assert_int_equal(assess(i, &a, &e), 0);
-        in_a_word(&a, got);
+        assess(i, 0, &p);
+        assert_int_not_equal(p.state, SP_RUN_PLAN_FAILED);
+        in_a_word(&p, got);
         if (strcmp(got, cases[i].want) != 0)
             fail_msg("%zu, %s: %s, not %s", i, cases[i].paths, got, cases[i].want);
-        assert_int_equal(a.text != NULL, a.verdict == SP_PATCH_REJECT);
-        sp_patch_assessment_done(&a);
+        assert_int_equal(p.patch.refusal != NULL, p.state == SP_RUN_PLAN_REFUSED);
+        end_plan(&p);
     }
 }
 
+/* Without memory to look into the cache, the question is asked. */
 static void test_memory_that_ends(void **state)
 {
     (void)state;
     for (size_t i = 0; i < CASES; i++) {
-        for (long n = 1;; n++) {
-            struct sp_patch_assessment a = {0};
-            struct sp_err e = {0};
+        has_memory_ended = true;
+        for (long n = 1; has_memory_ended; n++) {
+            struct sp_run_plan p;
+            char got[256];
 
-            memory_left = n;
-            has_memory_ended = false;
-            const int r = assess(i, &a, &e);
-            memory_left = 0;
-            sp_patch_assessment_done(&a);
-            if (r == 0) {
-                assert_false(has_memory_ended);
-                break;
+            assess(i, n, &p);
+            if (p.state == SP_RUN_PLAN_FAILED) {
+                assert_true(has_memory_ended);
+                assert_int_equal(p.error.sys, ENOMEM);
+            } else {
+                in_a_word(&p, got);
+                assert_string_equal(got, cases[i].want);
             }
-            assert_int_equal(e.sys, ENOMEM);
+            end_plan(&p);
         }
     }
-    sp_patch_assessment_done(NULL);
+}
+
+static int begin_loop(void **state)
+{
+    (void)state;
+    return sp_loop_new(&loop, NULL);
+}
+
+static int end_loop(void **state)
+{
+    (void)state;
+    sp_loop_free(loop);
+    return 0;
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_the_table),
-    cmocka_unit_test(test_memory_that_ends),
+    cmocka_unit_test_setup_teardown(test_the_table, begin_loop, end_loop),
+    cmocka_unit_test_setup_teardown(test_memory_that_ends, begin_loop, end_loop),
 };
 
 TEST_MAIN(tests)
