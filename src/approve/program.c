@@ -9,6 +9,7 @@
 
 #include "approve/script/script_priv.h"
 #include "base/auto.h"
+#include "base/env.h"
 
 #define SHEBANG_BYTES 256 /* as in the kernel */
 #define MAX_SCRIPTS   5   /* interpreters that are scripts; as in the kernel */
@@ -19,20 +20,6 @@ void sp_program_done(struct sp_program *p)
     free(p->path);
     free(p->search_path);
     *p = (struct sp_program){0};
-}
-
-struct sp_str sp_env_value(struct sp_str environ, const char *name)
-{
-    const size_t n = strlen(name);
-
-    for (size_t at = 0; at < environ.n; at += strnlen(environ.p + at, environ.n - at) + 1) {
-        const char *word = environ.p + at;
-        const size_t left = environ.n - at;
-
-        if (left > n && memcmp(word, name, n) == 0 && word[n] == '=')
-            return (struct sp_str){word + n + 1, strnlen(word + n + 1, left - n - 1)};
-    }
-    return (struct sp_str){NULL, 0};
 }
 
 /* ---- PATH ---- */
@@ -351,26 +338,6 @@ static bool reads_startup(const struct sp_program_ask *ask)
            !ask->judged->segments.is_wrapper && sp_startup_is_writable(ask->profile, ask->environ);
 }
 
-bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
-{
-    const struct sp_str path = sp_env_value(ask->environ, "PATH");
-    auto_writable struct sp_writable w = {0};
-    struct sp_program program = {0};
-
-    *ret = program;
-    if (ask->environ.p == NULL || path.p == NULL || ask->argv.count == 0)
-        return false;
-    sp_writable_find(ask->profile, &w);
-    if (!reads_startup(ask) && find_program(&w, ask->argv.items[0], path, &program) &&
-        does_code_stay(&w, ask->environ) && do_segments_stay(&w, &ask->judged->segments, path) &&
-        keep_entries(&w, path, &program.search_path)) {
-        *ret = program;
-        return true;
-    }
-    sp_program_done(&program);
-    return false;
-}
-
 /* Whether the path leads to the file that PATH has under its base name. */
 static bool is_same_file(struct sp_str program, struct sp_str path)
 {
@@ -388,7 +355,9 @@ static bool is_same_file(struct sp_str program, struct sp_str path)
     return is_same;
 }
 
-bool sp_program_is_named(const struct sp_program_ask *ask)
+/* Without a sandbox: whether the names that rules allow mean the expected files. A path that
+ * matched by its last component has to lead to the file that PATH has under that name. */
+static bool is_named(const struct sp_program_ask *ask)
 {
     const struct sp_rule_matches *all = &ask->judged->matches;
     struct sp_str path = sp_env_value(ask->environ, "PATH");
@@ -407,4 +376,26 @@ bool sp_program_is_named(const struct sp_program_ask *ask)
             return false;
     }
     return true;
+}
+
+bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
+{
+    const struct sp_str path = sp_env_value(ask->environ, "PATH");
+    auto_writable struct sp_writable w = {0};
+    struct sp_program program = {0};
+
+    *ret = program;
+    if (ask->profile == NULL)
+        return is_named(ask);
+    if (ask->environ.p == NULL || path.p == NULL || ask->argv.count == 0)
+        return false;
+    sp_writable_find(ask->profile, &w);
+    if (!reads_startup(ask) && find_program(&w, ask->argv.items[0], path, &program) &&
+        does_code_stay(&w, ask->environ) && do_segments_stay(&w, &ask->judged->segments, path) &&
+        keep_entries(&w, path, &program.search_path)) {
+        *ret = program;
+        return true;
+    }
+    sp_program_done(&program);
+    return false;
 }

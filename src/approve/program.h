@@ -39,19 +39,14 @@ struct sp_program_ask {
                               or it runs elsewhere */
 };
 
-/* Whether its rules may set the command free; *ret is then its program. */
+/* Whether the files are the ones that the rules allow, so that the command may run free; *ret is
+ * then its program. Without a sandbox it is enough that each name means the expected file, and *ret
+ * is empty. */
 bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret);
-
-/* Without a sandbox: whether the names that rules allow mean the expected files. A path that
- * matched by its last component has to lead to the file that PATH has under that name. */
-bool sp_program_is_named(const struct sp_program_ask *ask);
 
 /* Whether PATH has an empty or relative entry, so that names are looked up in the working
  * directory. */
 bool sp_path_is_relative(struct sp_str path);
-
-/* The value of a variable; p NULL: unset. */
-struct sp_str sp_env_value(struct sp_str environ, const char *name);
 
 /* The variables of a program that decides about commands and runs without a sandbox: an approver, a
  * hook, the reviewer. They are those of the server, without the entries of PATH and the variables

@@ -492,8 +492,7 @@ static int judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struc
     if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
         (profile != NULL && p->ask.keeps_policy))
         return 0;
-    if (profile == NULL ? sp_program_is_named(&files)
-                        : q->is_free && sp_program_find(&files, &p->free.program))
+    if ((profile == NULL || q->is_free) && sp_program_find(&files, &p->free.program))
         return 0;
     q->is_free = false;
     /* Without the rule, it would run in its sandbox, and no question would be asked. */

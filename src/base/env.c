@@ -224,3 +224,17 @@ bool sp_env_add_left_out(const struct sp_env_policy *p, char *const *own, struct
                                                            "[shell_environment_policy] of the "
                                                            "configuration lets a name through")));
 }
+
+struct sp_str sp_env_value(struct sp_str environ, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (size_t at = 0; at < environ.n; at += strnlen(environ.p + at, environ.n - at) + 1) {
+        const char *word = environ.p + at;
+        const size_t left = environ.n - at;
+
+        if (left > n && memcmp(word, name, n) == 0 && word[n] == '=')
+            return (struct sp_str){word + n + 1, strnlen(word + n + 1, left - n - 1)};
+    }
+    return (struct sp_str){NULL, 0};
+}

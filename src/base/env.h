@@ -80,4 +80,7 @@ bool sp_env_is_private(struct sp_str name);
  * memory. */
 bool sp_env_add_left_out(const struct sp_env_policy *p, char *const *own, struct sp_buf *out);
 
+/* The value of a variable in NAME=VALUE strings with their NULs; p NULL: unset. */
+struct sp_str sp_env_value(struct sp_str environ, const char *name);
+
 #endif

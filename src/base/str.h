@@ -47,6 +47,15 @@ static inline bool sp_str_skip_prefix(struct sp_str *s, struct sp_str prefix)
     return true;
 }
 
+/* The part behind the last slash. */
+static inline struct sp_str sp_base_name(struct sp_str path)
+{
+    const char *slash = path.n == 0 ? NULL : memrchr(path.p, '/', path.n);
+    const size_t dir = slash == NULL ? 0 : (size_t)(slash + 1 - path.p);
+
+    return (struct sp_str){path.p + dir, path.n - dir};
+}
+
 static inline bool sp_str_has_nul(struct sp_str s)
 {
     return s.n != 0 && memchr(s.p, 0, s.n) != NULL;

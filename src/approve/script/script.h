@@ -60,9 +60,6 @@ bool sp_words_add_json(struct sp_buf *out, struct sp_words words);
 
 bool sp_words_equal(struct sp_words a, struct sp_words b);
 
-/* The part behind the last slash. */
-struct sp_str sp_base_name(struct sp_str path);
-
 /* Whether it is one of the names; NULL at the end. */
 bool sp_str_is_any_of(struct sp_str s, const char *const *names);
 

@@ -85,15 +85,6 @@ bool sp_str_is_any_of(struct sp_str s, const char *const *names)
     return *names != NULL;
 }
 
-struct sp_str sp_base_name(struct sp_str path)
-{
-    const char *slash = path.n == 0 ? NULL : memrchr(path.p, '/', path.n);
-
-    if (slash == NULL)
-        return path;
-    return (struct sp_str){slash + 1, path.n - (size_t)(slash + 1 - path.p)};
-}
-
 /* ---- splitting and quoting words ---- */
 
 struct split {

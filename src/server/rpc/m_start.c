@@ -663,21 +663,14 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
 
 /* ---- the method ---- */
 
-static struct sp_str base_name(struct sp_str path)
-{
-    const char *slash = memrchr(path.p, '/', path.n);
-
-    return slash == NULL ? path : (struct sp_str){slash + 1, (size_t)(path.p + path.n - slash) - 1};
-}
-
 /* Multi-call programs (busybox) choose what to do by argv[0], so under a gate arg0 must name the
  * program that was judged. A leading hyphen, which makes a login shell, is allowed. */
 static bool names_program(struct sp_str arg0, struct sp_str program)
 {
-    const struct sp_str name = base_name(arg0);
+    const struct sp_str name = sp_base_name(arg0);
     const size_t hyphen = name.n != 0 && name.p[0] == '-';
 
-    return sp_str_eq((struct sp_str){name.p + hyphen, name.n - hyphen}, base_name(program));
+    return sp_str_eq((struct sp_str){name.p + hyphen, name.n - hyphen}, sp_base_name(program));
 }
 
 /* The order of the refusals is the protocol's: params, state of the connection, what cannot be
@@ -700,12 +693,9 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = make_env(c, &s, &env, &envc, e);
     if (r == 0 && s.sandbox_token != SP_JSON_NONE) {
-        const char *variable = env.data;
-        const char *tmpdir = NULL; /* the command's, to which the policy may refer */
+        /* The command's, to which the policy may refer. */
+        const char *tmpdir = sp_env_value(sp_buf_str(&env), "TMPDIR").p;
 
-        for (uint32_t i = 0; i < envc && tmpdir == NULL; i++, variable += strlen(variable) + 1)
-            if (strncmp(variable, "TMPDIR=", 7) == 0)
-                tmpdir = variable + 7;
         r = sp_policy_read(c->json, s.sandbox_token, s.cwd.path, tmpdir, &s.policy, e);
     }
     if (r == 0)
