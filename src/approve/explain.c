@@ -16,14 +16,6 @@
 
 #define FULL_LANDLOCK 9
 
-/* A policy applied to the disk as it is now. */
-struct explainer {
-    const struct sp_policy *policy;
-    struct sp_resolved resolved;
-    struct sp_survey survey;
-    struct sp_buf plan;
-};
-
 static int no_memory(struct sp_err *e)
 {
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a policy");
@@ -60,7 +52,7 @@ static int find_real(const char *path, char **ret, struct sp_err *e)
 }
 
 /* The entry of the survey that decides about the path: the longest that contains it. */
-static const struct sp_spot *find_spot(const struct explainer *q, const char *path)
+static const struct sp_spot *find_spot(const struct sp_explainer *q, const char *path)
 {
     const struct sp_spot *best = NULL;
 
@@ -109,7 +101,7 @@ static bool go_on(struct walk *w, const char *name, const char *rest, int *links
 
 /* Whether a path leads through a directory that commands cannot read: its contents, and the targets
  * of its links, must not be revealed. w then ends there. */
-static bool is_hidden(const struct explainer *q, const char *path, struct walk *w)
+static bool is_hidden(const struct sp_explainer *q, const char *path, struct walk *w)
 {
     char name[NAME_MAX + 1];
     int links = 0;
@@ -139,7 +131,7 @@ static bool is_hidden(const struct explainer *q, const char *path, struct walk *
 }
 
 /* A directory that every sandbox keeps empty although no entry says so; NULL: none. */
-static const char *find_kept_empty(const struct explainer *q, const char *path)
+static const char *find_kept_empty(const struct sp_explainer *q, const char *path)
 {
     const struct sp_plan *p = (const void *)q->plan.data;
     const char *best = "";
@@ -157,7 +149,7 @@ static const char *find_kept_empty(const struct explainer *q, const char *path)
     return is_empty ? best : NULL;
 }
 
-static const char *find_pattern(const struct explainer *q, const char *path)
+static const char *find_pattern(const struct sp_explainer *q, const char *path)
 {
     for (size_t i = 0; i < q->resolved.glob_count; i++)
         if (sp_glob_covers(q->resolved.globs[i], path))
@@ -167,7 +159,7 @@ static const char *find_pattern(const struct explainer *q, const char *path)
 
 /* ---- texts ---- */
 
-static bool say_entry(const struct explainer *q, size_t index, struct sp_buf *out)
+static bool say_entry(const struct sp_explainer *q, size_t index, struct sp_buf *out)
 {
     if (index >= q->policy->profile.count)
         return sp_buf_printf(out, "the policy");
@@ -195,7 +187,7 @@ static bool say_entry(const struct explainer *q, size_t index, struct sp_buf *ou
     return ok && sp_buf_printf(out, ": %s)", access);
 }
 
-static bool say_spot(const struct explainer *q, const struct sp_spot *s, const char *path,
+static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
                      struct sp_buf *out)
 {
     const char *pattern = find_pattern(q, path);
@@ -221,7 +213,7 @@ static bool say_spot(const struct explainer *q, const struct sp_spot *s, const c
     return false;
 }
 
-static bool answer_spot(const struct explainer *q, const struct sp_spot *s, const char *path,
+static bool answer_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
                         struct sp_explained *ret)
 {
     const char *pattern = find_pattern(q, path);
@@ -250,7 +242,7 @@ static bool answer_spot(const struct explainer *q, const struct sp_spot *s, cons
                                          s->path);
 }
 
-static bool answer_path(const struct explainer *q, struct sp_explained *ret)
+static bool answer_path(const struct sp_explainer *q, struct sp_explained *ret)
 {
     static const char *const own[] = {"/dev", "/proc"};
     const char *empty = find_kept_empty(q, ret->real);
@@ -277,11 +269,10 @@ void sp_explained_done(struct sp_explained *x)
     *x = (struct sp_explained){0};
 }
 
-static int explain_path(const struct explainer *q, const char *cwd, const char *path,
-                        struct sp_explained *ret, struct sp_err *e)
+int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
+                    struct sp_explained *ret, struct sp_err *e)
 {
-    struct sp_explained x
-        __attribute__((cleanup(sp_explained_done))) = {.path = sp_path_normalise(path, cwd)};
+    auto_explained struct sp_explained x = {.path = sp_path_normalise(path, cwd)};
     struct walk w;
 
     if (x.path == NULL)
@@ -305,16 +296,15 @@ static int explain_path(const struct explainer *q, const char *cwd, const char *
     return 0;
 }
 
-static void explainer_done(struct explainer *q)
+void sp_explainer_done(struct sp_explainer *q)
 {
     sp_buf_done(&q->plan);
     sp_survey_done(&q->survey);
     sp_resolved_done(&q->resolved);
 }
 
-/* *q is zero before, and needs explainer_done even after a failure. */
-static int explainer_init(struct explainer *q, const struct sp_policy *p,
-                          const struct sp_fixed_places *fixed, struct sp_err *e)
+int sp_explainer_init(struct sp_explainer *q, const struct sp_policy *p,
+                      const struct sp_fixed_places *fixed, struct sp_err *e)
 {
     static const struct sp_host_features all = {.has_full_tier = true,
                                                 .has_own_network = true,
@@ -330,35 +320,5 @@ static int explainer_init(struct explainer *q, const struct sp_policy *p,
         r = sp_survey_make(p, &q->resolved, is_disabled ? NULL : fixed, &q->survey, e);
     if (r == 0)
         r = sp_plan_compile(&q->survey, p->profile.has_network, &all, &q->plan, e);
-    return r;
-}
-
-int sp_explain_path(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
-                    const char *path, struct sp_explained *ret, struct sp_err *e)
-{
-    struct explainer q __attribute__((cleanup(explainer_done))) = {0};
-    const int r = explainer_init(&q, p, fixed, e);
-
-    return r < 0 ? r : explain_path(&q, cwd, path, ret, e);
-}
-
-int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
-               char *const *paths, struct sp_buf *out, struct sp_err *e)
-{
-    struct explainer q __attribute__((cleanup(explainer_done))) = {0};
-    int r = explainer_init(&q, p, fixed, e);
-
-    for (; r == 0 && *paths != NULL; paths++) {
-        struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
-
-        r = explain_path(&q, cwd, *paths, &x, e);
-        if (r == 0 &&
-            !(x.path != NULL && sp_buf_printf(out, "%s\n", x.path) &&
-              (strcmp(x.path, x.real) == 0 || sp_buf_printf(out, "  leads to %s\n", x.real)) &&
-              sp_buf_printf(out, "  read: %s, %s\n", x.can_read ? "yes" : "no", x.reason.data) &&
-              sp_buf_printf(out, "  write: %s, %s\n", x.can_write ? "yes" : "no", x.reason.data) &&
-              sp_buf_add(out, x.notes.data, x.notes.len)))
-            r = no_memory(e);
-    }
     return r;
 }

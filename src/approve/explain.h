@@ -10,6 +10,20 @@
 
 #include "sandbox/survey.h"
 
+/* A policy applied to the disk as it is now. */
+struct sp_explainer {
+    const struct sp_policy *policy;
+    struct sp_resolved resolved;
+    struct sp_survey survey;
+    struct sp_buf plan;
+};
+/* fixed: as for sp_survey_make. *ret is zero before, and needs sp_explainer_done even after a
+ * failure. */
+int sp_explainer_init(struct sp_explainer *ret, const struct sp_policy *p,
+                      const struct sp_fixed_places *fixed, struct sp_err *e);
+void sp_explainer_done(struct sp_explainer *q);
+#define auto_explainer __attribute__((cleanup(sp_explainer_done)))
+
 struct sp_explained {
     char *path, *real; /* as written, made absolute; and where it leads */
     bool can_read, can_write;
@@ -17,12 +31,10 @@ struct sp_explained {
     struct sp_buf notes;  /* lines; NUL-terminated, often empty */
 };
 void sp_explained_done(struct sp_explained *x);
-/* fixed: as for sp_survey_make. A relative path is relative to `cwd`; NULL: refused. */
-int sp_explain_path(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
-                    const char *path, struct sp_explained *ret, struct sp_err *e);
+#define auto_explained __attribute__((cleanup(sp_explained_done)))
 
-/* The answers for all paths (NULL at the end), as text. */
-int sp_explain(const struct sp_policy *p, const struct sp_fixed_places *fixed, const char *cwd,
-               char *const *paths, struct sp_buf *out, struct sp_err *e);
+/* A relative path is relative to `cwd`; NULL: refused. */
+int sp_explain_path(const struct sp_explainer *q, const char *cwd, const char *path,
+                    struct sp_explained *ret, struct sp_err *e);
 
 #endif

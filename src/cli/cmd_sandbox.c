@@ -230,6 +230,28 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
     return r < 0 ? fail_with(&e) : SP_EXIT_OK;
 }
 
+/* The answers for all paths (NULL at the end), as text. */
+static int explain_paths(const struct sp_policy *p, const struct sp_fixed_places *fixed,
+                         const char *cwd, char *const *paths, struct sp_buf *out, struct sp_err *e)
+{
+    auto_explainer struct sp_explainer q = {0};
+    int r = sp_explainer_init(&q, p, fixed, e);
+
+    for (; r == 0 && *paths != NULL; paths++) {
+        auto_explained struct sp_explained x = {0};
+
+        r = sp_explain_path(&q, cwd, *paths, &x, e);
+        if (r == 0 &&
+            !(sp_buf_printf(out, "%s\n", x.path) &&
+              (strcmp(x.path, x.real) == 0 || sp_buf_printf(out, "  leads to %s\n", x.real)) &&
+              sp_buf_printf(out, "  read: %s, %s\n", x.can_read ? "yes" : "no", x.reason.data) &&
+              sp_buf_printf(out, "  write: %s, %s\n", x.can_write ? "yes" : "no", x.reason.data) &&
+              sp_buf_add(out, x.notes.data, x.notes.len)))
+            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a policy");
+    }
+    return r;
+}
+
 static int show_policy(const struct sandbox_options *o, char **paths, const char *cwd,
                        const struct sp_policy *policy, const struct sp_config *config)
 {
@@ -247,7 +269,7 @@ static int show_policy(const struct sandbox_options *o, char **paths, const char
         if (o->prints_plan)
             status = show_plan(policy, &fixed);
         else
-            status = sp_explain(policy, &fixed, cwd, paths, &text, &e) < 0 ||
+            status = explain_paths(policy, &fixed, cwd, paths, &text, &e) < 0 ||
                              sp_cli_print(sp_buf_str(&text), &e) < 0
                          ? fail_with(&e)
                          : SP_EXIT_OK;

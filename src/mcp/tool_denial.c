@@ -144,11 +144,20 @@ static bool add_path(struct finder *f, const char *access, const struct sp_expla
            add_denial(f, denial, sp_buf_str(&amendment));
 }
 
+static int explain_policy(const struct finder *f, const char *cwd, const char *path,
+                          struct sp_explained *ret, struct sp_err *e)
+{
+    auto_explainer struct sp_explainer q = {0};
+    const int r = sp_explainer_init(&q, f->policy, f->fixed, e);
+
+    return r < 0 ? r : sp_explain_path(&q, cwd, path, ret, e);
+}
+
 /* A denial that is only known from the words of the output, or that an executor reported. */
 static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
                       const struct sp_denial_facts *facts)
 {
-    struct sp_explained x __attribute__((cleanup(sp_explained_done))) = {0};
+    auto_explained struct sp_explained x = {0};
     struct sp_mcp_denial denial = {
         .access = "access", .target = "", .layer = "words", .evidence = "words"};
     auto_free char *cwd = what->cwd.n == 0 ? NULL : sp_str_dup(what->cwd);
@@ -156,8 +165,7 @@ static bool add_words(struct finder *f, const struct sp_mcp_denied *what,
     auto_buf struct sp_buf rule = {0};
     struct sp_err e = {0};
 
-    if (facts->path[0] != 0 && !f->is_remote &&
-        sp_explain_path(f->policy, f->fixed, cwd, facts->path, &x, &e) == 0)
+    if (facts->path[0] != 0 && !f->is_remote && explain_policy(f, cwd, facts->path, &x, &e) == 0)
         /* A path that the policy allows was not refused by the sandbox. */
         return (x.can_read && x.can_write) ||
                add_path(f, x.can_read ? "write" : "read", &x, "words");
@@ -338,7 +346,7 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
                          const struct sp_environment_spec *where, struct sp_str path)
 {
     struct finder f = make_finder(&x->denials, r->caller->mcp, where);
-    struct sp_explained found __attribute__((cleanup(sp_explained_done))) = {0};
+    auto_explained struct sp_explained found = {0};
     auto_free char *text = sp_str_dup(path);
     struct sp_err e = {0};
     char why[512];
@@ -354,8 +362,7 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
     if (f.is_remote)
         return fail_explaining(x, "the files are on another host, and only its sandbox knows; ask "
                                   "by session_id about a command that was denied something");
-    if (sp_explain_path(f.policy, f.fixed, cwd_of(sp_mcp_run_options(r), where), text, &found, &e) <
-        0)
+    if (explain_policy(&f, cwd_of(sp_mcp_run_options(r), where), text, &found, &e) < 0)
         return !(e.code == SP_E_SYSTEM && e.sys == ENOMEM) &&
                fail_explaining(x, sp_error_text(&e, why, sizeof why));
     return (found.can_read || add_path(&f, "read", &found, "policy")) &&
