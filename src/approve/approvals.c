@@ -99,7 +99,7 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
     const bool is_in_file = a->options.user_dir != NULL && !a->options.ignores_user_dir;
 
     /* Amendments that are not in a file of the new set would be lost. */
-    rules = sp_rules_with_amendments(rules, is_in_file ? NULL : before, NULL);
+    rules = sp_rules_renew(rules, is_in_file ? NULL : before, false, NULL);
     if (rules == NULL || !copy_fingerprint(&fingerprint)) {
         sp_rules_unref(rules);
         return false;

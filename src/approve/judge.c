@@ -300,6 +300,53 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
 
 /* ---- the amendment that is offered ---- */
 
+/* Prefixes that would allow anything: each program alone, unless is_fine_alone, and with one of the
+ * words behind it. */
+static const struct {
+    const char *programs, *words; /* separated by blanks */
+    bool is_fine_alone;
+} wide[] = {
+    {"/bin/bash /bin/sh /bin/zsh bash sh zsh", "-c -lc", false},
+    {"dash fish ksh", "-c", false},
+    {"cmd cmd.exe", "/c /k", false},
+    {"powershell powershell.exe pwsh", "-Command -EncodedCommand -File -c", false},
+    {"pwsh", "-e -ec -f", false},
+    {"python python3", "- -c", false},
+    {"py", "-3", false},
+    {"pythonw pyw pypy pypy3", "", false},
+    {"node nodejs perl ruby lua julia", "-e", false},
+    {"php", "-r", false},
+    {"deno", "eval", false},
+    {"bun", "-e run", false},
+    {"npm pnpm yarn", "run", true},
+    {"Rscript osascript env git rm sudo", "", false},
+};
+
+static bool is_among(struct sp_str word, const char *list)
+{
+    while (*list != 0) {
+        const size_t n = strcspn(list, " ");
+
+        if (sp_str_eq(word, (struct sp_str){list, n}))
+            return true;
+        list += n + (list[n] == ' ');
+    }
+    return false;
+}
+
+static bool is_too_wide(struct sp_words prefix)
+{
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        if (prefix.count == 0 || !is_among(prefix.items[0], wide[i].programs))
+            continue;
+        if (prefix.count == 1 && !wide[i].is_fine_alone)
+            return true;
+        if (prefix.count == 2 && is_among(prefix.items[1], wide[i].words))
+            return true;
+    }
+    return false;
+}
+
 /* Offers the requested prefix_rule if it matches part of the command and leaves nothing to ask; its
  * words are copied, since the caller may free them before the requirement. Otherwise the first
  * segment without a rule. */
@@ -310,7 +357,7 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
     const struct sp_words *segment = is_question ? v->first_prompt : v->first_allowed;
     bool is_enough = false;
 
-    if (ask->prefix.count != 0 && q->matches.count == 0 && !sp_rules_is_too_wide(ask->prefix)) {
+    if (ask->prefix.count != 0 && q->matches.count == 0 && !is_too_wide(ask->prefix)) {
         enum sp_verdict verdict = SP_VERDICT_ALLOW;
         enum sp_danger danger;
 
@@ -341,7 +388,7 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for a rule that is offered");
         q->amendment = (struct sp_words){items, ask->prefix.count};
     } else if (segment != NULL && !(is_question ? v->has_rule_prompt : q->matches.count != 0) &&
-               !sp_rules_is_too_wide(*segment)) {
+               !is_too_wide(*segment)) {
         q->amendment = *segment;
     }
     return 0;

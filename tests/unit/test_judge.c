@@ -245,7 +245,47 @@ static void test_profiles_that_never_run_free(void **state)
     }
 }
 
+/* Such a prefix is never offered as a rule. */
+static void test_prefixes_that_are_too_wide(void **state)
+{
+    static const char *const wide[] = {
+        "/bin/bash",     "/bin/sh -c", "/bin/zsh -lc", "bash",
+        "sh -lc",        "zsh -c",     "dash",         "fish -c",
+        "ksh",           "cmd",        "cmd.exe /c",   "cmd /k",
+        "powershell",    "pwsh -File", "pwsh -ec",     "powershell.exe -EncodedCommand",
+        "pwsh -Command", "pwsh -c",    "pwsh -e",      "pwsh -f",
+        "python",        "python3 -c", "python -",     "py",
+        "py -3",         "pythonw",    "pyw",          "pypy",
+        "pypy3",         "node",       "nodejs -e",    "perl -e",
+        "ruby",          "lua",        "julia -e",     "php",
+        "php -r",        "deno",       "deno eval",    "bun",
+        "bun -e",        "bun run",    "npm run",      "pnpm run",
+        "yarn run",      "Rscript",    "osascript",    "env",
+        "git",           "rm",         "sudo",
+    };
+    static const char *const fine[] = {
+        "dash -lc",           "npm",       "npm install", "git status",    "python3 a.py",
+        "python -c print(1)", "rm -rf",    "sudo ls",     "env X=1",       "deno run",
+        "node a.js",          "/bin/dash", "Bash",        "powershell -e", "php -e",
+        "bash -lc ls x",      "pypy -c",
+    };
+
+    struct judge_row row = {.policy = U, .known_safe = SP_KNOWN_SAFE_OFF, .want = ASK};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        row.command = wide[i];
+        judge_one(&row);
+    }
+    row.amendment = ALL;
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++) {
+        row.command = fine[i];
+        judge_one(&row);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_prefixes_that_are_too_wide),
     cmocka_unit_test(test_unmatched),
     cmocka_unit_test(test_known_safe),
     cmocka_unit_test(test_dangerous),

@@ -858,20 +858,20 @@ static void test_amendments_outlive_a_set(void **state)
     struct sp_rules *first = rules_of(ALLOW("make"));
     struct sp_rules *second = rules_of(FORBID("make"));
     struct sp_rules *amended = sp_rules_with_prefix(first, words("git log"), NULL);
-    struct sp_rules *both = sp_rules_with_amendments(second, amended, NULL);
-    struct sp_rules *same = sp_rules_with_amendments(second, first, NULL);
+    struct sp_rules *both = sp_rules_renew(second, amended, false, NULL);
+    struct sp_rules *same = sp_rules_renew(second, first, false, NULL);
 
     (void)state;
     assert_string_equal(said_by(both, words("git log")), "allow git log");
     assert_string_equal(said_by(both, words("make")), "forbidden make");
     assert_ptr_equal(same, second);
     sp_rules_unref(same);
-    same = sp_rules_in_doubt(both, NULL);
+    same = sp_rules_renew(both, NULL, true, NULL);
     assert_false(sp_rules_are_complete(same));
     assert_true(sp_rules_are_complete(both));
     assert_string_equal(said_by(same, words("git log")), "allow git log");
     sp_rules_unref(same);
-    same = sp_rules_in_doubt(NULL, NULL);
+    same = sp_rules_renew(NULL, NULL, true, NULL);
     assert_false(sp_rules_are_complete(same));
     sp_rules_unref(same);
     sp_rules_unref(both);

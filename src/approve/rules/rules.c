@@ -43,50 +43,6 @@ void sp_rules_maker_free(struct sp_rules_maker *m)
     free(m);
 }
 
-static int add_part(struct sp_rules_maker *m, struct sp_rules_part *p, struct sp_err *e)
-{
-    const bool is_good = sp_rules_parts_add(&m->parts, p);
-
-    sp_rules_part_unref(p);
-    return is_good ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add rules");
-}
-
-/* Gives the part one rule that allows these words. */
-static bool allow_prefix(struct sp_rules_part *p, struct sp_words prefix)
-{
-    struct sp_words *rest = sp_arena_new(&p->arena, prefix.count * sizeof *rest);
-    struct sp_str *words = sp_arena_new(&p->arena, prefix.count * sizeof *words);
-
-    p->rules = calloc(1, sizeof *p->rules);
-    if (rest == NULL || words == NULL || p->rules == NULL)
-        return false;
-    for (uint32_t i = 0; i < prefix.count; i++) {
-        words[i] = (struct sp_str){sp_arena_copy(&p->arena, prefix.items[i]), prefix.items[i].n};
-        if (words[i].p == NULL)
-            return false;
-        rest[i] = (struct sp_words){&words[i], 1};
-    }
-    p->rules[0] = (struct sp_prefix_rule){.first = words[0],
-                                          .rest = rest + 1,
-                                          .rest_count = prefix.count - 1,
-                                          .verdict = SP_VERDICT_ALLOW};
-    p->rule_count = p->rule_cap = 1;
-    return true;
-}
-
-int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_err *e)
-{
-    if (prefix.count == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "prefix rule requires at least one token");
-    struct sp_rules_part *p = sp_rules_part_new("amendment");
-    if (p == NULL || !allow_prefix(p, prefix)) {
-        sp_rules_part_unref(p);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
-    }
-    p->is_amendment = true;
-    return add_part(m, p, e);
-}
-
 /* ---- sets ---- */
 
 struct sp_rules *sp_rules_ref(struct sp_rules *r)

@@ -31,8 +31,6 @@ int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str 
 /* The same; "failed to read rules file PATH" (SP_E_SYSTEM). */
 int sp_rules_add_file(struct sp_rules_maker *m, const char *path,
                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e);
-/* One allow rule for this prefix, like an accepted amendment. */
-int sp_rules_add_prefix(struct sp_rules_maker *m, struct sp_words prefix, struct sp_err *e);
 /* The set so far; the maker can be used further. NULL: no memory. */
 struct sp_rules *sp_rules_make(const struct sp_rules_maker *m);
 
@@ -44,11 +42,10 @@ struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix
 struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
                                        struct sp_str protocol, bool allows, struct sp_err *e);
 
-/* The set with all amendments of `from` added; as above. */
-struct sp_rules *sp_rules_with_amendments(struct sp_rules *r, const struct sp_rules *from,
-                                          struct sp_err *e);
-/* The same rules, marked incomplete: there may be newer ones. As above. */
-struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_err *e);
+/* The set with all amendments of `from` (NULL: none) added; in_doubt: marked incomplete, because
+ * there may be newer rules. As above. */
+struct sp_rules *sp_rules_renew(struct sp_rules *r, const struct sp_rules *from, bool in_doubt,
+                                struct sp_err *e);
 
 /* ---- asking a set ---- */
 
@@ -132,7 +129,5 @@ int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
 int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e);
 int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
                            bool allows, struct sp_err *e);
-/* Whether the prefix would allow anything at all: never offered. */
-bool sp_rules_is_too_wide(struct sp_words prefix);
 
 #endif

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "os/fd.h"
 
 #define FILE_NAME "default.rules"
+#define NO_TOKEN  "prefix rule requires at least one token"
 
 /* How the justification names the protocol; NULL: unknown. */
 static const char *label_of(struct sp_str protocol)
@@ -151,7 +153,7 @@ int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct s
     bool is_good = sp_buf_add_str(&line, SP_STR("prefix_rule(pattern=["));
 
     if (prefix.count == 0)
-        return sp_fail(e, SP_E_INVALID, 0, "prefix rule requires at least one token");
+        return sp_fail(e, SP_E_INVALID, 0, NO_TOKEN);
     for (uint32_t i = 0; i < prefix.count; i++)
         if (!sp_utf8_is_valid(prefix.items[i]))
             return sp_fail(e, SP_E_INVALID, 0,
@@ -199,7 +201,7 @@ static struct sp_rules *make_set(struct sp_rules_maker *m, bool is_good, const c
 /* Whether a rule allows exactly this prefix. */
 static bool allows_exactly(const struct sp_rules *r, struct sp_words words)
 {
-    for (int l = 0; words.count > 0 && l < SP_SET_LAYERS; l++) {
+    for (int l = 0; l < SP_SET_LAYERS; l++) {
         const struct sp_set_layer *layer = &r->layers[l];
         const uint32_t number = sp_rules_find(&layer->programs, words.items[0]);
 
@@ -216,17 +218,46 @@ static bool allows_exactly(const struct sp_rules *r, struct sp_words words)
     return false;
 }
 
+/* A part with one rule that allows these words; NULL: no memory. */
+static struct sp_rules_part *allow_prefix(struct sp_words prefix)
+{
+    struct sp_rules_part *p = sp_rules_part_new("amendment");
+    struct sp_words *rest = p == NULL ? NULL : sp_arena_new(&p->arena, prefix.count * sizeof *rest);
+    struct sp_str *words = p == NULL ? NULL : sp_arena_new(&p->arena, prefix.count * sizeof *words);
+    bool is_good =
+        rest != NULL && words != NULL && (p->rules = calloc(1, sizeof *p->rules)) != NULL;
+
+    for (uint32_t i = 0; is_good && i < prefix.count; i++) {
+        words[i] = (struct sp_str){sp_arena_copy(&p->arena, prefix.items[i]), prefix.items[i].n};
+        is_good = words[i].p != NULL;
+        rest[i] = (struct sp_words){&words[i], 1};
+    }
+    if (!is_good) {
+        sp_rules_part_unref(p);
+        return NULL;
+    }
+    p->rules[0] = (struct sp_prefix_rule){.first = words[0],
+                                          .rest = rest + 1,
+                                          .rest_count = prefix.count - 1,
+                                          .verdict = SP_VERDICT_ALLOW};
+    p->rule_count = p->rule_cap = 1;
+    p->is_amendment = true;
+    return p;
+}
+
 struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix, struct sp_err *e)
 {
     struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
 
-    if (r != NULL && allows_exactly(r, prefix))
-        return sp_rules_ref(r);
-    const bool is_good = copy_parts(&m, r, false);
-    if (is_good && sp_rules_add_prefix(&m, prefix, e) < 0) {
-        sp_rules_parts_done(&m.parts);
+    if (prefix.count == 0) {
+        (void)sp_fail(e, SP_E_INVALID, 0, NO_TOKEN);
         return NULL;
     }
+    if (r != NULL && allows_exactly(r, prefix))
+        return sp_rules_ref(r);
+    struct sp_rules_part *p = allow_prefix(prefix);
+    const bool is_good = p != NULL && copy_parts(&m, r, false) && sp_rules_parts_add(&m.parts, p);
+    sp_rules_part_unref(p);
     return make_set(&m, is_good, "add a rule", e);
 }
 
@@ -248,26 +279,16 @@ struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
     return make_set(&m, is_good, "add a rule", e);
 }
 
-struct sp_rules *sp_rules_with_amendments(struct sp_rules *r, const struct sp_rules *from,
-                                          struct sp_err *e)
+struct sp_rules *sp_rules_renew(struct sp_rules *r, const struct sp_rules *from, bool in_doubt,
+                                struct sp_err *e)
 {
-    struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
+    struct sp_rules_maker m = {.is_incomplete = in_doubt || (r != NULL && !r->is_complete)};
     bool has_amendment = false;
 
     for (uint32_t i = 0; from != NULL && i < from->parts.count; i++)
         has_amendment |= from->parts.items[i]->is_amendment;
-    if (r != NULL && !has_amendment)
+    if (r != NULL && !has_amendment && r->is_complete != m.is_incomplete)
         return sp_rules_ref(r);
     const bool is_good = copy_parts(&m, r, false) && copy_parts(&m, from, true);
-    return make_set(&m, is_good, "read rules again", e);
-}
-
-struct sp_rules *sp_rules_in_doubt(struct sp_rules *r, struct sp_err *e)
-{
-    struct sp_rules_maker m = {.is_incomplete = true};
-
-    if (r != NULL && !r->is_complete)
-        return sp_rules_ref(r);
-    const bool is_good = copy_parts(&m, r, false);
     return make_set(&m, is_good, "read rules again", e);
 }

@@ -164,13 +164,6 @@ static int load_text(struct loading *l, const char *path, struct sp_str text, bo
     return set_file(parts->items[parts->count - 1], path) ? 0 : fail_read(path, ENOMEM, l->e);
 }
 
-bool sp_rules_is_file_name(const char *name)
-{
-    const size_t n = strlen(name);
-
-    return n > strlen(".rules") && strcmp(name + n - strlen(".rules"), ".rules") == 0;
-}
-
 static int is_rules_entry(const struct dirent *d)
 {
     return sp_rules_is_file_name(d->d_name);

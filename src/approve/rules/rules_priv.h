@@ -136,6 +136,11 @@ struct sp_rules {
 struct sp_str sp_rules_normal_path(struct sp_str s, char *out, bool *ret_climbs);
 
 /* *.rules */
-bool sp_rules_is_file_name(const char *name);
+static inline bool sp_rules_is_file_name(const char *name)
+{
+    const size_t n = strlen(name);
+
+    return n > strlen(".rules") && strcmp(name + n - strlen(".rules"), ".rules") == 0;
+}
 
 #endif

@@ -499,7 +499,7 @@ static void read_again(struct sp_timer *t)
     if (!is_read) {
         /* There may be rules that we could not read, so the present set counts as incomplete.
          * Without memory for that, the retry is soon. */
-        struct sp_rules *doubted = sp_rules_in_doubt(w->rules, NULL);
+        struct sp_rules *doubted = sp_rules_renew(w->rules, NULL, true, NULL);
         char text[sizeof e.msg + 128];
 
         add_warning(&w->warnings, sp_error_text(&e, text, sizeof text));
