@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/rpc/ask.h"
-#include "server/rpc/fs.h"
 #include "server/rpc/metrics.h"
 #include "server/rpc/text.h"
 
@@ -119,10 +118,11 @@ static void reply_failure(struct sp_conn *conn, struct sp_str id, const struct s
     sp_conn_reply_error(conn, id, sp_code_wire(e->code), sp_str_of(text));
 }
 
-void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result)
+int sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result)
 {
     reply(c->conn, c->id, result);
     sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);
+    return 0;
 }
 
 /* ---- parked requests ---- */
@@ -175,11 +175,9 @@ int sp_request_charge(struct sp_request *r, size_t bytes, struct sp_err *e)
 static void on_process_freed(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, on_freed);
-    struct sp_err e = {0};
 
-    (void)sp_fail(&e, SP_E_STATE, 0, "process " SP_STR_FMT " is gone: its session has ended",
-                  SP_STR_ARG(r->proc->id));
-    sp_request_fail(r, &e);
+    sp_request_refuse(r, SP_E_STATE, 0, "process " SP_STR_FMT " is gone: its session has ended",
+                      SP_STR_ARG(r->proc->id));
 }
 
 void sp_request_hold(struct sp_request *r, struct sp_proc *p)
@@ -211,7 +209,6 @@ void sp_request_drop(struct sp_request *r)
         sp_waiters_remove(&r->ask.call.waiter);
     if (r->is_file)
         sp_files_drop(&r->file.call);
-    sp_fs_release(r);
     if (r->task != NULL)
         r->task->free(r->task);
     sp_loop_cancel(conn->rpc->front->loop, &r->timer);
@@ -238,14 +235,6 @@ void sp_request_fail(struct sp_request *r, const struct sp_err *e)
 {
     reply_failure(r->conn, r->id, e);
     sp_request_end(r, false);
-}
-
-void sp_request_fail_memory(struct sp_request *r, const char *what)
-{
-    struct sp_err e = {0};
-
-    (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "%s", what);
-    sp_request_fail(r, &e);
 }
 
 /* ---- checks that methods share ---- */
@@ -293,10 +282,8 @@ bool sp_ask_send(struct sp_ask *a, struct sp_conn *conn, const char *method, str
     conn->ask_count++;
     char *o = sp_put_literal(begin, "{\"id\":");
     o = sp_put_u64(o, a->number);
-    o = sp_put_literal(o, ",\"method\":\"");
-    o = sp_put_str(o, name);
-    o = sp_put_literal(o, "\",\"params\":");
-    o = sp_put_str(o, params);
+    o = sp_put_str(sp_put_literal(o, ",\"method\":\""), name);
+    o = sp_put_str(sp_put_literal(o, "\",\"params\":"), params);
     *o++ = '}';
     sp_link_commit(conn->link, (size_t)(o - begin));
     return true;
@@ -408,7 +395,7 @@ static void on_request(struct sp_rpc_call *c, struct sp_str name)
     if (c->method == NULL)
         (void)sp_fail(&e, SP_E_NO_METHOD, 0,
                       "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
-    else if (c->method->fn(c, &e) == 0)
+    else if (c->method->fn(c, &e) >= 0)
         return;
     reply_failure(c->conn, c->id, &e);
     sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_ERROR);
@@ -512,8 +499,6 @@ static void parse_again(struct sp_waiter *w)
 /* The start of the process waits for the gate: answers the call as its method says. */
 static int answer_gated(struct sp_rpc_call *c, struct sp_gated *g, struct sp_err *e)
 {
-    struct sp_err why = {0};
-
     switch (c->method->gated) {
     case SP_GATED_REFUSE:
         return sp_fail(e, SP_E_STATE, 0, "process id " SP_STR_FMT " is starting",
@@ -522,19 +507,15 @@ static int answer_gated(struct sp_rpc_call *c, struct sp_gated *g, struct sp_err
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists",
                        SP_STR_ARG(g->id));
     case SP_GATED_STARTING:
-        sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
-        break;
+        return sp_rpc_call_reply(c, SP_STR("{\"status\":\"starting\"}"));
     case SP_GATED_NOTHING:
-        sp_rpc_call_reply(c, SP_STR("{}"));
         break;
     case SP_GATED_CANCEL:
-        (void)sp_fail(&why, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
-                      SP_STR_ARG(g->id));
-        sp_request_fail(g->request, &why);
-        sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
-        break;
+        sp_request_refuse(g->request, SP_E_STATE, 0, "process " SP_STR_FMT " start was cancelled",
+                          SP_STR_ARG(g->id));
+        return sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
     }
-    return 0;
+    return sp_rpc_call_reply(c, SP_STR("{}"));
 }
 
 void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret)
@@ -544,11 +525,10 @@ void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret)
 }
 
 int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
-                        bool *ret_waits, struct sp_err *e)
+                        struct sp_err *e)
 {
     const struct sp_session *s = c->conn->session;
 
-    *ret_waits = false;
     if (sp_rpc_call_check(c, e) < 0)
         return -(int)e->code;
     if (t->session.p != NULL && (s = sp_front_find(c->conn->rpc->front, t->session)) == NULL)
@@ -559,10 +539,8 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
         sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated) {
             struct sp_gated *g = SP_CONTAINER(i, struct sp_gated, link);
 
-            if (sp_str_eq(g->id, t->id)) {
-                *ret_waits = true;
-                return answer_gated(c, g, e);
-            }
+            if (sp_str_eq(g->id, t->id))
+                return answer_gated(c, g, e) < 0 ? -(int)e->code : 1;
         }
     }
     if (p == NULL || p->life != SP_PROC_STARTING)
@@ -576,8 +554,7 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
     r->again.text = (struct sp_str){sp_request_extra(r), c->text.n};
     r->waiter.fn = parse_again;
     sp_waiters_add(&p->waits_for_start, &r->waiter);
-    *ret_waits = true;
-    return 0;
+    return 1;
 }
 
 int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)

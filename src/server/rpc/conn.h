@@ -127,9 +127,8 @@ struct sp_request {
     struct sp_timer timer;
     size_t held_bytes;
     bool is_read, is_write, is_ask, is_stdin_end; /* which of the union, below */
-    bool is_file;                /* file.call is pending, and must be dropped with the request */
-    struct sp_fs_handle *handle; /* a reference of fs/open or a block; NULL: none */
-    struct sp_task *task;        /* NULL: none */
+    bool is_file;         /* file.call is pending, and must be dropped with the request */
+    struct sp_task *task; /* NULL: none */
     /* The flags above say which member is live; without a flag it is start or again, by who parked
      * the request. is_stdin_end is a closeStdin, which has no member. */
     union {
@@ -153,7 +152,9 @@ struct sp_request {
         struct {
             struct sp_files_call call;
             void (*done)(struct sp_request *r, const struct sp_file_answer *a);
-            struct sp_str name; /* behind the struct: the path, for error texts */
+            struct sp_task task;         /* drops the reference to the handle */
+            struct sp_fs_handle *handle; /* of fs/open or a block; NULL: none */
+            struct sp_str name;          /* behind the struct: the path, for error texts */
             bool follows;
         } file;
     };
@@ -179,8 +180,8 @@ struct sp_gated {
 struct sp_method {
     const char *name;   /* NULL: the end of the table */
     const char *family; /* for the texts of state errors; NULL: allowed in every state */
-    /* 0: answered or parked; else the error in *e is sent. Order: decode, sp_rpc_call_check, work.
-     */
+    /* Negative: the error in *e is sent; else the call is answered or parked. Order: decode,
+     * sp_rpc_call_check, work. */
     int (*fn)(struct sp_rpc_call *c, struct sp_err *e);
     enum sp_gated_answer gated;
 };
@@ -224,7 +225,8 @@ struct sp_params sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
 void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
-void sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result);
+/* Returns 0, so that a method can end with it. */
+int sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result);
 
 /* Parks the request, with `extra` bytes behind it. NULL and an error: at a limit, no memory. */
 struct sp_request *sp_rpc_call_park(struct sp_rpc_call *c, size_t extra, struct sp_err *e);
@@ -237,9 +239,17 @@ char *sp_request_extra(struct sp_request *r); /* the extra bytes, aligned for an
 /* Each of these ends the request and frees it. */
 void sp_request_reply(struct sp_request *r, struct sp_str result);
 void sp_request_fail(struct sp_request *r, const struct sp_err *e);
-void sp_request_fail_memory(struct sp_request *r, const char *what); /* ENOMEM while `what` */
-void sp_request_end(struct sp_request *r, bool is_ok);               /* after sp_reply_end */
-void sp_request_drop(struct sp_request *r);                          /* without an answer */
+void sp_request_end(struct sp_request *r, bool is_ok); /* after sp_reply_end */
+void sp_request_drop(struct sp_request *r);            /* without an answer */
+
+/* With an error made of the arguments of sp_fail behind its first. */
+#define sp_request_refuse(r, ...)        \
+    do {                                 \
+        struct sp_err e_ = {0};          \
+        (void)sp_fail(&e_, __VA_ARGS__); \
+        sp_request_fail(r, &e_);         \
+    } while (0)
+#define sp_request_fail_memory(r, what) sp_request_refuse(r, SP_E_SYSTEM, ENOMEM, what)
 
 /* ---- which process a request is about ---- */
 
@@ -250,13 +260,12 @@ struct sp_proc_target {
 /* processId, and sessionId if it is there. */
 void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret);
 /*
- * Checks the state and finds the process; *ret NULL: unknown. If the process is starting, the call
- * is parked and parsed again from the beginning once it has started. If its start waits for the
- * gate, the call is answered as sp_method.gated says. *ret_waits is true in both cases: the method
- * returns.
+ * Checks the state and finds the process; *ret NULL: unknown. 1: the method returns. Then the
+ * process is starting, and the call is parked and parsed again from the beginning once it has
+ * started; or its start waits for the gate, and the call was answered as sp_method.gated says.
  */
 int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
-                        bool *ret_waits, struct sp_err *e);
+                        struct sp_err *e);
 int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /* the error */
 
 /* ---- output of processes (m_output.c) ---- */

@@ -28,7 +28,4 @@ bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path);
 /* The text for an errno as Codex has it: "No such file or directory (os error 2)". */
 void sp_fs_error_text(int err, char *ret, size_t size);
 
-/* The request ends: drops its reference to a handle. */
-void sp_fs_release(struct sp_request *r);
-
 #endif

@@ -228,16 +228,15 @@ static void read_source(struct config_read *c)
 static void fail_home(struct config_read *c, const char *before, const char *after, int err)
 {
     auto_buf struct sp_buf quoted = {0};
-    struct sp_err e = {0};
     const char *value = getenv("CODEX_HOME");
     char words[128] = "";
 
     if (err != 0)
         sp_fs_error_text(err, words, sizeof words);
     (void)sp_json_add_str(&quoted, sp_str_of(value == NULL ? "" : value));
-    (void)sp_fail(&e, SP_E_FAILED, 0, "failed to find Codex home: %s " SP_STR_FMT "%s%s", before,
-                  SP_STR_ARG((sp_buf_str(&quoted))), after, words);
-    sp_request_fail(c->request, &e);
+    sp_request_refuse(c->request, SP_E_FAILED, 0,
+                      "failed to find Codex home: %s " SP_STR_FMT "%s%s", before,
+                      SP_STR_ARG((sp_buf_str(&quoted))), after, words);
 }
 
 static void on_canonical(struct sp_files_call *call, const struct sp_file_answer *a,
@@ -283,14 +282,12 @@ static void find_home(struct config_read *c)
     const char *value = getenv("CODEX_HOME");
     const char *home = c->request->conn->rpc->host.home;
     auto_free char *cwd = NULL;
-    struct sp_err e = {0};
     int n;
 
     if (value == NULL || value[0] == 0) {
         if (home[0] != '/') {
-            (void)sp_fail(&e, SP_E_FAILED, 0,
-                          "failed to find Codex home: Could not find home directory");
-            sp_request_fail(c->request, &e);
+            sp_request_refuse(c->request, SP_E_FAILED, 0,
+                              "failed to find Codex home: Could not find home directory");
             return;
         }
         (void)snprintf(c->home, sizeof c->home, "%s/.codex", home);

@@ -832,8 +832,7 @@ static int capabilities_discover(struct sp_rpc_call *c, struct sp_err *e)
     root_done(&r);
     if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0)
         return sp_params_result(&p);
-    sp_rpc_call_reply(c, SP_STR("{\"plugins\":[],\"skills\":[],\"warnings\":[]}"));
-    return 0;
+    return sp_rpc_call_reply(c, SP_STR("{\"plugins\":[],\"skills\":[],\"warnings\":[]}"));
 }
 
 static const struct sp_method methods[] = {

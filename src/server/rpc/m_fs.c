@@ -204,15 +204,14 @@ static void close_files(struct sp_conn *conn)
 }
 
 /* An open that failed has left the handle without a descriptor: it leaves the table, too. */
-void sp_fs_release(struct sp_request *r)
+static void release_handle(struct sp_task *t)
 {
-    if (r->handle == NULL)
-        return;
-    struct sp_fs_handle *h = TAKE_PTR(r->handle);
-    if (h->fd < 0) /* opening failed */
-        remove_handle(r->conn, h, 1);
+    struct sp_request *r = SP_CONTAINER(t, struct sp_request, file.task);
+
+    if (r->file.handle->fd < 0) /* opening failed */
+        remove_handle(r->conn, r->file.handle, 1);
     else
-        unref(h, 1);
+        unref(r->file.handle, 1);
 }
 
 static int add_handle(struct sp_conn *conn, struct sp_str id, const char *path,
@@ -234,10 +233,7 @@ static int add_handle(struct sp_conn *conn, struct sp_str id, const char *path,
     return 0;
 }
 
-static int unknown_handle(struct sp_str id, struct sp_err *e)
-{
-    return sp_fail(e, SP_E_NOT_FOUND, 0, "unknown file handle `" SP_STR_FMT "`", SP_STR_ARG(id));
-}
+#define UNKNOWN_HANDLE "unknown file handle `" SP_STR_FMT "`"
 
 /* ---- params ---- */
 
@@ -313,14 +309,14 @@ static void on_file_done(struct sp_files_call *call, const struct sp_file_answer
 {
     struct sp_request *r = SP_CONTAINER(call, struct sp_request, file.call);
     struct sp_conn *conn = r->conn;
-    struct sp_err unknown = {0};
 
     r->is_file = false;
     if (a != NULL) {
         r->file.done(r, a);
-    } else if (e->code == SP_E_NOT_FOUND && r->handle != NULL) {
-        (void)unknown_handle((struct sp_str){r->handle->id, r->handle->id_len}, &unknown);
-        sp_request_fail(r, &unknown);
+    } else if (e->code == SP_E_NOT_FOUND && r->file.handle != NULL) {
+        const struct sp_fs_handle *h = r->file.handle;
+
+        sp_request_refuse(r, SP_E_NOT_FOUND, 0, UNKNOWN_HANDLE, (int)h->id_len, h->id);
     } else {
         sp_request_fail(r, e);
     }
@@ -364,7 +360,11 @@ static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
         return -(int)e->code;
     }
     req->is_file = true;
-    req->handle = a->handle;
+    if (a->handle != NULL) {
+        req->file.handle = a->handle;
+        req->file.task.free = release_handle;
+        req->task = &req->file.task;
+    }
     return 0;
 }
 
@@ -572,14 +572,6 @@ bool sp_fs_add_uri(struct sp_buf *b, struct sp_str path)
     return sp_buf_add(b, "\"", 1) && sp_uri_add(b, path) && sp_buf_add(b, "\"", 1);
 }
 
-static void fail_malformed(struct sp_request *r)
-{
-    struct sp_err e = {0};
-
-    (void)sp_fail(&e, SP_E_FAILED, 0, SP_FS_MALFORMED);
-    sp_request_fail(r, &e);
-}
-
 static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
 {
     auto_buf struct sp_buf copy = {0};
@@ -588,7 +580,7 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
     if (answer_failure(r, a))
         return;
     if (a->data_len > SP_FILE_MAX_PATH)
-        fail_malformed(r);
+        sp_request_refuse(r, SP_E_FAILED, 0, SP_FS_MALFORMED);
     else if (sp_buf_add(&copy, a->window, a->data_len) && sp_buf_printf(&b, "{\"path\":") &&
              sp_fs_add_uri(&b, sp_buf_str(&copy)) && sp_buf_add(&b, "}", 1))
         sp_request_reply(r, sp_buf_str(&b));
@@ -661,7 +653,7 @@ static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, b
     if (err == 0)
         sp_request_reply(r, sp_buf_str(&b));
     else if (err == -EBADMSG)
-        fail_malformed(r);
+        sp_request_refuse(r, SP_E_FAILED, 0, SP_FS_MALFORMED);
     else
         sp_request_fail_memory(r, "answer");
 }
@@ -711,7 +703,7 @@ static int fs_walk(struct sp_rpc_call *c, struct sp_err *e)
 
 static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
 {
-    struct sp_fs_handle *h = r->handle;
+    struct sp_fs_handle *h = r->file.handle;
     auto_buf struct sp_buf b = {0};
     const struct sp_str id = {h->id, h->id_len};
 
@@ -784,7 +776,7 @@ static int begin_block(struct sp_rpc_call *c, struct fs_ask *a, struct sp_str id
     struct sp_fs_handle *h = find_handle(c->conn, id);
 
     if (h == NULL)
-        return unknown_handle(id, e);
+        return sp_fail(e, SP_E_NOT_FOUND, 0, UNKNOWN_HANDLE, SP_STR_ARG(id));
     a->job.ask.path = h->path;
     a->job.handle = &h->fd;
     a->handle = h;
@@ -798,7 +790,8 @@ static int begin_block(struct sp_rpc_call *c, struct fs_ask *a, struct sp_str id
 static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
 {
     if (a->err != 0)
-        remove_handle(r->conn, r->handle, 0); /* as in Codex, a failed read closes the handle */
+        remove_handle(r->conn, r->file.handle,
+                      0); /* as in Codex, a failed read closes the handle */
     if (answer_failure(r, a))
         return;
     char *const begin = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(a->data_len) + 48);
@@ -873,8 +866,7 @@ static int fs_close(struct sp_rpc_call *c, struct sp_err *e)
     if (h == NULL || h->refs > 1) { /* requests that use the handle close it when they end */
         if (h != NULL)
             remove_handle(c->conn, h, 0);
-        sp_rpc_call_reply(c, SP_STR("{}"));
-        return 0;
+        return sp_rpc_call_reply(c, SP_STR("{}"));
     }
     /* Answered after close(): a client that now executes the file must not get ETXTBSY. */
     struct sp_request *r = sp_rpc_call_park(c, 0, e);

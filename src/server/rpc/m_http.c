@@ -225,14 +225,12 @@ static void push_delta(struct job *j, struct sp_str bytes, bool is_last)
 
     if (o == NULL)
         return; /* the connection is closing */
-    o = sp_put_literal(o, "{\"method\":\"http/request/bodyDelta\",\"params\":{\"requestId\":");
-    o = sp_put_str(o, label);
-    o = sp_put_literal(o, ",\"seq\":");
-    o = sp_put_u64(o, ++j->seq);
-    o = sp_put_literal(o, ",\"deltaBase64\":\"");
-    o = sp_base64_encode(o, bytes.p, bytes.n);
-    o = sp_put_literal(o, "\",\"done\":");
-    o = sp_put_bool(o, is_last);
+    o = sp_put_str(
+        sp_put_literal(o, "{\"method\":\"http/request/bodyDelta\",\"params\":{\"requestId\":"),
+        label);
+    o = sp_put_u64(sp_put_literal(o, ",\"seq\":"), ++j->seq);
+    o = sp_base64_encode(sp_put_literal(o, ",\"deltaBase64\":\""), bytes.p, bytes.n);
+    o = sp_put_bool(sp_put_literal(o, "\",\"done\":"), is_last);
     o = sp_put_literal(o, ",\"error\":");
     o = is_last ? sp_put_str(o, error) : sp_put_literal(o, "null");
     o = sp_put_literal(o, "}}");

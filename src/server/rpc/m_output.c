@@ -59,21 +59,16 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
         o = sp_put_literal(o, "{\"method\":\"process/closed\",\"params\":{\"processId\":");
     o = sp_put_str(o, p->label);
     o = sp_put_str(o, more);
-    o = sp_put_literal(o, ",\"seq\":");
-    o = sp_put_u64(o, r->seq);
+    o = sp_put_u64(sp_put_literal(o, ",\"seq\":"), r->seq);
     if (is_output) {
-        o = sp_put_literal(o, ",\"stream\":\"");
-        o = sp_put_str(o, stream_names[r->stream]);
-        o = sp_put_literal(o, "\",\"chunk\":\"");
-        o = sp_base64_encode(o, r->data, r->len);
+        o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), stream_names[r->stream]);
+        o = sp_base64_encode(sp_put_literal(o, "\",\"chunk\":\""), r->data, r->len);
         *o++ = '"';
         is_intact = sp_ring_is_intact(&p->view, r);
     } else if (r->type == SP_RECORD_EXITED) {
         memcpy(&how, r->data, sizeof how);
-        o = sp_put_literal(o, ",\"exitCode\":");
-        o = sp_put_i64(o, how.code);
-        o = sp_put_literal(o, ",\"sandboxDenied\":");
-        o = sp_put_bool(o, p->was_denied);
+        o = sp_put_i64(sp_put_literal(o, ",\"exitCode\":"), how.code);
+        o = sp_put_bool(sp_put_literal(o, ",\"sandboxDenied\":"), p->was_denied);
     }
     o = sp_put_literal(o, "}}");
     sp_link_commit(c->link, is_intact ? (size_t)(o - start) : 0);
@@ -121,12 +116,9 @@ static char *put_chunks(char *const start, const struct sp_proc *p, const struct
             break; /* the ring grew against the page: the cell misbehaves, room is for `bytes` */
         if (o != start)
             *o++ = ',';
-        o = sp_put_literal(o, "{\"seq\":");
-        o = sp_put_u64(o, r.seq);
-        o = sp_put_literal(o, ",\"stream\":\"");
-        o = sp_put_str(o, stream_names[r.stream]);
-        o = sp_put_literal(o, "\",\"chunk\":\"");
-        o = sp_base64_encode(o, r.data, r.len);
+        o = sp_put_u64(sp_put_literal(o, "{\"seq\":"), r.seq);
+        o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), stream_names[r.stream]);
+        o = sp_base64_encode(sp_put_literal(o, "\",\"chunk\":\""), r.data, r.len);
         o = sp_put_literal(o, "\"}");
         if (!sp_ring_is_intact(&p->view, &r))
             o = start; /* overwritten during the copy, and so are all older records */
@@ -146,16 +138,12 @@ static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc
         return;
     o = sp_put_literal(o, "{\"chunks\":[");
     o = put_chunks(o, p, page);
-    o = sp_put_literal(o, "],\"nextSeq\":");
-    o = sp_put_u64(o, page->next_seq);
-    o = sp_put_literal(o, ",\"exited\":");
-    o = sp_put_bool(o, p->state.exit_seq != 0);
+    o = sp_put_u64(sp_put_literal(o, "],\"nextSeq\":"), page->next_seq);
+    o = sp_put_bool(sp_put_literal(o, ",\"exited\":"), p->state.exit_seq != 0);
     o = sp_put_literal(o, ",\"exitCode\":");
     o = p->state.exit_seq != 0 ? sp_put_i64(o, p->state.exit.code) : sp_put_literal(o, "null");
-    o = sp_put_literal(o, ",\"closed\":");
-    o = sp_put_bool(o, p->state.closed_seq != 0);
-    o = sp_put_literal(o, ",\"failure\":null,\"sandboxDenied\":");
-    o = sp_put_bool(o, p->was_denied);
+    o = sp_put_bool(sp_put_literal(o, ",\"closed\":"), p->state.closed_seq != 0);
+    o = sp_put_bool(sp_put_literal(o, ",\"failure\":null,\"sandboxDenied\":"), p->was_denied);
     *o++ = '}';
     sp_reply_end(c, id, begin, o);
 }
@@ -167,10 +155,7 @@ static bool is_answer(const struct sp_proc *p, const struct sp_page *page, uint6
            (p->state.exit_seq != 0 && after_seq < page->next_seq - 1);
 }
 
-static int read_failed(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
-}
+#define READ_FAILED "the output of the process cannot be read any more"
 
 /* Answers a parked read or parks it again: on new records, or until the link has room. A waiter is
  * taken off its list before it is called. */
@@ -178,11 +163,9 @@ static void try_read(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
     struct sp_page page;
-    struct sp_err e = {0};
 
     if (sp_proc_page(r->proc, r->read.after_seq, r->read.max_bytes, &page) < 0) {
-        (void)read_failed(&e);
-        sp_request_fail(r, &e);
+        sp_request_refuse(r, SP_E_FAILED, 0, READ_FAILED);
     } else if (!r->read.is_due && !is_answer(r->proc, &page, r->read.after_seq)) {
         sp_waiters_add(&r->proc->on_news, w);
     } else if (sp_link_is_full(r->conn->link)) {
@@ -240,18 +223,17 @@ static int process_read(struct sp_rpc_call *c, struct sp_err *e)
     uint64_t wait_ms = 0;
     struct sp_proc *p = NULL;
     struct sp_page page;
-    bool waits = false;
 
     sp_proc_target_read(&params, &t);
     sp_params_opt_u64(&params, "afterSeq", UINT64_MAX, &after_seq);
     sp_params_opt_u64(&params, "maxBytes", UINT64_MAX, &max_bytes);
     sp_params_opt_u64(&params, "waitMs", UINT64_MAX, &wait_ms);
-    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, e) != 0)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&t, e);
     if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
-        return read_failed(e);
+        return sp_fail(e, SP_E_FAILED, 0, READ_FAILED);
     if (wait_ms != 0 && !is_answer(p, &page, after_seq))
         return park_read(c, p, after_seq, max_bytes, wait_ms, e);
     reply_page(c->conn, c->id, p, &page);
@@ -386,8 +368,7 @@ static void on_displaced(struct sp_observer *o)
         return; /* the connection is closing */
     out = sp_put_literal(out, "{\"method\":\"process/inputLost\",\"params\":{\"processId\":");
     out = sp_put_str(out, p->label);
-    out = sp_put_literal(out, ",\"sessionId\":\"");
-    out = sp_put_str(out, sp_str_of(p->session->id));
+    out = sp_put_str(sp_put_literal(out, ",\"sessionId\":\""), sp_str_of(p->session->id));
     out = sp_put_literal(out, "\"}}");
     sp_link_commit(c->link, (size_t)(out - start));
 }
@@ -492,7 +473,6 @@ static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
     char code[16] = "null";
     auto_buf struct sp_buf b = {0};
     struct sp_proc *p = NULL;
-    bool waits = false;
     int r = 0;
 
     sp_params_opt_u64(&params, "afterSeq", UINT64_MAX - 1, &a.after_seq);
@@ -500,7 +480,7 @@ static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
     sp_params_def_bool(&params, "steal", &a.is_stealing);
     if (sp_params_ok(&params) && a.is_stealing && !a.has_input)
         (void)sp_fail(e, SP_E_INVALID, 0, "steal without input: there is nothing to take over");
-    if (!sp_params_ok(&params) || sp_proc_target_find(c, &a.target, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &a.target, &p, e) != 0)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&a.target, e);
@@ -527,7 +507,7 @@ static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
         close_view(v);
         return r;
     }
-    sp_rpc_call_reply(c, sp_buf_str(&b));
+    (void)sp_rpc_call_reply(c, sp_buf_str(&b));
     if (p->state.closed_seq != 0 && v->observer.told_seq >= p->state.closed_seq)
         close_view(v); /* there will be no further records */
     else
@@ -548,8 +528,7 @@ static int process_detach(struct sp_rpc_call *c, struct sp_err *e)
     struct view *v = p == NULL ? NULL : find_view(c->conn, p);
     if (v != NULL)
         close_view(v);
-    sp_rpc_call_reply(c, SP_STR("{}"));
-    return 0;
+    return sp_rpc_call_reply(c, SP_STR("{}"));
 }
 
 static const struct sp_method methods[] = {

@@ -20,15 +20,13 @@
 /* ---- which process ---- */
 
 /* For methods without further parameters. */
-static int read_and_find(struct sp_rpc_call *c, struct sp_proc **ret, bool *ret_waits,
-                         struct sp_err *e)
+static int read_and_find(struct sp_rpc_call *c, struct sp_proc **ret, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
     struct sp_proc_target t = {0};
 
     sp_proc_target_read(&params, &t);
-    return sp_params_ok(&params) ? sp_proc_target_find(c, &t, ret, ret_waits, e)
-                                 : sp_params_result(&params);
+    return sp_params_ok(&params) ? sp_proc_target_find(c, &t, ret, e) : sp_params_result(&params);
 }
 
 /* Processes belong to sessions; the connection of the session is their owner. */
@@ -54,17 +52,13 @@ static const struct sp_str accepted = {"{\"status\":\"accepted\"}", 21};
 static const struct sp_str stdin_closed = {"{\"status\":\"stdinClosed\"}", 24};
 static const struct sp_str unknown_process = {"{\"status\":\"unknownProcess\"}", 27};
 
-static int write_failed(struct sp_err *e)
-{
-    return sp_fail(e, SP_E_FAILED, 0, "failed to write to process stdin");
-}
+#define WRITE_FAILED "failed to write to process stdin"
 
 /* Parked writes are woken in turn and so keep their order: one that still finds the queue full goes
  * back to the front, and no later one is woken. */
 static void try_write(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, waiter);
-    struct sp_err e = {0};
 
     switch (sp_proc_write(r->proc, r->write.id, r->write.bytes)) {
     case SP_INPUT_ACCEPTED:
@@ -77,8 +71,7 @@ static void try_write(struct sp_waiter *w)
         sp_waiters_add_first(&r->proc->on_room, w);
         break;
     case SP_INPUT_FAILED:
-        (void)write_failed(&e);
-        sp_request_fail(r, &e);
+        sp_request_refuse(r, SP_E_FAILED, 0, WRITE_FAILED);
         break;
     }
 }
@@ -117,7 +110,6 @@ static int process_write(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_str chunk = {0};
     struct sp_str write_id = {0};
     struct sp_proc *p = NULL;
-    bool waits = false;
     size_t len = 0;
 
     sp_proc_target_read(&params, &t);
@@ -131,15 +123,13 @@ static int process_write(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0 && write_id.n == 0)
         r = sp_fail(e, SP_E_INVALID, 0, "writeId must not be empty");
     if (r == 0)
-        r = sp_proc_target_find(c, &t, &p, &waits, e);
+        r = sp_proc_target_find(c, &t, &p, e);
     if (r == 0 && p != NULL)
         r = check_writer(c, p, e);
-    if (r < 0 || waits)
+    if (r != 0)
         return r;
-    if (p == NULL) {
-        sp_rpc_call_reply(c, unknown_process);
-        return 0;
-    }
+    if (p == NULL)
+        return sp_rpc_call_reply(c, unknown_process);
     /* A new write queues behind parked ones and is refused behind a closeStdin; a repeated write
      * id gets the answer of its first write at once. */
     const struct sp_str bytes = {chunk.p, len};
@@ -153,13 +143,12 @@ static int process_write(struct sp_rpc_call *c, struct sp_err *e)
     case SP_INPUT_FULL:
         return park_write(c, p, write_id, bytes, e);
     case SP_INPUT_FAILED:
-        return write_failed(e);
+        return sp_fail(e, SP_E_FAILED, 0, WRITE_FAILED);
     case SP_INPUT_ACCEPTED:
     case SP_INPUT_CLOSED:
         break;
     }
-    sp_rpc_call_reply(c, result == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
-    return 0;
+    return sp_rpc_call_reply(c, result == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
 }
 
 /* All writes that were parked before are queued. */
@@ -175,17 +164,14 @@ static void close_in_turn(struct sp_waiter *w)
 static int process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
-    bool waits = false;
-    int r = read_and_find(c, &p, &waits, e);
+    int r = read_and_find(c, &p, e);
 
     if (r == 0 && p != NULL)
         r = check_writer(c, p, e);
-    if (r < 0 || waits)
+    if (r != 0)
         return r;
-    if (p == NULL) {
-        sp_rpc_call_reply(c, unknown_process);
-        return 0;
-    }
+    if (p == NULL)
+        return sp_rpc_call_reply(c, unknown_process);
     if (p->on_room.count > 0) {
         struct sp_request *w = sp_rpc_call_park(c, 0, e);
 
@@ -197,8 +183,8 @@ static int process_close_stdin(struct sp_rpc_call *c, struct sp_err *e)
         sp_waiters_add(&p->on_room, &w->waiter);
         return 0;
     }
-    sp_rpc_call_reply(c, sp_input_close(&p->input) == SP_INPUT_ACCEPTED ? accepted : stdin_closed);
-    return 0;
+    return sp_rpc_call_reply(c, sp_input_close(&p->input) == SP_INPUT_ACCEPTED ? accepted
+                                                                               : stdin_closed);
 }
 
 /* ---- signal, resize ---- */
@@ -241,15 +227,12 @@ static int read_signal(struct sp_str name, int *ret, struct sp_err *e)
 static void on_cell_answer(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, ask.call.waiter);
-    struct sp_err e = {0};
 
-    if (r->ask.call.err == 0) {
+    if (r->ask.call.err == 0)
         sp_request_reply(r, SP_STR("{}"));
-        return;
-    }
-    (void)sp_fail(&e, SP_E_FAILED, r->ask.call.err, "failed to %s process",
-                  r->ask.is_signal ? "signal" : "resize");
-    sp_request_fail(r, &e);
+    else
+        sp_request_refuse(r, SP_E_FAILED, r->ask.call.err, "failed to %s process",
+                          r->ask.is_signal ? "signal" : "resize");
 }
 
 /* Parks a request until the cell has answered; its own waiter is not used. */
@@ -273,20 +256,17 @@ static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_proc_target t = {0};
     struct sp_str name = {0};
     struct sp_proc *p = NULL;
-    bool waits = false;
     int number = 0;
 
     sp_proc_target_read(&params, &t);
     sp_params_str(&params, "signal", &name);
     if (!sp_params_ok(&params) || read_signal(name, &number, e) < 0 ||
-        sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
+        sp_proc_target_find(c, &t, &p, e) != 0)
         return sp_params_result(&params);
     /* SIGKILL also reaches what an exited command left behind in its process group. */
     if (p == NULL ||
-        !(p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL))) {
-        sp_rpc_call_reply(c, SP_STR("{}"));
-        return 0;
-    }
+        !(p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL)))
+        return sp_rpc_call_reply(c, SP_STR("{}"));
     struct sp_request *w = park_ask(c, p, true, e);
     if (w == NULL)
         return -(int)e->code;
@@ -301,14 +281,13 @@ static int process_resize(struct sp_rpc_call *c, struct sp_err *e)
     uint64_t rows = 0;
     uint64_t cols = 0;
     struct sp_proc *p = NULL;
-    bool waits = false;
 
     sp_proc_target_read(&params, &t);
     sp_params_u64(&params, "rows", UINT16_MAX, &rows);
     sp_params_u64(&params, "cols", UINT16_MAX, &cols);
     if (sp_params_ok(&params) && (rows == 0 || cols == 0))
         (void)sp_fail(e, SP_E_INVALID, 0, "rows and cols must be between 1 and 65535");
-    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, e) != 0)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&t, e);
@@ -320,10 +299,8 @@ static int process_resize(struct sp_rpc_call *c, struct sp_err *e)
     /* The owner's size is only remembered while another connection types with its own size. */
     const bool is_effective =
         sp_observers_resize(p, is_owner(c, p), (uint16_t)rows, (uint16_t)cols);
-    if (!is_effective || p->life != SP_PROC_RUNNING) {
-        sp_rpc_call_reply(c, SP_STR("{}"));
-        return 0;
-    }
+    if (!is_effective || p->life != SP_PROC_RUNNING)
+        return sp_rpc_call_reply(c, SP_STR("{}"));
     struct sp_request *w = park_ask(c, p, false, e);
     if (w == NULL)
         return -(int)e->code;
@@ -337,16 +314,12 @@ static int process_resize(struct sp_rpc_call *c, struct sp_err *e)
 static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 {
     struct sp_proc *p = NULL;
-    bool waits = false;
-    const int r = read_and_find(c, &p, &waits, e);
+    const int r = read_and_find(c, &p, e);
 
-    if (r < 0 || waits)
+    if (r != 0)
         return r;
-    if (p != NULL && sp_proc_terminate(p))
-        sp_rpc_call_reply(c, SP_STR("{\"running\":true}"));
-    else
-        sp_rpc_call_reply(c, SP_STR("{\"running\":false}"));
-    return 0;
+    return sp_rpc_call_reply(c, p != NULL && sp_proc_terminate(p) ? SP_STR("{\"running\":true}")
+                                                                  : SP_STR("{\"running\":false}"));
 }
 
 /* ---- process/list ---- */
@@ -482,8 +455,7 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
          sp_buf_add(&b, "}", 1);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
-    sp_rpc_call_reply(c, sp_buf_str(&b));
-    return 0;
+    return sp_rpc_call_reply(c, sp_buf_str(&b));
 }
 
 /* ---- process/inspect ---- */
@@ -518,7 +490,6 @@ static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
     uint32_t port_count = 0;
     uint32_t array = SP_JSON_NONE;
     struct sp_proc *p = NULL;
-    bool waits = false;
     auto_buf struct sp_buf b = {0};
     struct sp_inspection look;
 
@@ -536,7 +507,7 @@ static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
         else
             ports[port_count++] = (uint16_t)port;
     }
-    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, &waits, e) < 0 || waits)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, e) != 0)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&t, e);
@@ -545,8 +516,7 @@ static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
     sp_proc_look(p, &ask, &look);
     if (!add_inspection(&b, p, &look))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");
-    sp_rpc_call_reply(c, sp_buf_str(&b));
-    return 0;
+    return sp_rpc_call_reply(c, sp_buf_str(&b));
 }
 
 static const struct sp_method methods[] = {

@@ -99,8 +99,7 @@ static int initialize(struct sp_rpc_call *c, struct sp_err *e)
     if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||
         !add_info(&b, conn->rpc) || !sp_buf_add(&b, "}", 1))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
-    sp_rpc_call_reply(c, sp_buf_str(&b));
-    return 0;
+    return sp_rpc_call_reply(c, sp_buf_str(&b));
 }
 
 /* The connection closes, and its processes end with it: the session cannot be resumed. */
@@ -111,7 +110,7 @@ static int session_end(struct sp_rpc_call *c, struct sp_err *e)
     if (check_bare(c, e) < 0)
         return -(int)e->code;
     conn->ends_session = true;
-    sp_rpc_call_reply(c, SP_STR("{}"));
+    (void)sp_rpc_call_reply(c, SP_STR("{}"));
     sp_conn_hang_up(conn, "its session was ended"); /* the reply is sent first */
     return 0;
 }
@@ -124,16 +123,14 @@ static int environment_info(struct sp_rpc_call *c, struct sp_err *e)
         return -(int)e->code;
     if (!add_info(&b, c->conn->rpc))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "describe the environment");
-    sp_rpc_call_reply(c, sp_buf_str(&b));
-    return 0;
+    return sp_rpc_call_reply(c, sp_buf_str(&b));
 }
 
 static int environment_status(struct sp_rpc_call *c, struct sp_err *e)
 {
     if (check_bare(c, e) < 0)
         return -(int)e->code;
-    sp_rpc_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
-    return 0;
+    return sp_rpc_call_reply(c, SP_STR("{\"status\":\"ready\"}"));
 }
 
 static const struct sp_method methods[] = {

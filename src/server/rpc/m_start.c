@@ -683,7 +683,6 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
     auto_buf struct sp_buf label = {0};
     struct sp_proc *p = NULL;
     uint32_t envc = 0;
-    bool waits = false;
     int r = decode_start(c, &s, e);
 
     if (r == 0)
@@ -699,8 +698,8 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
         r = sp_policy_read(c->json, s.sandbox_token, s.cwd.path, tmpdir, &s.policy, e);
     }
     if (r == 0)
-        r = sp_proc_target_find(c, &(struct sp_proc_target){.id = s.id}, &p, &waits, e);
-    if (r != 0 || waits)
+        r = sp_proc_target_find(c, &(struct sp_proc_target){.id = s.id}, &p, e);
+    if (r != 0)
         return r;
     if (p != NULL)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists", SP_STR_ARG(s.id));

@@ -487,10 +487,8 @@ static int fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
     if (decode_watch(c, &want, e) < 0 || sp_rpc_call_check(c, e) < 0)
         return -(int)e->code;
     struct watch *w = may_watch(c->conn, &want) ? make_watch(c, &want) : NULL;
-    if (w == NULL) {
-        sp_rpc_call_reply(c, SP_STR("{\"watching\":false}"));
-        return 0;
-    }
+    if (w == NULL)
+        return sp_rpc_call_reply(c, SP_STR("{\"watching\":false}"));
     w->request = sp_rpc_call_park(c, 0, e);
     if (w->request == NULL) {
         free_watch(w);
