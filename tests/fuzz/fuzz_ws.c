@@ -50,7 +50,9 @@ static struct story read_all(uint8_t how, const uint8_t *data, size_t size, size
     struct sp_intake in;
     size_t arrived = 0;
 
-    sp_intake_init(&in, (how & 1) != 0 ? SP_WS_CLIENT : SP_WS_SERVER, MAX_FRAME, MAX_MESSAGE);
+    in = (struct sp_intake){.role = (uint8_t)((how & 1) != 0 ? SP_WS_CLIENT : SP_WS_SERVER),
+                            .max_frame = MAX_FRAME,
+                            .max_message = MAX_MESSAGE};
     in.mode = (how & 2) != 0 ? SP_INTAKE_LINES : SP_INTAKE_FRAMES;
     while (arrived < size && !s.is_bad) {
         size_t n;
@@ -103,7 +105,7 @@ static void check_sending(const uint8_t *data, size_t size, size_t fragment)
 
     CHECK(room != NULL);
     memcpy(room, data, size);
-    sp_outq_commit(&q, size);
+    sp_outq_commit(&q, size, true, true);
     s = read_all(1, (const uint8_t *)q.data, sp_outq_size(&q), SIZE_MAX);
     CHECK(!s.is_bad);
     CHECK(s.text.len >= size && memcmp(s.text.data + s.text.len - size, data, size) == 0);

@@ -102,7 +102,9 @@ static void test_messages_are_the_same_however_they_come(void **state)
 
         for (int i = 0; i < MESSAGES; i++)
             add_message(&wire, is_masked, &said);
-        sp_intake_init(&in, is_masked ? SP_WS_SERVER : SP_WS_CLIENT, 1U << 20, 1U << 20);
+        in = (struct sp_intake){.role = (uint8_t)(is_masked ? SP_WS_SERVER : SP_WS_CLIENT),
+                                .max_frame = 1U << 20,
+                                .max_message = 1U << 20};
         in.mode = SP_INTAKE_FRAMES;
         listen_to(&in, &wire, &heard);
         assert_int_equal(heard.len, said.len);
@@ -134,7 +136,8 @@ static void test_text_that_is_none_is_refused_at_the_end(void **state)
         memset(text, 'a', N);
         text[bad] = '\xFF';
         add_frame(&wire, true, SP_WS_TEXT, true, (struct sp_str){text, N});
-        sp_intake_init(&in, SP_WS_SERVER, 1U << 20, 1U << 20);
+        in = (struct sp_intake){
+            .role = SP_WS_SERVER, .max_frame = 1U << 20, .max_message = 1U << 20};
         in.mode = SP_INTAKE_FRAMES;
         for (size_t at = 0; at < wire.len;) {
             size_t room;

@@ -153,7 +153,7 @@ static void story_is(enum sp_ws_role role, enum sp_intake_mode mode, const char 
         struct sp_buf story = {0};
         struct sp_intake in;
 
-        sp_intake_init(&in, role, 1000, 2000);
+        in = (struct sp_intake){.role = (uint8_t)role, .max_frame = 1000, .max_message = 2000};
         in.mode = (uint8_t)mode;
         (void)feed(&in, bytes, n, step, &story);
         sp_intake_done(&in);
@@ -265,7 +265,7 @@ static void test_announced_length_buys_no_memory(void **state)
     static char body[200000];
 
     (void)state;
-    sp_intake_init(&in, SP_WS_CLIENT, 16U << 20, 64U << 20);
+    in = (struct sp_intake){.role = SP_WS_CLIENT, .max_frame = 16U << 20, .max_message = 64U << 20};
     in.mode = SP_INTAKE_FRAMES;
     assert_true(feed(&in, "\x81\x7F\0\0\0\0\x01\0\0\0", 10, 10, &story)); /* 16 MiB to come */
     assert_true(in.cap <= 64);
@@ -282,7 +282,7 @@ static void test_empty_intake_holds_no_memory(void **state)
     struct sp_buf story = {0};
 
     (void)state;
-    sp_intake_init(&in, SP_WS_CLIENT, 1000, 2000);
+    in = (struct sp_intake){.role = SP_WS_CLIENT, .max_frame = 1000, .max_message = 2000};
     in.mode = SP_INTAKE_FRAMES;
     assert_true(feed(&in, "\x81\x02hi\x81", 5, 5, &story));
     assert_int_equal(in.cap, 1);
@@ -299,7 +299,7 @@ static void test_held_message_is_delivered_once_and_whole(void **state)
     size_t room;
 
     (void)state;
-    sp_intake_init(&in, SP_WS_SERVER, 1000, 2000);
+    in = (struct sp_intake){.role = SP_WS_SERVER, .max_frame = 1000, .max_message = 2000};
     in.mode = SP_INTAKE_FRAMES;
     char *to = sp_intake_room(&in, scratch, &room);
     memcpy(to, "\x89\x80\1\2\3\4\x81\x82\1\2\3\4ik\x81\x80\1\2\3\4", 20);
@@ -337,10 +337,10 @@ static void round_trip(size_t max, size_t len)
     if (len != 0)
         (void)sp_buf_printf(&want, "M(%.*s)", (int)len, room);
     (void)sp_buf_printf(&want, "O()");
-    sp_outq_commit(&q, len);
+    sp_outq_commit(&q, len, true, true);
     assert_true(sp_outq_control(&q, SP_WS_PONG, NULL, 0));
 
-    sp_intake_init(&in, SP_WS_CLIENT, 1000, 1U << 20);
+    in = (struct sp_intake){.role = SP_WS_CLIENT, .max_frame = 1000, .max_message = 1U << 20};
     in.mode = SP_INTAKE_FRAMES;
     assert_true(feed(&in, q.data + q.start, sp_outq_size(&q), 1U << 20, &story));
     assert_int_equal(story.len, want.len);
@@ -378,7 +378,7 @@ static void test_queue_keeps_its_bytes_in_order_while_it_is_sent(void **state)
 
             assert_non_null(room);
             memcpy(room, text, (size_t)n);
-            sp_outq_commit(&q, (size_t)n);
+            sp_outq_commit(&q, (size_t)n, true, true);
             written++;
         }
         for (unsigned k = test_random(&seed) % 3; k > 0 && sp_outq_size(&q) != 0; k--, read++) {
@@ -407,11 +407,11 @@ static void test_large_empty_queue_is_given_back(void **state)
 
     (void)state;
     memset(sp_outq_reserve(&q, 1U << 20), 'a', 1U << 20);
-    sp_outq_commit(&q, 1U << 20);
+    sp_outq_commit(&q, 1U << 20, true, true);
     sp_outq_sent(&q, (1U << 20) + 1);
     assert_non_null(q.data);
     memset(sp_outq_reserve(&q, 8U << 20), 'a', 8U << 20);
-    sp_outq_commit(&q, 8U << 20);
+    sp_outq_commit(&q, 8U << 20, true, true);
     sp_outq_sent(&q, (8U << 20) + 1);
     assert_null(q.data);
 }

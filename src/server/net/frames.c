@@ -147,13 +147,6 @@ bool sp_ws_accept(struct sp_str key, char ret[SP_WS_ACCEPT_LEN])
 #define SLACK   (4U << 10)   /* room for small frames after a large one */
 #define LARGE   (1U << 20)   /* a larger buffer is not kept for a few bytes */
 
-void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame,
-                    size_t max_message)
-{
-    *in = (struct sp_intake){
-        .role = (uint8_t)role, .max_frame = max_frame, .max_message = max_message};
-}
-
 static void free_buffer(struct sp_intake *in)
 {
     if (!in->is_borrowed)
@@ -607,33 +600,29 @@ static void commit_frames(struct sp_outq *q, size_t len)
     (void)finish_frame(q, first, SP_WS_TEXT, false, q->fragment);
 }
 
-void sp_outq_commit(struct sp_outq *q, size_t len)
+void sp_outq_commit(struct sp_outq *q, size_t len, bool is_first, bool is_last)
 {
     assert(len == 0 || len < q->reserved);
-    if (len != 0 && q->fragment != 0 && len > q->fragment)
-        commit_frames(q, len);
-    else if (len != 0)
-        sp_outq_commit_part(q, len, true, true);
     q->reserved = 0;
-}
-
-void sp_outq_commit_part(struct sp_outq *q, size_t len, bool is_first, bool is_last)
-{
-    assert(len < q->reserved && (q->fragment == 0 || len <= q->fragment));
-    q->reserved = 0;
+    if (len == 0)
+        return;
     if (q->fragment == 0) {
         q->end += len;
         if (is_last)
             q->data[q->end++] = '\n';
         return;
     }
+    if (len > q->fragment) {
+        assert(is_first && is_last);
+        commit_frames(q, len);
+        return;
+    }
     char *frame = q->data + q->end;
     char *to = frame + sp_ws_header_size(len, q->is_masked);
     if (to != frame + q->head_room) /* the text is so short that its header is: it moves left */
         memmove(to, frame + q->head_room, len);
-    q->end =
-        (size_t)(finish_frame(q, frame, is_first ? SP_WS_TEXT : SP_WS_CONTINUATION, is_last, len) -
-                 q->data);
+    frame = finish_frame(q, frame, is_first ? SP_WS_TEXT : SP_WS_CONTINUATION, is_last, len);
+    q->end = (size_t)(frame - q->data);
 }
 
 bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n)

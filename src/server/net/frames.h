@@ -135,8 +135,7 @@ struct sp_intake_event {
     enum sp_ws_status status;
 };
 
-void sp_intake_init(struct sp_intake *in, enum sp_ws_role role, size_t max_frame,
-                    size_t max_message);
+/* Zero but for role, max_frame, max_message and keeps_on at first. */
 void sp_intake_done(struct sp_intake *in); /* frees the buffer; may be used again */
 
 /* Where to receive, and how many bytes at most. NULL: no memory. */
@@ -200,10 +199,8 @@ void sp_outq_done(struct sp_outq *q); /* frees the buffer; fragment and is_maske
 /* Room for one message of at most `max` bytes; NULL: no memory. Commit with len 0 queues nothing.
  */
 char *sp_outq_reserve(struct sp_outq *q, size_t max);
-void sp_outq_commit(struct sp_outq *q, size_t len);
-
-/* Commits one part of a message, of at most `fragment` bytes. */
-void sp_outq_commit_part(struct sp_outq *q, size_t len, bool is_first, bool is_last);
+/* A part that is not both first and last has at most `fragment` bytes. */
+void sp_outq_commit(struct sp_outq *q, size_t len, bool is_first, bool is_last);
 
 /* One control frame. Not between reserve and commit. false: no memory. */
 bool sp_outq_control(struct sp_outq *q, enum sp_ws_opcode opcode, const void *bytes, size_t n);

@@ -137,7 +137,7 @@ static bool make_piece(struct sp_link *l, struct sp_link_source *s)
     const size_t n = s->write(s, room, max);
     assert(n != 0 && n <= max);
     s->left -= n;
-    sp_outq_commit_part(&l->piece, n, !s->is_begun, s->left == 0);
+    sp_outq_commit(&l->piece, n, !s->is_begun, s->left == 0);
     s->is_begun = true;
     return true;
 }
@@ -231,7 +231,7 @@ void sp_link_commit(struct sp_link *l, size_t len)
 {
     if (l->outq.reserved == 0)
         return;
-    sp_outq_commit(&l->outq, len);
+    sp_outq_commit(&l->outq, len, true, true);
     if (len == 0)
         return;
     if (sp_outq_size(&l->outq) >= SEND_AT_ONCE)
@@ -790,10 +790,12 @@ static struct sp_link *make_link(struct sp_link_host *h, int in, int out, const 
     l->fd_out = out;
     l->flags_in = l->flags_out = -1;
     l->heard_ms = sp_loop_now(h->loop);
-    sp_intake_init(&l->intake, SP_WS_SERVER, SP_LINK_MAX_FRAME, SP_LINK_MAX_FIRST);
+    l->intake = (struct sp_intake){.role = SP_WS_SERVER,
+                                   .max_frame = SP_LINK_MAX_FRAME,
+                                   .max_message = SP_LINK_MAX_FIRST,
+                                   .keeps_on = h->keeps_on};
     if (!h->is_narrow)
         sp_link_widen(l);
-    l->intake.keeps_on = h->keeps_on;
     (void)snprintf(l->peer, sizeof l->peer, "%s", peer);
     l->at = &h->first;
     l->next = h->first;
@@ -818,6 +820,24 @@ static bool evict(const struct sp_link_host *h)
     return oldest != NULL;
 }
 
+/* Over a connected socket, which is closed if there is no memory for the link. */
+static struct sp_link *make_socket_link(struct sp_link_host *h, int fd, enum sp_link_phase phase,
+                                        const char *peer, struct sp_err *e)
+{
+    struct sp_link *l = make_link(h, fd, fd, peer);
+
+    if (l == NULL) {
+        (void)close(fd);
+        (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
+        return NULL;
+    }
+    l->is_socket_in = l->is_socket_out = true;
+    l->kind = SP_LINK_WEBSOCKET;
+    l->phase = (uint8_t)phase;
+    l->deadline_ms = sp_loop_now(h->loop) + h->handshake_ms;
+    return l;
+}
+
 int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const char *peer,
                 struct sp_err *e)
 {
@@ -825,16 +845,11 @@ int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const 
         (void)close(fd);
         return sp_fail(e, SP_E_LIMIT, 0, "too many connections");
     }
-    struct sp_link *l = make_link(h, fd, fd, peer);
+    struct sp_link *l =
+        make_socket_link(h, fd, start == SP_LINK_START_HTTP ? HTTP : SNIFF, peer, e);
 
-    if (l == NULL) {
-        (void)close(fd);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
-    }
-    l->is_socket_in = l->is_socket_out = true;
-    l->kind = SP_LINK_WEBSOCKET;
-    l->phase = start == SP_LINK_START_HTTP ? HTTP : SNIFF;
-    l->deadline_ms = sp_loop_now(h->loop) + h->handshake_ms;
+    if (l == NULL)
+        return -SP_E_SYSTEM;
     const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, on_in, e);
     if (r < 0)
         drop_link(l, "cannot be watched"); /* freed at the end of the turn */
@@ -911,18 +926,13 @@ static bool ask_upgrade(struct sp_link *l, const struct sp_upgrade *ask)
 int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *ask,
                        const char *peer, struct sp_err *e)
 {
-    struct sp_link *l = make_link(h, fd, fd, peer);
+    struct sp_link *l = make_socket_link(h, fd, ask != NULL ? HTTP : SNIFF, peer, e);
 
-    if (l == NULL) {
-        (void)close(fd);
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
-    }
-    l->is_socket_in = l->is_socket_out = true;
-    l->kind = SP_LINK_WEBSOCKET;
+    if (l == NULL)
+        return -SP_E_SYSTEM;
     /* Servers may send a message in one frame of any size. */
-    sp_intake_init(&l->intake, SP_WS_CLIENT, SP_LINK_MAX_MESSAGE, SP_LINK_MAX_MESSAGE);
-    l->phase = ask != NULL ? HTTP : SNIFF;
-    l->deadline_ms = sp_loop_now(h->loop) + h->handshake_ms;
+    l->intake = (struct sp_intake){
+        .role = SP_WS_CLIENT, .max_frame = SP_LINK_MAX_MESSAGE, .max_message = SP_LINK_MAX_MESSAGE};
     if (ask != NULL && !ask_upgrade(l, ask)) {
         free(TAKE_PTR(l->asked)); /* the return value reports this, not host.failed */
         drop_link(l, "no memory");
@@ -971,7 +981,7 @@ void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user)
 void sp_link_end_now(struct sp_link *l, const char *why)
 {
     if (sp_link_is_open(l)) {
-        sp_outq_commit(&l->outq, 0);
+        sp_outq_commit(&l->outq, 0, true, true);
         begin_close(l, SP_WS_GOING_AWAY, why);
         queue_close_frame(l);
         flush(l);
@@ -980,9 +990,4 @@ void sp_link_end_now(struct sp_link *l, const char *why)
         l->why = why;
     tell_closed(l);
     destroy_link(l);
-}
-
-struct sp_link *sp_link_next(const struct sp_link *l)
-{
-    return l->next;
 }

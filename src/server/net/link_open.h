@@ -71,6 +71,4 @@ void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user)
 /* Sends without blocking, calls ops.closed and frees. Not from a callback of this link. */
 void sp_link_end_now(struct sp_link *l, const char *why);
 
-struct sp_link *sp_link_next(const struct sp_link *l);
-
 #endif

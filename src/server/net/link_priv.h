@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link_priv: the struct behind a link, for link.c and for the tests that look at its buffers.
+ * link_priv: the struct behind a link, for link.c, for the listener that owns its links, and for
+ * the tests that look at their buffers.
  */
 #ifndef SP_SERVER_NET_LINK_PRIV_H
 #define SP_SERVER_NET_LINK_PRIV_H

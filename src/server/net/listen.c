@@ -9,8 +9,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
-#include "server/net/frames.h"
-#include "server/net/link_open.h"
+#include "server/net/link_priv.h"
 
 #define SPARE        128U /* connections above the limit, which get a 503 */
 #define METRICS_TYPE "text/plain; version=0.0.4"
@@ -262,6 +261,6 @@ void sp_listener_stats(const struct sp_listener *l, struct sp_listener_stats *re
         .bytes_in = l->host.bytes_in,
         .bytes_out = l->host.bytes_out,
     };
-    for (const struct sp_link *k = l->host.first; k != NULL; k = sp_link_next(k))
+    for (const struct sp_link *k = l->host.first; k != NULL; k = k->next)
         ret->queued_bytes += sp_link_queued(k);
 }
