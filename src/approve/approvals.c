@@ -10,24 +10,6 @@
 
 /* ---- begin and end ---- */
 
-static bool copy_text(const char **text)
-{
-    if (*text == NULL)
-        return true;
-    *text = strdup(*text);
-    return *text != NULL;
-}
-
-static bool copy_fingerprint(struct sp_str *s)
-{
-    char *copy = strndup(s->n == 0 ? "" : s->p, s->n);
-
-    if (copy == NULL)
-        return false;
-    s->p = copy;
-    return true;
-}
-
 static void stored_grant_done(struct sp_stored_grant *g)
 {
     free(g->environment);
@@ -47,9 +29,8 @@ void sp_approvals_free(struct sp_approvals *a)
     free(a->tally.turn_id);
     free(a->strict_turn);
     sp_rules_unref(a->options.rules);
-    free((char *)(uintptr_t)a->options.audit_log);
-    free((char *)(uintptr_t)a->options.user_dir);
-    free((char *)(uintptr_t)a->options.fingerprint.p);
+    free(a->fingerprint);
+    sp_arena_done(&a->arena);
     free(a);
 }
 
@@ -59,22 +40,16 @@ int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals *
     if (o->needs_hooks && o->hook_count == 0 && o->reviewer == NULL)
         return sp_fail(e, SP_E_STATE, 0, "permission hooks are configured, and none was opened");
     struct sp_approvals *a = calloc(1, sizeof *a);
-    bool ok;
     if (a == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare approvals");
     a->options = *o;
     sp_list_init(&a->asking);
     a->options.rules = o->rules == NULL ? NULL : sp_rules_ref(o->rules);
-    ok = copy_text(
-        &a->options
-             .audit_log); /* copy all three even after a failure: sp_approvals_free frees them */
-    ok = copy_text(&a->options.user_dir) && ok;
-    if (!copy_fingerprint(&a->options.fingerprint)) {
-        a->options.fingerprint = (struct sp_str){0};
-        ok = false;
-    }
+    a->options.fingerprint.p = a->fingerprint = sp_str_dup(o->fingerprint);
     a->cache = sp_cache_new();
-    if (!ok || a->cache == NULL) {
+    if (a->fingerprint == NULL || a->cache == NULL ||
+        !sp_arena_text(&a->arena, o->audit_log, &a->options.audit_log) ||
+        !sp_arena_text(&a->arena, o->user_dir, &a->options.user_dir)) {
         sp_approvals_free(a);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare approvals");
     }
@@ -100,12 +75,14 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
 
     /* Amendments that are not in a file of the new set would be lost. */
     rules = sp_rules_renew(rules, is_in_file ? NULL : before, false, NULL);
-    if (rules == NULL || !copy_fingerprint(&fingerprint)) {
+    char *copy = rules == NULL ? NULL : sp_str_dup(fingerprint);
+    if (copy == NULL) {
         sp_rules_unref(rules);
         return false;
     }
-    free((char *)(uintptr_t)a->options.fingerprint.p);
-    a->options.fingerprint = fingerprint;
+    free(a->fingerprint);
+    a->fingerprint = copy;
+    a->options.fingerprint = (struct sp_str){copy, fingerprint.n};
     a->options.rules = rules;
     sp_rules_unref(before);
     return true;

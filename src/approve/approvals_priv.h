@@ -9,6 +9,7 @@
 #include "approve/audit.h"
 #include "approve/cache.h"
 #include "approve/run_plan.h"
+#include "base/arena.h"
 #include "base/list.h"
 
 #define SP_GRANTS_MAX 64 /* the oldest is dropped */
@@ -26,7 +27,9 @@ struct sp_review_tally {
 };
 
 struct sp_approvals {
-    struct sp_approvals_options options; /* its strings are owned */
+    struct sp_approvals_options options; /* audit_log and user_dir are in the arena */
+    struct sp_arena arena;
+    char *fingerprint; /* options.fingerprint points here */
     struct sp_cache *cache;
     struct sp_list asking; /* open questions */
     struct sp_review_tally tally;

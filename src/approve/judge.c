@@ -374,15 +374,9 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
     }
     if (is_enough) {
         struct sp_arena arena = {q->impl};
-        struct sp_str *items = sp_arena_new(&arena, ask->prefix.count * sizeof *items);
-        bool is_good = items != NULL;
+        const struct sp_str *items = NULL;
+        const bool is_good = sp_arena_strs(&arena, ask->prefix.items, ask->prefix.count, &items);
 
-        for (uint32_t i = 0; is_good && i < ask->prefix.count; i++) {
-            const struct sp_str word = ask->prefix.items[i];
-
-            items[i] = (struct sp_str){sp_arena_copy(&arena, word), word.n};
-            is_good = items[i].p != NULL;
-        }
         q->impl = arena.newest;
         if (!is_good)
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for a rule that is offered");

@@ -223,15 +223,13 @@ static struct sp_rules_part *allow_prefix(struct sp_words prefix)
 {
     struct sp_rules_part *p = sp_rules_part_new("amendment");
     struct sp_words *rest = p == NULL ? NULL : sp_arena_new(&p->arena, prefix.count * sizeof *rest);
-    struct sp_str *words = p == NULL ? NULL : sp_arena_new(&p->arena, prefix.count * sizeof *words);
-    bool is_good =
-        rest != NULL && words != NULL && (p->rules = calloc(1, sizeof *p->rules)) != NULL;
+    const struct sp_str *words = NULL;
+    const bool is_good = rest != NULL &&
+                         sp_arena_strs(&p->arena, prefix.items, prefix.count, &words) &&
+                         (p->rules = calloc(1, sizeof *p->rules)) != NULL;
 
-    for (uint32_t i = 0; is_good && i < prefix.count; i++) {
-        words[i] = (struct sp_str){sp_arena_copy(&p->arena, prefix.items[i]), prefix.items[i].n};
-        is_good = words[i].p != NULL;
+    for (uint32_t i = 0; is_good && i < prefix.count; i++)
         rest[i] = (struct sp_words){&words[i], 1};
-    }
     if (!is_good) {
         sp_rules_part_unref(p);
         return NULL;

@@ -48,31 +48,20 @@ static bool does_match(struct query *q, const struct sp_set_rule *rule)
     return true;
 }
 
-static bool copy(struct query *q, struct sp_str s, struct sp_str *ret)
-{
-    *ret = (struct sp_str){NULL, 0};
-    if (s.p == NULL)
-        return true;
-    *ret = (struct sp_str){sp_arena_copy(q->arena, s), s.n};
-    return ret->p != NULL;
-}
-
 static bool add_match(struct query *q, const struct sp_set_rule *rule)
 {
     const struct sp_prefix_rule *say = rule->say;
     struct sp_rule_match m = {.verdict = say->verdict};
     struct sp_str *words = sp_arena_new(q->arena, (say->rest_count + 1) * sizeof *words);
 
-    if (words == NULL || !copy(q, say->first, &words[0]))
-        return false;
-    for (uint32_t i = 0; i < say->rest_count; i++)
-        if (!copy(q, q->segment.items[i + 1], &words[i + 1])) /* the same as the rule's word */
+    for (uint32_t i = 0; words != NULL && i <= say->rest_count; i++) /* the same as the rule's */
+        if (!sp_arena_str(q->arena, i == 0 ? say->first : q->segment.items[i], &words[i]))
             return false;
     m.prefix = (struct sp_words){words, say->rest_count + 1};
-    m.file = rule->file == NULL ? NULL : sp_arena_copy(q->arena, sp_str_of(rule->file));
-    if (!SP_GROW(q->out->items, q->out->count, q->out->cap) ||
-        !copy(q, say->justification, &m.justification) ||
-        !copy(q, q->resolved, &m.resolved_program) || (rule->file != NULL && m.file == NULL))
+    if (words == NULL || !SP_GROW(q->out->items, q->out->count, q->out->cap) ||
+        !sp_arena_str(q->arena, say->justification, &m.justification) ||
+        !sp_arena_str(q->arena, q->resolved, &m.resolved_program) ||
+        !sp_arena_text(q->arena, rule->file, &m.file))
         return false;
     q->out->items[q->out->count++] = m;
     return true;

@@ -57,7 +57,8 @@ struct warnings {
 
 struct sp_rules_watch {
     struct sp_loop *loop;
-    struct sp_rules_places places; /* its strings are owned */
+    struct sp_rules_places places; /* in the arena */
+    struct sp_arena arena;
     bool (*changed)(void *user, struct sp_rules *rules, struct sp_str fingerprint);
     void *user;
 
@@ -369,41 +370,6 @@ static void report_warnings(struct warnings *t)
     t->now = (struct texts){0};
 }
 
-/* ---- a copy of the places ---- */
-
-static bool copy_list(const char *const **list)
-{
-    const char *const *from = *list;
-    const char **to;
-    size_t n = 0;
-
-    if (from == NULL)
-        return true;
-    while (from[n] != NULL)
-        n++;
-    *list = to = calloc(n + 1, sizeof *to);
-    for (size_t i = 0; to != NULL && i < n; i++)
-        if ((to[i] = strdup(from[i])) == NULL)
-            return false;
-    return to != NULL;
-}
-
-/* Copies every member even after a failure, so that sp_rules_watch_free never frees the caller's
- * strings.
- */
-static bool copy_places(struct sp_rules_places *p)
-{
-    const char *system_dir = p->system_dir == NULL ? NULL : strdup(p->system_dir);
-    const char *user_dir = p->user_dir == NULL ? NULL : strdup(p->user_dir);
-    bool ok = (p->system_dir == NULL) == (system_dir == NULL) &&
-              (p->user_dir == NULL) == (user_dir == NULL);
-
-    p->system_dir = system_dir;
-    p->user_dir = user_dir;
-    ok = copy_list(&p->projects) && ok;
-    return copy_list(&p->files) && ok;
-}
-
 /* ---- inotify ---- */
 
 static void stop_watching(struct sp_rules_watch *w)
@@ -599,7 +565,11 @@ int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_w
     w->warnings = (struct warnings){.warn = o->warn, .user = o->user};
     w->places = *o->places;
     w->fd = -1;
-    if (!copy_places(&w->places) || !sp_loop_timer(o->loop, &w->timer, NEVER, read_again))
+    if (!sp_arena_text(&w->arena, o->places->system_dir, &w->places.system_dir) ||
+        !sp_arena_text(&w->arena, o->places->user_dir, &w->places.user_dir) ||
+        !sp_arena_list(&w->arena, o->places->projects, &w->places.projects) ||
+        !sp_arena_list(&w->arena, o->places->files, &w->places.files) ||
+        !sp_loop_timer(o->loop, &w->timer, NEVER, read_again))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "watch rules");
     if (r == 0) {
         struct sp_err why = {0};
@@ -635,14 +605,7 @@ void sp_rules_watch_free(struct sp_rules_watch *w)
     texts_clear(&w->warnings.before);
     texts_clear(&w->warnings.now);
     texts_clear(&w->warnings.touched);
-    const char *const *const lists[] = {w->places.projects, w->places.files};
-    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
-        for (size_t i = 0; lists[k] != NULL && lists[k][i] != NULL; i++)
-            free((char *)(uintptr_t)lists[k][i]);
-        free((void *)(uintptr_t)lists[k]);
-    }
-    free((char *)(uintptr_t)w->places.system_dir);
-    free((char *)(uintptr_t)w->places.user_dir);
+    sp_arena_done(&w->arena);
     free(w);
 }
 
