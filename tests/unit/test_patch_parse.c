@@ -89,7 +89,6 @@ static void test_no_hunks_are_a_patch(void **state)
     assert_null(p.environment_id.p);
     sp_patch_done(&p);
     sp_patch_done(&p);
-    sp_patch_done(NULL);
 }
 
 /* Each is read as the one hunk of file x. */

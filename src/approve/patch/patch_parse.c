@@ -9,7 +9,6 @@
  * behind `cd PATH &&`. Anything else in the script makes it an ordinary command.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "approve/patch/patch_priv.h"
 #include "approve/script/script_priv.h"
@@ -17,11 +16,6 @@
 #include "base/utf8.h"
 
 /* ---- lines ---- */
-
-struct sp_str sp_patch_cut(struct sp_str s, size_t max)
-{
-    return s.n <= max ? s : (struct sp_str){s.p, sp_utf8_valid_prefix((struct sp_str){s.p, max})};
-}
 
 bool sp_patch_next_line(struct sp_str *rest, struct sp_str *ret)
 {
@@ -35,17 +29,13 @@ bool sp_patch_next_line(struct sp_str *rest, struct sp_str *ret)
 
 enum state { NOT_STARTED, STARTED, IN_ADD, IN_DELETE, IN_UPDATE, ENDED };
 
-/* What the members of a struct sp_patch point into. */
-struct store {
+struct reader {
+    struct sp_arena arena; /* what the members of a struct sp_patch point into */
     char *text;
-    char *added; /* contents of all new files, concatenated */
+    char *contents; /* of all new files, concatenated */
     struct sp_str *olds, *news;
     struct sp_patch_chunk *chunks;
     struct sp_patch_hunk *hunks;
-};
-
-struct reader {
-    struct store *store;
     enum state state;
     uint32_t line;      /* number of the current line, from 1 */
     uint32_t hunk_line; /* line of the update hunk's header */
@@ -56,26 +46,11 @@ struct reader {
     struct sp_str environment_id;
 };
 
-/* ---- storage ---- */
-
-static void store_free(struct store *s)
-{
-    if (s == NULL)
-        return;
-    free(s->text);
-    free(s->added);
-    free(s->olds);
-    free(s->news);
-    free(s->chunks);
-    free(s->hunks);
-    free(s);
-}
-
 void sp_patch_done(struct sp_patch *p)
 {
-    if (p == NULL)
-        return;
-    store_free(p->impl);
+    struct sp_arena arena = {p->impl};
+
+    sp_arena_done(&arena);
     *p = (struct sp_patch){0};
 }
 
@@ -191,11 +166,11 @@ static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, st
         ret = check_path(r, rest, e);
     if (ret < 0)
         return ret;
-    r->hunk = &r->store->hunks[r->hunk_count++];
+    r->hunk = &r->hunks[r->hunk_count++];
     *r->hunk = (struct sp_patch_hunk){.kind = (enum sp_patch_kind)kind,
                                       .path = rest,
-                                      .content = {r->store->added + r->added, 0},
-                                      .chunks = &r->store->chunks[r->chunk_count]};
+                                      .content = {r->contents + r->added, 0},
+                                      .chunks = &r->chunks[r->chunk_count]};
     r->chunk = NULL;
     r->hunk_line = r->line;
     r->state = kinds[kind].state;
@@ -206,10 +181,10 @@ static int take_header(struct reader *r, struct sp_str line, bool *ret_taken, st
 
 static void begin_chunk(struct reader *r, struct sp_str context)
 {
-    r->chunk = &r->store->chunks[r->chunk_count++];
+    r->chunk = &r->chunks[r->chunk_count++];
     *r->chunk = (struct sp_patch_chunk){.context = context,
-                                        .old_lines = &r->store->olds[r->old_count],
-                                        .new_lines = &r->store->news[r->new_count]};
+                                        .old_lines = &r->olds[r->old_count],
+                                        .new_lines = &r->news[r->new_count]};
     r->hunk->chunk_count++;
 }
 
@@ -224,11 +199,11 @@ static bool take_change(struct reader *r, struct sp_str line)
     if (r->chunk == NULL)
         begin_chunk(r, (struct sp_str){0});
     if (sign != '+') {
-        r->store->olds[r->old_count++] = text;
+        r->olds[r->old_count++] = text;
         r->chunk->old_count++;
     }
     if (sign != '-') {
-        r->store->news[r->new_count++] = text;
+        r->news[r->new_count++] = text;
         r->chunk->new_count++;
     }
     return true;
@@ -297,9 +272,9 @@ static int take_line(struct reader *r, struct sp_str line, bool is_last, struct 
             return ret;
         if (r->state != IN_ADD || line.n == 0 || line.p[0] != '+')
             return bad_header(r, trimmed, e);
-        memcpy(r->store->added + r->added, line.p + 1, line.n - 1);
+        memcpy(r->contents + r->added, line.p + 1, line.n - 1);
         r->added += line.n - 1;
-        r->store->added[r->added++] = '\n';
+        r->contents[r->added++] = '\n';
         r->hunk->content.n += line.n;
         return 0;
     }
@@ -376,25 +351,17 @@ static int find_body(struct sp_str text, struct sp_str *ret, struct sp_err *e)
     return r;
 }
 
-static struct store *store_new(struct sp_str text, uint64_t lines)
+/* No list is longer than the patch. */
+static bool make_room(struct reader *r, struct sp_str text, uint64_t lines)
 {
-    struct store *s = calloc(1, sizeof *s);
-
-    if (s == NULL)
-        return NULL;
-    s->text = malloc(text.n + 1);
-    s->added = malloc(text.n + 1);
-    s->olds = calloc(lines + 1, sizeof *s->olds);
-    s->news = calloc(lines + 1, sizeof *s->news);
-    s->chunks = calloc(lines + 1, sizeof *s->chunks);
-    s->hunks = calloc(lines + 1, sizeof *s->hunks);
-    if (s->text == NULL || s->added == NULL || s->olds == NULL || s->news == NULL ||
-        s->chunks == NULL || s->hunks == NULL) {
-        store_free(s);
-        return NULL;
-    }
-    memcpy(s->text, text.p, text.n);
-    return s;
+    r->text = sp_arena_copy(&r->arena, text);
+    r->contents = sp_arena_new(&r->arena, text.n + 1);
+    r->olds = sp_arena_new(&r->arena, (lines + 1) * sizeof *r->olds);
+    r->news = sp_arena_new(&r->arena, (lines + 1) * sizeof *r->news);
+    r->chunks = sp_arena_new(&r->arena, (lines + 1) * sizeof *r->chunks);
+    r->hunks = sp_arena_new(&r->arena, (lines + 1) * sizeof *r->hunks);
+    return r->text != NULL && r->contents != NULL && r->olds != NULL && r->news != NULL &&
+           r->chunks != NULL && r->hunks != NULL;
 }
 
 int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
@@ -415,10 +382,9 @@ int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
     const uint64_t lines = count_lines(body);
     if (lines > SP_PATCH_MAX_LINES)
         return invalid(e, "it has more than 4194304 lines");
-    r.store = store_new(body, lines);
-    if (r.store == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a patch");
-    struct sp_str rest = {r.store->text, body.n};
+    if (!make_room(&r, body, lines))
+        code = sp_fail(e, SP_E_SYSTEM, ENOMEM, "read a patch");
+    struct sp_str rest = {r.text, body.n};
     while (code == 0 && sp_patch_next_line(&rest, &line)) {
         while (line.n > 0 && line.p[line.n - 1] == '\r')
             line.n--;
@@ -429,13 +395,13 @@ int sp_patch_parse(struct sp_str text, struct sp_patch *ret, struct sp_err *e)
         code = take_line(&r, line, rest.n == 0, e);
     }
     if (code < 0) {
-        store_free(r.store);
+        sp_arena_done(&r.arena);
         return code;
     }
-    *ret = (struct sp_patch){.hunks = r.store->hunks,
+    *ret = (struct sp_patch){.hunks = r.hunks,
                              .hunk_count = r.hunk_count,
                              .environment_id = r.environment_id,
-                             .impl = r.store};
+                             .impl = r.arena.newest};
     return 0;
 }
 

@@ -7,6 +7,8 @@
 #define SP_APPROVE_PATCH_PATCH_PRIV_H
 
 #include "approve/patch/patch.h"
+#include "base/arena.h"
+#include "base/utf8.h"
 
 #define SP_PATCH_MAX_BYTES   (16U << 20)  /* of a patch */
 #define SP_PATCH_MAX_LINES   (4U << 20)   /* of a patch, and of a file */
@@ -21,17 +23,19 @@
 
 /* Owns what the members of struct sp_patch_changes point to; it is their impl. */
 struct sp_patch_store {
+    struct sp_arena arena;
     struct sp_patch_change *items;
     struct sp_buf *before, *after; /* of each */
-    char *added;                   /* the contents of new files */
-    char *words;                   /* paths as written */
     uint32_t count;
 };
 
 /* ---- text (patch_parse.c) ---- */
 
 /* At most max bytes of s, cut between characters. */
-struct sp_str sp_patch_cut(struct sp_str s, size_t max);
+static inline struct sp_str sp_patch_cut(struct sp_str s, size_t max)
+{
+    return s.n <= max ? s : (struct sp_str){s.p, sp_utf8_valid_prefix((struct sp_str){s.p, max})};
+}
 /* Takes the next line off *rest, without its LF; false: there is none. */
 bool sp_patch_next_line(struct sp_str *rest, struct sp_str *ret);
 

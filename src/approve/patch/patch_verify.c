@@ -508,99 +508,65 @@ int sp_patch_update(struct sp_str before, const struct sp_patch_hunk *h, const c
 
 static void store_free(struct sp_patch_store *s)
 {
-    if (s == NULL)
-        return;
-    for (uint32_t i = 0; i < s->count; i++) {
+    for (uint32_t i = 0; s != NULL && i < s->count; i++) {
         sp_buf_done(&s->before[i]);
         sp_buf_done(&s->after[i]);
-        free((void *)(uintptr_t)s->items[i].full_path);
-        free((void *)(uintptr_t)s->items[i].full_target);
     }
-    free(s->items);
-    free(s->before);
-    free(s->after);
-    free(s->words);
-    free(s->added);
+    if (s != NULL)
+        sp_arena_done(&s->arena);
     free(s);
 }
 
 void sp_patch_changes_done(struct sp_patch_changes *c)
 {
-    if (c == NULL)
-        return;
     store_free(c->impl);
     *c = (struct sp_patch_changes){0};
-}
-
-/* Copies s, NUL-terminated, to *at and advances *at. */
-static struct sp_str keep(char **at, struct sp_str s)
-{
-    char *p = *at;
-
-    if (s.p == NULL)
-        return s;
-    if (s.n > 0)
-        memcpy(p, s.p, s.n);
-    p[s.n] = 0;
-    *at += s.n + 1;
-    return (struct sp_str){p, s.n};
 }
 
 /* Copies what the changes need of the patch, which may be freed before them. */
 static struct sp_patch_store *store_new(const struct sp_patch *p)
 {
     struct sp_patch_store *s = calloc(1, sizeof *s);
-    size_t words = 1;
-    size_t added = 1;
+    const size_t room = (size_t)p->hunk_count + 1;
 
     if (s == NULL)
         return NULL;
-    for (uint32_t i = 0; i < p->hunk_count; i++) {
-        words += p->hunks[i].path.n + p->hunks[i].move_to.n + 2;
-        added += p->hunks[i].content.n + 1;
-    }
-    s->items = calloc((size_t)p->hunk_count + 1, sizeof *s->items);
-    s->before = calloc((size_t)p->hunk_count + 1, sizeof *s->before);
-    s->after = calloc((size_t)p->hunk_count + 1, sizeof *s->after);
-    s->words = malloc(words);
-    s->added = malloc(added);
-    if (s->items == NULL || s->before == NULL || s->after == NULL || s->words == NULL ||
-        s->added == NULL) {
-        store_free(s);
-        return NULL;
-    }
-    s->count = p->hunk_count;
-    char *word = s->words;
-    char *text = s->added;
-    for (uint32_t i = 0; i < p->hunk_count; i++) {
-        const struct sp_patch_hunk *h = &p->hunks[i];
+    s->items = sp_arena_new(&s->arena, room * sizeof *s->items);
+    s->before = sp_arena_new(&s->arena, room * sizeof *s->before);
+    s->after = sp_arena_new(&s->arena, room * sizeof *s->after);
+    bool ok = s->items != NULL && s->before != NULL && s->after != NULL;
+    for (; ok && s->count < p->hunk_count; s->count++) {
+        const struct sp_patch_hunk *h = &p->hunks[s->count];
+        struct sp_patch_change *c = &s->items[s->count];
 
-        s->items[i].kind = h->kind;
-        s->items[i].path = keep(&word, h->path);
-        s->items[i].move_to = keep(&word, h->move_to);
-        if (h->kind == SP_PATCH_ADD)
-            s->items[i].after = keep(&text, h->content);
+        c->kind = h->kind;
+        ok = sp_arena_str(&s->arena, h->path, &c->path) &&
+             sp_arena_str(&s->arena, h->move_to, &c->move_to) &&
+             (h->kind != SP_PATCH_ADD || sp_arena_str(&s->arena, h->content, &c->after));
     }
-    return s;
+    if (ok)
+        return s;
+    store_free(s);
+    return NULL;
 }
 
-/* Absolute and lexically normal, to be freed; NULL with the reason in e. */
-static const char *resolve(const char *cwd, struct sp_str path, struct sp_err *e)
+/* Absolute and lexically normal; NULL with the reason in e. */
+static const char *resolve(struct sp_patch_store *s, const char *cwd, struct sp_str path,
+                           struct sp_err *e)
 {
     errno = 0;
-    char *full = path.n < PATH_MAX ? sp_path_normalise(path.p, cwd) : NULL;
+    auto_free char *full = path.n < PATH_MAX ? sp_path_normalise(path.p, cwd) : NULL;
+    const bool is_path = full != NULL && strlen(full) < PATH_MAX;
+    const char *kept = is_path ? sp_arena_copy(&s->arena, sp_str_of(full)) : NULL;
 
-    if (full != NULL && strlen(full) < PATH_MAX)
-        return full;
-    if (full == NULL && errno == ENOMEM) {
+    if (kept == NULL && (is_path || (full == NULL && errno == ENOMEM)))
         (void)no_memory(e);
-        return NULL;
-    }
-    free(full);
-    (void)sp_fail(e, SP_E_INVALID, 0,
-                  "invalid patch: the path '" SP_STR_FMT "' is too long or cannot be made absolute",
-                  SP_STR_ARG(sp_patch_cut(path, 100)));
-    return NULL;
+    else if (kept == NULL)
+        (void)sp_fail(e, SP_E_INVALID, 0,
+                      "invalid patch: the path '" SP_STR_FMT
+                      "' is too long or cannot be made absolute",
+                      SP_STR_ARG(sp_patch_cut(path, 100)));
+    return kept;
 }
 
 static int by_text(const void *a, const void *b)
@@ -643,15 +609,13 @@ int sp_patch_list(const struct sp_patch *p, const char *cwd, struct sp_patch_cha
     for (uint32_t i = 0; r == 0 && i < s->count; i++) {
         struct sp_patch_change *c = &s->items[i];
 
-        c->full_path = resolve(cwd, c->path, e);
+        c->full_path = resolve(s, cwd, c->path, e);
         if (c->full_path != NULL && c->move_to.p != NULL)
-            c->full_target = resolve(cwd, c->move_to, e);
+            c->full_target = resolve(s, cwd, c->move_to, e);
         if (c->full_path == NULL || (c->move_to.p != NULL && c->full_target == NULL))
             r = -(int)e->code;
-        if (c->full_target != NULL && strcmp(c->full_target, c->full_path) == 0) {
-            free((void *)(uintptr_t)c->full_target); /* the file itself: not a move */
-            c->full_target = NULL;
-        }
+        if (c->full_target != NULL && strcmp(c->full_target, c->full_path) == 0)
+            c->full_target = NULL; /* the file itself: not a move */
     }
     if (r == 0)
         r = refuse_twice(s, e);
