@@ -82,16 +82,6 @@ static bool add_policy(struct sp_buf *out, const struct sp_approval_policy *p)
                          text[p->request_permissions], text[p->mcp_elicitations]);
 }
 
-static bool add_key(struct sp_buf *out, const char *key)
-{
-    return sp_buf_printf(out, ",\"%s\":", key);
-}
-
-static bool add_text(struct sp_buf *out, const char *key, struct sp_str text)
-{
-    return add_key(out, key) && sp_json_add_str(out, text);
-}
-
 static bool add_entry(struct sp_buf *out, const struct sp_audit_entry *entry, uint64_t seq,
                       const char *prev)
 {
@@ -99,29 +89,30 @@ static bool add_entry(struct sp_buf *out, const struct sp_audit_entry *entry, ui
     const struct sp_segments *s = entry->segments;
     size_t from;
     bool ok = sp_buf_printf(out, "{\"seq\":%llu,\"time\":", (unsigned long long)seq) &&
-              add_time(out) && add_text(out, "call_id", entry->call_id) &&
-              add_text(out, "environment", entry->environment) &&
-              add_text(out, "cwd", entry->cwd) && add_key(out, "command");
+              add_time(out) && sp_json_add_member(out, "call_id", entry->call_id) &&
+              sp_json_add_member(out, "environment", entry->environment) &&
+              sp_json_add_member(out, "cwd", entry->cwd) && sp_json_add_key(out, "command");
 
     from = out->len;
     ok = ok && sp_words_add_json(out, entry->command) && shorten(out, from) &&
-         add_key(out, "segments");
+         sp_json_add_key(out, "segments");
     from = out->len;
     ok = ok && sp_buf_add(out, "[", 1);
     for (uint32_t i = 0; ok && s != NULL && i < s->count; i++)
         ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_words_add_json(out, s->items[i]);
-    ok = ok && sp_buf_add(out, "]", 1) && shorten(out, from) && add_key(out, "matches");
+    ok = ok && sp_buf_add(out, "]", 1) && shorten(out, from) && sp_json_add_key(out, "matches");
     from = out->len;
     ok = ok &&
          sp_rule_matches_add_json(out, entry->matches == NULL ? &no_matches : entry->matches) &&
          shorten(out, from);
-    return ok && add_key(out, "policy") && add_policy(out, entry->policy) &&
-           add_text(out, "requirement", sp_str_of(entry->requirement)) &&
-           add_text(out, "decision", sp_str_of(entry->decision)) &&
-           add_text(out, "decided_by", sp_str_of(entry->decided_by)) && add_key(out, "attempts") &&
+    return ok && sp_json_add_key(out, "policy") && add_policy(out, entry->policy) &&
+           sp_json_add_member(out, "requirement", sp_str_of(entry->requirement)) &&
+           sp_json_add_member(out, "decision", sp_str_of(entry->decision)) &&
+           sp_json_add_member(out, "decided_by", sp_str_of(entry->decided_by)) &&
+           sp_json_add_key(out, "attempts") &&
            (entry->attempt == NULL ? sp_buf_add(out, "[]", 2)
                                    : sp_buf_printf(out, "[\"%s\"]", entry->attempt)) &&
-           add_text(out, "prev", sp_str_of(prev)) && sp_buf_add(out, "}\n", 2);
+           sp_json_add_member(out, "prev", sp_str_of(prev)) && sp_buf_add(out, "}\n", 2);
 }
 
 /* ---- the last line ---- */

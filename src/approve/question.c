@@ -14,16 +14,6 @@
 
 /* ---- JSON ---- */
 
-static bool add_name(struct sp_buf *out, const char *name)
-{
-    return sp_buf_printf(out, ",\"%s\":", name);
-}
-
-static bool add_text(struct sp_buf *out, const char *name, struct sp_str s)
-{
-    return add_name(out, name) && sp_json_add_str(out, s);
-}
-
 bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g)
 {
     return sp_grant_write(out, g, NULL) == 0;
@@ -49,7 +39,8 @@ static bool add_host(struct sp_buf *out, struct sp_str host, const char *action)
 
 static bool add_decisions(struct sp_buf *out, const struct sp_approval_question *q)
 {
-    bool ok = add_name(out, "available_decisions") && sp_buf_add_str(out, SP_STR("[\"approved\""));
+    bool ok =
+        sp_json_add_key(out, "available_decisions") && sp_buf_add_str(out, SP_STR("[\"approved\""));
 
     if (ok && sp_question_offers_amendment(q))
         ok = sp_buf_add_str(out, SP_STR(",{\"approved_execpolicy_amendment\":{"
@@ -75,7 +66,7 @@ static bool add_segment(struct sp_buf *out, struct sp_str cmd, bool is_first)
 static bool add_parsed(struct sp_buf *out, const struct sp_approval_question *q)
 {
     const struct sp_segments *s = q->segments;
-    bool ok = add_name(out, "parsed_cmd") && sp_buf_add(out, "[", 1);
+    bool ok = sp_json_add_key(out, "parsed_cmd") && sp_buf_add(out, "[", 1);
 
     if (s == NULL || s->is_opaque || s->count == 0)
         return ok && add_segment(out, q->command, true) && sp_buf_add(out, "]", 1);
@@ -90,25 +81,27 @@ static bool add_parsed(struct sp_buf *out, const struct sp_approval_question *q)
 
 static bool add_command(struct sp_buf *out, const struct sp_approval_question *q)
 {
-    bool ok =
-        add_name(out, "command") && sp_words_add_json(out, q->argv) && add_text(out, "cwd", q->cwd);
+    bool ok = sp_json_add_key(out, "command") && sp_words_add_json(out, q->argv) &&
+              sp_json_add_member(out, "cwd", q->cwd);
 
     if (ok && q->preface.count > 1) /* without its first word, which is `env` */
-        ok = add_name(out, "env") &&
+        ok = sp_json_add_key(out, "env") &&
              sp_words_add_json(out, (struct sp_words){q->preface.items + 1, q->preface.count - 1});
     if (ok && q->reason.n != 0)
-        ok = add_text(out, "reason", q->reason);
+        ok = sp_json_add_member(out, "reason", q->reason);
     if (ok && sp_question_offers_host(q))
-        ok = add_name(out, "network_approval_context") &&
+        ok = sp_json_add_key(out, "network_approval_context") &&
              sp_buf_add_str(out, SP_STR("{\"host\":")) && sp_json_add_str(out, q->host) &&
              sp_buf_printf(out, ",\"protocol\":\"%s\"}", q->protocol) &&
-             add_name(out, "proposed_network_policy_amendments") && sp_buf_add(out, "[", 1) &&
-             add_host(out, q->host, "allow") && sp_buf_add(out, ",", 1) &&
-             add_host(out, q->host, "deny") && sp_buf_add(out, "]", 1);
+             sp_json_add_key(out, "proposed_network_policy_amendments") &&
+             sp_buf_add(out, "[", 1) && add_host(out, q->host, "allow") &&
+             sp_buf_add(out, ",", 1) && add_host(out, q->host, "deny") && sp_buf_add(out, "]", 1);
     if (ok && q->amendment.count != 0)
-        ok = add_name(out, "proposed_execpolicy_amendment") && sp_words_add_json(out, q->amendment);
+        ok = sp_json_add_key(out, "proposed_execpolicy_amendment") &&
+             sp_words_add_json(out, q->amendment);
     if (ok && q->additional != NULL)
-        ok = add_name(out, "additional_permissions") && sp_question_add_grant(out, q->additional);
+        ok = sp_json_add_key(out, "additional_permissions") &&
+             sp_question_add_grant(out, q->additional);
     if (ok && q->is_guess)
         ok = sp_buf_add_str(out, SP_STR(",\"denial_is_guess\":true"));
     return ok && sp_buf_printf(out, ",\"without_sandbox\":%s", q->is_free ? "true" : "false") &&
@@ -131,7 +124,7 @@ static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
     }
     return sp_patch_add_diff(&diff, c) &&
            sp_buf_add_str(out, SP_STR("{\"type\":\"update\",\"unified_diff\":")) &&
-           sp_json_add_str(out, sp_buf_str(&diff)) && add_name(out, "move_path") &&
+           sp_json_add_str(out, sp_buf_str(&diff)) && sp_json_add_key(out, "move_path") &&
            (c->full_target != NULL ? sp_json_add_str(out, sp_str_of(c->full_target))
                                    : sp_buf_add_str(out, SP_STR("null"))) &&
            sp_buf_add(out, "}", 1);
@@ -139,7 +132,7 @@ static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
 
 static bool add_patch(struct sp_buf *out, const struct sp_approval_question *q)
 {
-    bool ok = add_name(out, "changes") && sp_buf_add(out, "{", 1);
+    bool ok = sp_json_add_key(out, "changes") && sp_buf_add(out, "{", 1);
 
     for (uint32_t i = 0; ok && q->changes != NULL && i < q->changes->count; i++) {
         const struct sp_patch_change *c = &q->changes->items[i];
@@ -149,9 +142,9 @@ static bool add_patch(struct sp_buf *out, const struct sp_approval_question *q)
     }
     ok = ok && sp_buf_add(out, "}", 1);
     if (ok && q->reason.n != 0)
-        ok = add_text(out, "reason", q->reason);
+        ok = sp_json_add_member(out, "reason", q->reason);
     if (ok && q->grant_root.n != 0)
-        ok = add_text(out, "grant_root", q->grant_root);
+        ok = sp_json_add_member(out, "grant_root", q->grant_root);
     return ok;
 }
 
@@ -159,10 +152,10 @@ static bool add_permissions(struct sp_buf *out, const struct sp_approval_questio
 {
     static const struct sp_grant nothing;
 
-    return (q->reason.n == 0 || add_text(out, "reason", q->reason)) &&
-           add_name(out, "permissions") &&
+    return (q->reason.n == 0 || sp_json_add_member(out, "reason", q->reason)) &&
+           sp_json_add_key(out, "permissions") &&
            sp_question_add_grant(out, q->additional != NULL ? q->additional : &nothing) &&
-           (q->cwd.n == 0 || add_text(out, "cwd", q->cwd));
+           (q->cwd.n == 0 || sp_json_add_member(out, "cwd", q->cwd));
 }
 
 bool sp_question_is_free(const struct sp_approval_question *q)
@@ -188,14 +181,15 @@ bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question 
     const char *type = q->kind == SP_QUESTION_PATCH         ? "apply_patch_approval_request"
                        : q->kind == SP_QUESTION_PERMISSIONS ? "request_permissions"
                                                             : "exec_approval_request";
-    bool ok = sp_buf_printf(out, "{\"type\":\"%s\"", type) && add_text(out, "call_id", q->call_id);
+    bool ok = sp_buf_printf(out, "{\"type\":\"%s\"", type) &&
+              sp_json_add_member(out, "call_id", q->call_id);
 
     if (ok && q->approval_id.n != 0)
-        ok = add_text(out, "approval_id", q->approval_id);
+        ok = sp_json_add_member(out, "approval_id", q->approval_id);
     if (ok && q->turn_id.n != 0)
-        ok = add_text(out, "turn_id", q->turn_id);
+        ok = sp_json_add_member(out, "turn_id", q->turn_id);
     if (ok && q->environment.n != 0 && q->kind != SP_QUESTION_PATCH)
-        ok = add_text(out, "environmentId", q->environment);
+        ok = sp_json_add_member(out, "environmentId", q->environment);
     ok = ok && sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) &&
          (q->kind == SP_QUESTION_PATCH         ? add_patch(out, q)
           : q->kind == SP_QUESTION_PERMISSIONS ? add_permissions(out, q)

@@ -17,7 +17,6 @@
 #include "approve/rules/rules_priv.h"
 #include "approve/script/script_priv.h"
 #include "base/auto.h"
-#include "base/grow.h"
 #include "base/json.h"
 #include "base/sha.h"
 
@@ -207,52 +206,30 @@ struct sp_rules *sp_rules_make(const struct sp_rules_maker *m)
 
 /* ---- the fingerprint of the managed rules: a digest over their sorted lines ---- */
 
-struct lines {
-    struct sp_str *items; /* each from malloc */
-    uint32_t count, cap;
-};
-
-/* Takes the buffer over as one line. */
-static bool take_line(struct lines *l, struct sp_buf *line)
-{
-    if (!SP_GROW(l->items, l->count, l->cap))
-        return false;
-    l->items[l->count++] = (struct sp_str){line->data, line->len};
-    *line = (struct sp_buf){0};
-    return true;
-}
-
-static bool add_part_lines(struct lines *l, const struct sp_rules_part *p)
+static bool add_part_lines(struct sp_buf *out, const struct sp_rules_part *p)
 {
     bool is_good = true;
 
     for (uint32_t i = 0; is_good && i < p->rule_count; i++) {
         const struct sp_prefix_rule *rule = &p->rules[i];
-        const struct sp_words first = {&rule->first, 1};
-        auto_buf struct sp_buf line = {0};
 
-        is_good = sp_buf_printf(&line, "prefix %s ", sp_verdict_name(rule->verdict)) &&
-                  sp_words_add_json(&line, first);
+        is_good = sp_buf_printf(out, "prefix %s ", sp_verdict_name(rule->verdict)) &&
+                  sp_words_add_json(out, (struct sp_words){&rule->first, 1});
         for (uint32_t k = 0; is_good && k < rule->rest_count; k++)
-            is_good = sp_words_add_json(&line, rule->rest[k]);
-        is_good = is_good && take_line(l, &line);
+            is_good = sp_words_add_json(out, rule->rest[k]);
+        is_good = is_good && sp_buf_add(out, "\n", 1);
     }
     for (uint32_t i = 0; is_good && i < p->network_count; i++) {
         const struct sp_network_rule *rule = &p->network[i];
-        auto_buf struct sp_buf line = {0};
 
-        is_good = sp_buf_printf(&line, "network " SP_STR_FMT " " SP_STR_FMT " ",
+        is_good = sp_buf_printf(out, "network " SP_STR_FMT " " SP_STR_FMT " ",
                                 SP_STR_ARG(rule->decision), SP_STR_ARG(rule->protocol)) &&
-                  sp_json_add_str(&line, rule->host) && take_line(l, &line);
+                  sp_json_add_str(out, rule->host) && sp_buf_add(out, "\n", 1);
     }
-    for (uint32_t i = 0; is_good && i < p->host_count; i++) {
-        const struct sp_words paths = {p->hosts[i].paths, p->hosts[i].count};
-        auto_buf struct sp_buf line = {0};
-
-        is_good = sp_buf_add_str(&line, SP_STR("host ")) &&
-                  sp_json_add_str(&line, p->hosts[i].name) && sp_words_add_json(&line, paths) &&
-                  take_line(l, &line);
-    }
+    for (uint32_t i = 0; is_good && i < p->host_count; i++)
+        is_good = sp_buf_add_str(out, SP_STR("host ")) && sp_json_add_str(out, p->hosts[i].name) &&
+                  sp_words_add_json(out, (struct sp_words){p->hosts[i].paths, p->hosts[i].count}) &&
+                  sp_buf_add(out, "\n", 1);
     return is_good;
 }
 
@@ -261,36 +238,32 @@ static int by_bytes(const void *a, const void *b)
     return sp_str_compare(*(const struct sp_str *)a, *(const struct sp_str *)b);
 }
 
-static bool add_digest(struct sp_buf *out, struct lines *l)
-{
-    auto_buf struct sp_buf all = {0};
-    uint8_t digest[32];
-    char hex[2 * sizeof digest + 1];
-    bool is_good = true;
-
-    if (l->count == 0)
-        return true;
-    qsort(l->items, l->count, sizeof *l->items, by_bytes);
-    for (uint32_t i = 0; is_good && i < l->count; i++)
-        is_good = sp_buf_add_str(&all, l->items[i]) && sp_buf_add(&all, "\n", 1);
-    if (!is_good)
-        return false;
-    sp_sha256(sp_buf_str(&all), digest);
-    sp_hex(digest, sizeof digest, hex);
-    return sp_buf_add(out, hex, sizeof hex - 1);
-}
-
 bool sp_rules_add_fingerprint(struct sp_buf *out, const struct sp_rules *r)
 {
-    struct lines l = {0};
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf sorted = {0};
+    uint8_t digest[32];
+    size_t count = 0;
     bool is_good = true;
 
     for (uint32_t i = 0; r != NULL && is_good && i < r->parts.count; i++)
         if (r->parts.items[i]->is_managed)
-            is_good = add_part_lines(&l, r->parts.items[i]);
-    is_good = is_good && add_digest(out, &l);
-    for (uint32_t i = 0; i < l.count; i++)
-        free((char *)(uintptr_t)l.items[i].p);
-    free(l.items);
+            is_good = add_part_lines(&text, r->parts.items[i]);
+    if (!is_good || text.len == 0)
+        return is_good;
+    for (size_t i = 0; i < text.len; i++)
+        count += text.data[i] == '\n'; /* which JSON escapes in strings */
+    auto_free struct sp_str *lines = calloc(count, sizeof *lines);
+    if (lines == NULL)
+        return false;
+    struct sp_str rest = sp_buf_str(&text);
+    for (size_t i = 0; i < count; i++)
+        lines[i] = sp_str_cut(&rest, '\n');
+    qsort(lines, count, sizeof *lines, by_bytes);
+    for (size_t i = 0; is_good && i < count; i++)
+        is_good = sp_buf_add_str(&sorted, lines[i]) && sp_buf_add(&sorted, "\n", 1);
+    sp_sha256(sp_buf_str(&sorted), digest);
+    for (size_t i = 0; is_good && i < sizeof digest; i++)
+        is_good = sp_buf_printf(out, "%02x", digest[i]);
     return is_good;
 }
