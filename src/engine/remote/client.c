@@ -975,9 +975,8 @@ static void settle_requests(struct sp_client *c, unsigned wait_ms)
          left = until - (int64_t)sp_clock_ms()) {
         flush_requests(c);
         if ((sp_list_is_empty(&c->sent) && sp_list_is_empty(&c->queued)) ||
-            !sp_link_is_open(c->link))
+            !sp_link_turn(c->link, (int)left))
             return;
-        sp_link_turn(c->link, (int)left);
     }
 }
 

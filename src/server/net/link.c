@@ -38,7 +38,7 @@ static void on_turn_end(struct sp_deferred *d);
 static void on_in(struct sp_watch *w, uint32_t events);
 static void on_again(struct sp_deferred *d);
 
-bool sp_link_is_open(const struct sp_link *l)
+static bool is_link_open(const struct sp_link *l)
 {
     return l->phase == FRAMES || l->phase == LINES;
 }
@@ -82,7 +82,7 @@ static void arm(struct sp_link *l)
 
     if (l->phase == HTTP || l->phase == CLOSING || l->phase == LINGER)
         due = l->deadline_ms;
-    for (size_t i = 0; i < sizeof times / sizeof times[0] && sp_link_is_open(l); i++)
+    for (size_t i = 0; i < sizeof times / sizeof times[0] && is_link_open(l); i++)
         if (times[i] != 0 && times[i] < due)
             due = times[i];
     if (due == UINT64_MAX)
@@ -196,7 +196,7 @@ static void queue_control(struct sp_link *l, enum sp_ws_opcode opcode, const voi
 
 static void tell_drained(struct sp_link *l)
 {
-    if (!sp_link_is_open(l) || l->sources != NULL || sp_outq_size(&l->outq) > SP_LINK_FULL / 2)
+    if (!is_link_open(l) || l->sources != NULL || sp_outq_size(&l->outq) > SP_LINK_FULL / 2)
         return;
     if (l->has_pong) {
         l->has_pong = false;
@@ -219,7 +219,7 @@ static void on_writable(struct sp_link *l)
 
 char *sp_link_reserve(struct sp_link *l, size_t max)
 {
-    if (!sp_link_is_open(l))
+    if (!is_link_open(l))
         return NULL;
     char *room = sp_outq_reserve(&l->outq, max);
     if (room == NULL)
@@ -243,7 +243,7 @@ void sp_link_send(struct sp_link *l, struct sp_link_source *s)
 {
     struct sp_link_source **at = &l->sources;
 
-    if (!sp_link_is_open(l) || s->left == 0) {
+    if (!is_link_open(l) || s->left == 0) {
         s->done(s);
         return;
     }
@@ -277,7 +277,7 @@ size_t sp_link_queued(const struct sp_link *l)
 
 static void hear_messages(struct sp_link *l)
 {
-    for (int i = 0; sp_link_is_open(l); i++) {
+    for (int i = 0; is_link_open(l); i++) {
         struct sp_intake_event ev;
 
         if (i == BUDGET) {
@@ -422,7 +422,7 @@ static void hear(struct sp_link *l)
         hear_answer(l, false);
     else if (l->phase == HTTP)
         hear_request(l);
-    if (sp_link_is_open(l))
+    if (is_link_open(l))
         hear_messages(l);
 }
 
@@ -431,7 +431,7 @@ static void hear_end(struct sp_link *l)
     l->has_ended = true;
     if (l->phase == HTTP && l->asked != NULL)
         hear_answer(l, true);
-    if (!sp_link_is_open(l)) {
+    if (!is_link_open(l)) {
         drop_link(l, "the peer left early");
         return;
     }
@@ -465,7 +465,7 @@ static void settle(struct sp_link *l)
     count_unfinished(l);
     if (l->unfinished != 0 && h->max_unfinished != 0 && h->unfinished > h->max_unfinished)
         for (struct sp_link *i = h->first; i != NULL; i = i->next)
-            if (sp_link_is_open(i) && (largest == NULL || i->unfinished > largest->unfinished))
+            if (is_link_open(i) && (largest == NULL || i->unfinished > largest->unfinished))
                 largest = i;
     if (largest != NULL) {
         begin_close(largest, SP_WS_TOO_BIG, "too much unfinished input of all connections");
@@ -544,11 +544,11 @@ static void on_again(struct sp_deferred *d)
 {
     struct sp_link *l = SP_CONTAINER(d, struct sp_link, again);
 
-    if (!sp_link_is_open(l))
+    if (!is_link_open(l))
         return;
     hear_messages(l);
     settle(l);
-    if (sp_link_is_open(l) && l->is_file_in && !l->again.is_queued && wants_more(l)) {
+    if (is_link_open(l) && l->is_file_in && !l->again.is_queued && wants_more(l)) {
         receive(l);
         sp_loop_again(l->host->loop, &l->again, on_again);
     }
@@ -684,7 +684,7 @@ static void on_turn_end(struct sp_deferred *d)
     update_watch(l);
     const bool has_idle_memory =
         (l->outq.data != NULL && sp_outq_size(&l->outq) == 0) || sp_intake_is_idle(&l->intake);
-    if (sp_link_is_open(l) && l->release_ms == 0 && has_idle_memory) {
+    if (is_link_open(l) && l->release_ms == 0 && has_idle_memory) {
         l->release_ms = link_now(l) + RELEASE_MS;
         arm(l);
     }
@@ -701,7 +701,7 @@ static void on_tick(struct sp_timer *t)
 
     if (l->phase == HTTP)
         drop_link(l, "the handshake took too long");
-    else if (!sp_link_is_open(l))
+    else if (!is_link_open(l))
         drop_link(l, l->why);
     if (l->is_held_back) /* we do not read, so silence means nothing */
         l->heard_ms = now;
@@ -709,7 +709,7 @@ static void on_tick(struct sp_timer *t)
         ((l->challenge_ms != 0 && now >= l->challenge_ms) ||
          (l->host->silence_ms != 0 && now - l->heard_ms >= l->host->silence_ms)))
         drop_link(l, "no sign of life");
-    if (!sp_link_is_open(l))
+    if (!is_link_open(l))
         return;
     if (l->ping_ms != 0 && now >= l->ping_ms) {
         l->ping_ms = now + l->host->ping_every_ms;
@@ -737,7 +737,7 @@ void sp_link_pause(struct sp_link *l, bool is_paused)
     if (l->is_paused == is_paused)
         return;
     l->is_paused = is_paused;
-    if (is_paused || !sp_link_is_open(l))
+    if (is_paused || !is_link_open(l))
         return;
     if (l->is_held_back) {
         l->is_held_back = false;
@@ -951,22 +951,25 @@ int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *
     return 0;
 }
 
-void sp_link_turn(struct sp_link *l, int timeout_ms)
+bool sp_link_turn(struct sp_link *l, int timeout_ms)
 {
+    if (!is_link_open(l))
+        return false;
     flush(l);
     if (l->again.is_queued) { /* input is left from the last callback */
         sp_loop_undefer(l->host->loop, &l->again);
         on_again(&l->again);
-        return;
+        return true;
     }
     struct pollfd at[2] = {{.fd = l->fd_in, .events = POLLIN},
                            {.fd = l->fd_out, .events = l->is_blocked ? POLLOUT : 0}};
     if (l->phase == GONE || poll(at, 2, timeout_ms) <= 0)
-        return;
+        return true;
     if ((at[1].revents & POLLOUT) != 0)
         on_writable(l);
     if (l->phase != GONE && (at[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
         on_in(&l->in, EPOLLIN | (at[0].revents & POLLERR ? EPOLLERR : 0));
+    return true;
 }
 
 /* ---- for the host ---- */
@@ -980,7 +983,7 @@ void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user)
 
 void sp_link_end_now(struct sp_link *l, const char *why)
 {
-    if (sp_link_is_open(l)) {
+    if (is_link_open(l)) {
         sp_outq_commit(&l->outq, 0, true, true);
         begin_close(l, SP_WS_GOING_AWAY, why);
         queue_close_frame(l);

@@ -65,7 +65,6 @@ struct sp_link_source {
 /* Queues the source behind earlier messages. Not between reserve and commit. */
 void sp_link_send(struct sp_link *l, struct sp_link_source *s);
 
-bool sp_link_is_open(const struct sp_link *l); /* messages can be sent and received */
 bool sp_link_is_full(const struct sp_link *l);
 size_t
 sp_link_queued(const struct sp_link *l); /* bytes, with those that sources still have to write */

@@ -62,8 +62,9 @@ int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *
                        const char *peer, struct sp_err *e);
 
 /* One turn of this link without the loop: sends, polls for timeout_ms, receives. Used when a client
- * ends. Not from a callback of this link. */
-void sp_link_turn(struct sp_link *l, int timeout_ms);
+ * ends. false: it is not open (any more), and nothing was done. Not from a callback of this link.
+ */
+bool sp_link_turn(struct sp_link *l, int timeout_ms);
 
 /* Sets the receiver of messages; from host.request and host.opened. */
 void sp_link_serve(struct sp_link *l, const struct sp_link_ops *ops, void *user);
