@@ -10,61 +10,6 @@
 #define MAX_BYTES ((size_t)16 << 20) /* of all keys; beyond, the oldest are dropped */
 #define NONE      UINT32_MAX
 
-/* ---- keys ---- */
-
-/* A key is a list of texts, each preceded by its length, so that different lists never encode
- * alike. */
-static bool add_field(struct sp_buf *out, struct sp_str s)
-{
-    return sp_buf_printf(out, "%zu:", s.n) && sp_buf_add_str(out, s) && sp_buf_add(out, ",", 1);
-}
-
-static bool add_words(struct sp_buf *out, struct sp_words words)
-{
-    bool is_good = sp_buf_printf(out, "%u[", words.count);
-
-    for (uint32_t i = 0; is_good && i < words.count; i++)
-        is_good = add_field(out, words.items[i]);
-    return is_good && sp_buf_add(out, "]", 1);
-}
-
-/* Extra blanks in a plain script do not make it another command. The kind of command comes first,
- * so that a script cannot pass for one that consists of the words in its key. */
-static bool add_canonical(struct sp_buf *out, struct sp_words argv)
-{
-    auto_segments struct sp_segments s = {0};
-    struct sp_str script;
-
-    if (!sp_script_is_wrapper(argv, &script))
-        return add_field(out, SP_STR("argv")) && add_words(out, argv);
-    if (sp_segments_read(&s, argv, NULL) < 0)
-        return false;
-    /* The flag is part of the key: -lc is a login shell, which reads profile files first. */
-    if (!s.is_opaque && s.count == 1)
-        return add_field(out, SP_STR("plain")) && add_field(out, argv.items[1]) &&
-               add_words(out, s.items[0]);
-    const struct sp_str words[] = {argv.items[1], script};
-    return add_field(out, SP_STR("script")) && add_words(out, (struct sp_words){words, 2});
-}
-
-bool sp_cache_add_command_key(struct sp_buf *out, const struct sp_cache_command *c)
-{
-    const struct sp_str program = c->argv.count == 0 ? SP_STR("") : c->argv.items[0];
-
-    return sp_buf_add_str(out, SP_STR("command ")) && add_field(out, c->environment) &&
-           add_field(out, program) && add_canonical(out, c->argv) && add_field(out, c->cwd) &&
-           sp_buf_printf(out, "%d,%d,", c->is_tty, (int)c->permissions) &&
-           add_field(out, c->additional) && add_field(out, c->fingerprint);
-}
-
-bool sp_cache_add_patch_key(struct sp_buf *out, struct sp_str environment, struct sp_str path)
-{
-    return sp_buf_add_str(out, SP_STR("patch ")) && add_field(out, environment) &&
-           add_field(out, path);
-}
-
-/* ---- the store ---- */
-
 struct entry {
     char *key; /* owned */
     size_t len;

@@ -6,7 +6,9 @@
 #ifndef SP_APPROVE_CACHE_H
 #define SP_APPROVE_CACHE_H
 
-#include "approve/judge.h"
+#include <stdbool.h>
+
+#include "base/str.h"
 
 #define SP_CACHE_KEYS 4096 /* the oldest is dropped */
 
@@ -14,19 +16,7 @@ struct sp_cache;
 struct sp_cache *sp_cache_new(void); /* NULL: no memory */
 void sp_cache_free(struct sp_cache *c);
 
-struct sp_cache_command {
-    struct sp_str environment;
-    struct sp_words argv;
-    struct sp_str cwd;
-    bool is_tty;
-    enum sp_permissions permissions;
-    struct sp_str additional;  /* additional permissions in a canonical form; empty: none */
-    struct sp_str fingerprint; /* of the managed rules; empty: none */
-};
-/* Appends the key. Keys are compared in full. false: no memory. */
-bool sp_cache_add_command_key(struct sp_buf *out, const struct sp_cache_command *c);
-bool sp_cache_add_patch_key(struct sp_buf *out, struct sp_str environment, struct sp_str path);
-
+/* Keys are compared in full. */
 /* covers_retry: also for the run without a sandbox after a denial. */
 bool sp_cache_has(const struct sp_cache *c, struct sp_str key, bool covers_retry);
 bool sp_cache_store(struct sp_cache *c, struct sp_str key,

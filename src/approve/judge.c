@@ -139,11 +139,6 @@ bool sp_approval_may_ask_by_guess(const struct sp_approval_policy *p)
     return may_policy_ask(p, p->sandbox_approval);
 }
 
-bool sp_judge_may_ask_after_denial(const struct sp_approval_policy *p, bool is_patch)
-{
-    return p->kind == SP_APPROVAL_ON_REQUEST ? is_patch : sp_approval_may_ask_by_guess(p);
-}
-
 /* Additional permissions need the policy on-request. */
 static bool forbids_additional(const struct sp_judge_ask *ask)
 {

@@ -96,8 +96,6 @@ int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct 
 void sp_judge_tell_doubtful(const struct sp_rules *rules, const struct sp_policy *profile,
                             void (*warn)(void *user, const char *text), void *user);
 
-/* Whether a run that the sandbox denied something may lead to a question. */
-bool sp_judge_may_ask_after_denial(const struct sp_approval_policy *p, bool is_patch);
 /* Whether anything may run without a sandbox under this profile: not if it denies reads. */
 bool sp_judge_may_run_free(const struct sp_policy *profile);
 

@@ -159,6 +159,59 @@ bool sp_run_plan_make_read_only(struct sp_profile *p)
                           (struct sp_str){0}, NULL) == 0;
 }
 
+/* ---- keys of approvals for the session ---- */
+
+/* A key is a list of texts, each preceded by its length, so that different lists never encode
+ * alike. */
+static bool add_field(struct sp_buf *out, struct sp_str s)
+{
+    return sp_buf_printf(out, "%zu:", s.n) && sp_buf_add_str(out, s) && sp_buf_add(out, ",", 1);
+}
+
+static bool add_words(struct sp_buf *out, struct sp_words words)
+{
+    bool is_good = sp_buf_printf(out, "%u[", words.count);
+
+    for (uint32_t i = 0; is_good && i < words.count; i++)
+        is_good = add_field(out, words.items[i]);
+    return is_good && sp_buf_add(out, "]", 1);
+}
+
+/* Extra blanks in a plain script do not make it another command. The kind of command comes first,
+ * so that a script cannot pass for one that consists of the words in its key. */
+static bool add_canonical(struct sp_buf *out, struct sp_words argv)
+{
+    auto_segments struct sp_segments s = {0};
+    struct sp_str script;
+
+    if (!sp_script_is_wrapper(argv, &script))
+        return add_field(out, SP_STR("argv")) && add_words(out, argv);
+    if (sp_segments_read(&s, argv, NULL) < 0)
+        return false;
+    /* The flag is part of the key: -lc is a login shell, which reads profile files first. */
+    if (!s.is_opaque && s.count == 1)
+        return add_field(out, SP_STR("plain")) && add_field(out, argv.items[1]) &&
+               add_words(out, s.items[0]);
+    const struct sp_str words[] = {argv.items[1], script};
+    return add_field(out, SP_STR("script")) && add_words(out, (struct sp_words){words, 2});
+}
+
+static bool make_key(struct sp_run_plan *p)
+{
+    const struct sp_run_plan_ask *ask = &p->ask;
+    struct sp_buf *out = &p->key;
+    auto_buf struct sp_buf additional = {0}; /* in its canonical form */
+
+    return (ask->permissions != SP_PERMISSIONS_ADDITIONAL || ask->additional == NULL ||
+            sp_question_add_grant(&additional, ask->additional)) &&
+           sp_buf_add_str(out, SP_STR("command ")) && add_field(out, ask->environment) &&
+           add_field(out, ask->argv.count == 0 ? SP_STR("") : ask->argv.items[0]) &&
+           add_canonical(out, ask->argv) && add_field(out, ask->cwd) &&
+           sp_buf_printf(out, "%d,%d,", ask->is_tty, (int)ask->permissions) &&
+           add_field(out, sp_buf_str(&additional)) &&
+           add_field(out, p->approvals->options.fingerprint) && sp_buf_add_str(out, ask->key_more);
+}
+
 /* Whether all files of the patch are approved for the session or, if `stores`, could be stored as
  * such. */
 static bool use_patch_keys(const struct sp_run_plan *p, bool stores)
@@ -174,7 +227,8 @@ static bool use_patch_keys(const struct sp_run_plan *p, bool stores)
 
             if (paths[k] == NULL)
                 continue;
-            if (!sp_cache_add_patch_key(&key, p->ask.environment, sp_str_of(paths[k])) ||
+            if (!sp_buf_add_str(&key, SP_STR("patch ")) || !add_field(&key, p->ask.environment) ||
+                !add_field(&key, sp_str_of(paths[k])) ||
                 !(stores ? sp_cache_store(c, sp_buf_str(&key), false)
                          : sp_cache_has(c, sp_buf_str(&key), false)))
                 return false;
@@ -557,10 +611,6 @@ static void decide(struct sp_run_plan *p)
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
                        const struct sp_run_plan_ask *asked, void (*told)(struct sp_run_plan *p))
 {
-    const bool has_more =
-        asked->permissions == SP_PERMISSIONS_ADDITIONAL && asked->additional != NULL;
-    auto_buf struct sp_buf additional = {0};
-
     *p = (struct sp_run_plan){.told = told, .approvals = a, .ask = *asked};
     int r = take_snapshot(p, &p->error);
     p->is_preapproved =
@@ -573,23 +623,9 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
         return;
     }
     p->has_requirement = !is_patch(p);
-    if (!is_patch(p)) {
-        const bool is_written = !has_more || sp_question_add_grant(&additional, asked->additional);
-        const struct sp_cache_command c = {
-            .environment = asked->environment,
-            .argv = asked->argv,
-            .cwd = asked->cwd,
-            .is_tty = asked->is_tty,
-            .permissions = asked->permissions,
-            .additional = sp_buf_str(&additional),
-            .fingerprint = a->options.fingerprint,
-        };
-
-        if (!is_written || !sp_cache_add_command_key(&p->key, &c) ||
-            !sp_buf_add_str(&p->key, asked->key_more)) {
-            fail_without_memory(p);
-            return;
-        }
+    if (!is_patch(p) && !make_key(p)) {
+        fail_without_memory(p);
+        return;
     }
     decide(p);
 }
@@ -598,9 +634,12 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
 
 bool sp_run_plan_can_retry(const struct sp_run_plan *p, bool is_guess)
 {
+    const bool may_policy_ask = p->approval.kind == SP_APPROVAL_ON_REQUEST
+                                    ? is_patch(p)
+                                    : sp_approval_may_ask_by_guess(&p->approval);
+
     return p->state == SP_RUN_PLAN_GO && !p->is_retry && sp_run_plan_is_confined(p) &&
-           !(is_guess && p->approvals->options.ignores_heuristic) &&
-           sp_judge_may_ask_after_denial(&p->approval, is_patch(p)) &&
+           !(is_guess && p->approvals->options.ignores_heuristic) && may_policy_ask &&
            sp_judge_may_run_free(&p->policy) && can_ask(p);
 }
 

@@ -81,14 +81,14 @@ static int load_rules(const struct sp_config *c, const struct sp_config_approval
 
     if (r == 0)
         r = ask->loop != NULL
-                ? sp_rules_watch_new(&watch, &ret->watch, e)
+                ? sp_rules_watch_new(&watch, &ret->watch, &ret->options.rules,
+                                     &ret->options.fingerprint, e)
                 : sp_rules_load(&places, NULL, ask->warn != NULL ? ask->warn : ignore_warning,
                                 ask->user, &ret->options.rules, e);
     if (r < 0)
         return r;
     if (ask->loop != NULL) {
-        ret->options.rules =
-            sp_rules_ref(sp_rules_watch_rules(ret->watch, &ret->options.fingerprint));
+        (void)sp_rules_ref(ret->options.rules);
         return 0;
     }
     if (!sp_rules_add_fingerprint(&ret->fingerprint, ret->options.rules))

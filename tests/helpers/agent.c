@@ -89,11 +89,10 @@ static int follow_rules(struct agent *a, struct sp_approvals_options *ret, struc
     };
     const struct sp_rules_watch_options o = {
         .loop = a->loop, .places = &places, .changed = on_rules, .warn = on_warning, .user = a};
-    const int r = sp_rules_watch_new(&o, &a->rules, e);
+    const int r = sp_rules_watch_new(&o, &a->rules, &ret->rules, &ret->fingerprint, e);
 
     if (r < 0)
         return r;
-    ret->rules = sp_rules_watch_rules(a->rules, &ret->fingerprint);
     ret->user_dir = a->rules_user_dir;
     return 0;
 }

@@ -1,41 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
-#include "approve/cache.h"
+#include "approve/approvals_priv.h"
 #include "memory_fixture.h"
 #include "test.h"
 
 static const struct sp_str cargo_test[] = {SP_STR("/bin/bash"), SP_STR("-lc"),
                                            SP_STR("cargo  test")};
-static const struct sp_cache_command plain = {
-    .environment = SP_STR("local"), .argv = {cargo_test, 3}, .cwd = SP_STR("file:///repo")};
 
-static struct sp_str key_of(struct sp_buf *b)
+/* What the key of an approval is made of. */
+struct command {
+    struct sp_run_plan_ask ask;
+    struct sp_str fingerprint;
+};
+static const struct command plain = {.ask = {.environment = SP_STR("local"),
+                                             .argv = {cargo_test, 3},
+                                             .cwd = SP_STR("file:///repo")}};
+
+/* Begins a plan for its key, with memory for `left` requests; 0: as many as it makes. */
+static bool add_key(struct sp_buf *out, const struct command *c, long left)
 {
-    return (struct sp_str){b->data, b->len};
+    const struct sp_approvals_options o = {.policy.kind = SP_APPROVAL_ON_REQUEST,
+                                           .fingerprint = c->fingerprint};
+    struct sp_approvals *approvals;
+    struct sp_run_plan p;
+
+    assert_int_equal(sp_approvals_new(&o, &approvals, NULL), 0);
+    end_memory_at(left);
+    sp_run_plan_begin(&p, approvals, &c->ask, NULL);
+    memory_left = 0;
+    const bool is_made = p.state != SP_RUN_PLAN_FAILED;
+    if (is_made)
+        assert_true(sp_buf_add(out, p.key.data, p.key.len));
+    sp_run_plan_done(&p);
+    sp_approvals_free(approvals);
+    return is_made;
 }
 
-static bool has_command(const struct sp_cache *cache, const struct sp_cache_command *c)
+static bool has_command(const struct sp_cache *cache, const struct command *c)
 {
     auto_buf struct sp_buf key = {0};
 
-    assert_true(sp_cache_add_command_key(&key, c));
-    return sp_cache_has(cache, key_of(&key), false);
+    assert_true(add_key(&key, c, 0));
+    return sp_cache_has(cache, sp_buf_str(&key), false);
 }
 
-static void store_command(struct sp_cache *cache, const struct sp_cache_command *c)
+static void store_command(struct sp_cache *cache, const struct command *c)
 {
     auto_buf struct sp_buf key = {0};
 
-    assert_true(sp_cache_add_command_key(&key, c));
-    assert_true(sp_cache_store(cache, key_of(&key), false));
+    assert_true(add_key(&key, c, 0));
+    assert_true(sp_cache_store(cache, sp_buf_str(&key), false));
 }
 
-static struct sp_cache_command with_argv(const struct sp_str *argv, uint32_t count)
+static struct command with_argv(const struct sp_str *argv, uint32_t count)
 {
-    struct sp_cache_command c = plain;
+    struct command c = plain;
 
-    c.argv = (struct sp_words){argv, count};
+    c.ask.argv = (struct sp_words){argv, count};
     return c;
 }
 
@@ -51,10 +73,10 @@ static void test_no_script_passes_for_another(void **state)
 
     (void)state;
     assert_non_null(cache);
-    const struct sp_cache_command asked[] = {with_argv(forged, 3), with_argv(shorter, 3)};
+    const struct command asked[] = {with_argv(forged, 3), with_argv(shorter, 3)};
     store_command(cache, &asked[0]);
     store_command(cache, &asked[1]);
-    const struct sp_cache_command wanted = with_argv(opaque, 3);
+    const struct command wanted = with_argv(opaque, 3);
     assert_false(has_command(cache, &wanted));
     store_command(cache, &wanted);
     assert_true(has_command(cache, &wanted));
@@ -70,27 +92,32 @@ static void test_commands(void **state)
     const struct sp_str joined[] = {cargo_test[0], SP_STR("-lc"), SP_STR("'cargo test'")};
     const struct sp_str no_login[] = {cargo_test[0], SP_STR("-c"), SP_STR("cargo test")};
     struct sp_cache *cache = sp_cache_new();
-    struct sp_cache_command other[10];
+    const struct sp_grant network = {.extra.has_network = true};
+    const struct sp_grant nothing = {0};
+    struct command other[11];
 
     (void)state;
     assert_non_null(cache);
     assert_false(has_command(cache, &plain)); /* 105, 106, 110: nothing was stored */
     store_command(cache, &plain);
-    const struct sp_cache_command same = with_argv(one_blank, 3);
+    const struct command same = with_argv(one_blank, 3);
     assert_true(has_command(cache, &same)); /* 102 */
-    for (size_t i = 0; i < 10; i++)
+    for (size_t i = 0; i < 11; i++)
         other[i] = plain;
-    other[0] = with_argv(bare, 3);          /* 103 */
-    other[1].cwd = SP_STR("file:///other"); /* 104 */
-    other[2].is_tty = true;
-    other[3].permissions = SP_PERMISSIONS_ESCALATED;
-    other[4].environment = SP_STR("remote");
-    other[5].additional = SP_STR("{\"network\":true}");
+    other[0] = with_argv(bare, 3);              /* 103 */
+    other[1].ask.cwd = SP_STR("file:///other"); /* 104 */
+    other[2].ask.is_tty = true;
+    other[3].ask.permissions = SP_PERMISSIONS_ESCALATED;
+    other[4].ask.environment = SP_STR("remote");
+    other[5].ask.permissions = SP_PERMISSIONS_ADDITIONAL;
+    other[5].ask.additional = &network;
     other[6].fingerprint = SP_STR("rules of another day"); /* 108 */
     other[7] = with_argv(two, 3);
     other[8] = with_argv(joined, 3);
     other[9] = with_argv(no_login, 3);
-    for (size_t i = 0; i < 10; i++)
+    other[10].ask = other[5].ask;
+    other[10].ask.additional = &nothing;
+    for (size_t i = 0; i < 11; i++)
         if (has_command(cache, &other[i]))
             fail_msg("command %zu is taken for the one that was approved", i);
     sp_cache_free(cache);
@@ -101,7 +128,7 @@ static void test_an_opaque_script_is_every_byte_of_it(void **state)
     const struct sp_str a[] = {SP_STR("/bin/bash"), SP_STR("-lc"), SP_STR("ls  > x")};
     const struct sp_str b[] = {SP_STR("/bin/bash"), SP_STR("-lc"), SP_STR("ls > x")};
     const struct sp_str c[] = {SP_STR("/bin/bash"), SP_STR("-c"), SP_STR("ls  > x")};
-    const struct sp_cache_command commands[] = {with_argv(a, 3), with_argv(b, 3), with_argv(c, 3)};
+    const struct command commands[] = {with_argv(a, 3), with_argv(b, 3), with_argv(c, 3)};
     struct sp_cache *cache = sp_cache_new();
 
     (void)state;
@@ -129,37 +156,59 @@ static void test_keys_are_told_apart(void **state)
     assert_non_null(cache);
     for (size_t i = 0; i < sizeof argvs / sizeof *argvs; i++)
         for (uint32_t n = 2; n <= 3; n++) {
-            const struct sp_cache_command c = with_argv(argvs[i], n);
+            const struct command c = with_argv(argvs[i], n);
 
             assert_false(has_command(cache, &c));
             store_command(cache, &c);
             assert_true(has_command(cache, &c));
         }
-    const struct sp_cache_command nothing = with_argv(NULL, 0);
+    const struct command nothing = with_argv(NULL, 0);
     assert_false(has_command(cache, &nothing));
     sp_cache_free(cache);
 }
 
-static struct sp_str patch_key(struct sp_buf *b, const char *path)
+/* An approver that approves everything for the session, and counts. */
+static unsigned asked;
+
+static void approve(struct sp_approver *a, const struct sp_approval_question *q,
+                    sp_approver_fn *done, void *user)
 {
-    b->len = 0;
-    assert_true(sp_cache_add_patch_key(b, SP_STR("local"), sp_str_of(path)));
-    return key_of(b);
+    (void)a;
+    asked++;
+    done(user, q->id, &(struct sp_decision){.kind = SP_DECISION_APPROVED_FOR_SESSION});
+}
+
+static void apply(struct sp_approvals *approvals, const char *first, const char *second)
+{
+    const struct sp_patch_change items[] = {{.full_path = first}, {.full_path = second}};
+    const struct sp_patch_changes changes = {items, second == NULL ? 1 : 2, NULL};
+    const struct sp_run_plan_ask ask = {.environment = SP_STR("local"), .changes = &changes};
+    struct sp_run_plan p;
+
+    sp_run_plan_begin(&p, approvals, &ask, NULL);
+    assert_int_equal(p.state, SP_RUN_PLAN_GO);
+    sp_run_plan_done(&p);
 }
 
 static void test_patches_have_a_key_a_file(void **state)
 {
-    struct sp_cache *cache = sp_cache_new();
-    auto_buf struct sp_buf key = {0};
+    const struct sp_approver_ops ops = {.ask = approve};
+    struct sp_approver approver = {.ops = &ops};
+    struct sp_approvals_options o = {.policy.kind = SP_APPROVAL_UNTRUSTED, .approver = &approver};
+    struct sp_approvals *approvals;
 
     (void)state;
-    assert_non_null(cache);
-    assert_true(sp_cache_store(cache, patch_key(&key, "/r/a"), false));
-    assert_true(sp_cache_store(cache, patch_key(&key, "/r/b"), false));
-    assert_true(sp_cache_has(cache, patch_key(&key, "/r/a"), false)); /* 109 */
-    assert_true(sp_cache_has(cache, patch_key(&key, "/r/b"), false));
-    assert_false(sp_cache_has(cache, patch_key(&key, "/r/c"), false));
-    sp_cache_free(cache);
+    assert_int_equal(sp_loop_new(&o.loop, NULL), 0);
+    assert_int_equal(sp_approvals_new(&o, &approvals, NULL), 0);
+    apply(approvals, "/r/a", "/r/b");
+    assert_int_equal(asked, 1);
+    apply(approvals, "/r/a", NULL); /* 109 */
+    apply(approvals, "/r/b", NULL);
+    assert_int_equal(asked, 1);
+    apply(approvals, "/r/b", "/r/c");
+    assert_int_equal(asked, 2);
+    sp_approvals_free(approvals);
+    sp_loop_free(o.loop);
 }
 
 static void test_a_retry_is_covered_only_if_that_was_approved(void **state)
@@ -240,8 +289,7 @@ static void test_without_memory_nothing_is_remembered(void **state)
     assert_false(sp_cache_has(cache, SP_STR("k"), false));
     for (long n = 1;; n++) {
         sp_buf_done(&key);
-        end_memory_at(n);
-        const bool is_there = sp_cache_add_command_key(&key, &plain);
+        const bool is_there = add_key(&key, &plain, n);
         if (!did_memory_end()) {
             assert_true(is_there);
             break;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commands that no rule knows: the matrix, questions that a policy does not let through, danger. */
+#include "approve/approvals_priv.h"
 #include "judge_fixture.h"
 
 #define FORCED "rm -f style commands are not permitted. Use a safer approach"
@@ -220,14 +221,24 @@ static void test_questions_after_a_denial(void **state)
         {121, N, true, false, false}, {122, G, true, true, true},  {122, G, false, false, false},
     };
 
+    struct sp_approver someone = {0};
+    struct sp_approvals approvals = {.options.approver = &someone};
+    struct sp_run_plan plan = {
+        .state = SP_RUN_PLAN_GO, .has_policy = true, .approvals = &approvals};
+    const struct sp_patch_changes changes = {0};
+
     (void)state;
+    judge_profile_of(RO, &plan.policy);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct judge_row row = {.policy = rows[i].policy, .sandbox = rows[i].sandbox};
-        const struct sp_approval_policy p = judge_policy_of(&row);
 
-        assert_int_equal(sp_judge_may_ask_after_denial(&p, false), rows[i].command);
-        assert_int_equal(sp_judge_may_ask_after_denial(&p, true), rows[i].patch);
+        plan.approval = judge_policy_of(&row);
+        plan.ask.changes = NULL;
+        assert_int_equal(sp_run_plan_can_retry(&plan, false), rows[i].command);
+        plan.ask.changes = &changes;
+        assert_int_equal(sp_run_plan_can_retry(&plan, false), rows[i].patch);
     }
+    sp_policy_done(&plan.policy);
 }
 
 static void test_profiles_that_never_run_free(void **state)

@@ -174,11 +174,11 @@ static void start_at(struct sp_rules_places p)
     const struct sp_rules_watch_options o = {
         .loop = loop, .places = &p, .changed = on_change, .warn = on_warning};
     struct sp_str of_managed;
+    struct sp_rules *first;
     struct sp_err e = {0};
 
-    if (sp_rules_watch_new(&o, &watch, &e) < 0)
+    if (sp_rules_watch_new(&o, &watch, &first, &of_managed, &e) < 0)
         fail_msg("%s", e.msg);
-    struct sp_rules *first = sp_rules_watch_rules(watch, &of_managed);
     take(first, of_managed);
     assert_int_equal(told, 0);
 }
@@ -803,11 +803,13 @@ static void test_what_cannot_be_read_at_first_is_an_error(void **state)
     const struct sp_rules_watch_options o = {
         .loop = loop, .places = &p, .changed = on_change, .warn = on_warning};
     const int before = open_fds();
+    struct sp_rules *rules_now = NULL;
+    struct sp_str of_managed;
     struct sp_err e = {0};
 
     (void)state;
     p.files = files;
-    assert_int_equal(sp_rules_watch_new(&o, &watch, &e), -SP_E_SYSTEM);
+    assert_int_equal(sp_rules_watch_new(&o, &watch, &rules_now, &of_managed, &e), -SP_E_SYSTEM);
     assert_string_equal(e.msg, "failed to read rules file /site/none.rules");
     assert_int_equal(open_fds(), before);
     assert_warned("");

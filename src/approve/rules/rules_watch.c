@@ -552,6 +552,7 @@ static void on_readable(struct sp_watch *in, uint32_t events)
 /* ---- begin and end ---- */
 
 int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_watch **ret,
+                       struct sp_rules **ret_rules, struct sp_str *ret_fingerprint,
                        struct sp_err *e)
 {
     struct sp_rules_watch *w = calloc(1, sizeof *w);
@@ -591,6 +592,8 @@ int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_w
     }
     report_warnings(&w->warnings);
     *ret = w;
+    *ret_rules = w->rules;
+    *ret_fingerprint = sp_buf_str(&w->fingerprint);
     return 0;
 }
 
@@ -607,11 +610,4 @@ void sp_rules_watch_free(struct sp_rules_watch *w)
     texts_clear(&w->warnings.touched);
     sp_arena_done(&w->arena);
     free(w);
-}
-
-struct sp_rules *sp_rules_watch_rules(const struct sp_rules_watch *w,
-                                      struct sp_str *ret_fingerprint)
-{
-    *ret_fingerprint = sp_buf_str(&w->fingerprint);
-    return w->rules;
 }

@@ -27,13 +27,11 @@ struct sp_rules_watch_options {
     void *user;
 };
 
-/* Loads the rules for the first time: errors are those of sp_rules_load. */
+/* Loads the rules for the first time: errors are those of sp_rules_load. *ret_rules and
+ * *ret_fingerprint are borrowed, as in `changed`. */
 int sp_rules_watch_new(const struct sp_rules_watch_options *o, struct sp_rules_watch **ret,
+                       struct sp_rules **ret_rules, struct sp_str *ret_fingerprint,
                        struct sp_err *e);
 void sp_rules_watch_free(struct sp_rules_watch *w); /* before its loop; NULL is fine */
-
-/* The present set, and the fingerprint of its managed rules; both are borrowed. */
-struct sp_rules *sp_rules_watch_rules(const struct sp_rules_watch *w,
-                                      struct sp_str *ret_fingerprint);
 
 #endif
