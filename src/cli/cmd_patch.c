@@ -128,10 +128,8 @@ static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
         r = sp_patch_add_report(&text, c, &e);
     if (r == 0 && w->task == PATCH_APPROVED)
         r = sp_patch_check_approved(c, digests, &e);
-    if (r == 0 && w->task == PATCH_CHECK && w->refuses_links)
-        r = sp_patch_check_links(c, &e);
-    if (r == 0 && (w->task == PATCH_WRITE || w->task == PATCH_APPROVED))
-        r = sp_patch_apply(c, w->refuses_links, &applied, &e);
+    if (r == 0 && w->task != PATCH_REPORT)
+        r = sp_patch_apply(c, w->refuses_links, w->task == PATCH_CHECK, &applied, &e);
     if (r == 0)
         return (w->task == PATCH_REPORT || sp_patch_add_summary(&text, c)) &&
                        sp_cli_print(sp_buf_str(&text), &e) == 0

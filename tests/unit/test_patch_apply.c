@@ -5,7 +5,7 @@
 static int apply_changes(const struct sp_patch_changes *c, bool refuses_links, uint32_t *done,
                          struct sp_err *e)
 {
-    const int r = sp_patch_apply(c, refuses_links, done, e);
+    const int r = sp_patch_apply(c, refuses_links, false, done, e);
 
     if (r == 0)
         assert_int_equal(*done, c->count);
@@ -39,7 +39,7 @@ static void apply(const char *text)
         uint32_t done_;                                                      \
         char got_[640];                                                      \
         char wanted_[640];                                                   \
-        assert_true(sp_patch_apply(c, refuses, &done_, &e_) < 0);            \
+        assert_true(sp_patch_apply(c, refuses, false, &done_, &e_) < 0);     \
         assert_int_equal(done_, 0);                                          \
         spell(want, wanted_, sizeof wanted_);                                \
         assert_string_equal(sp_error_text(&e_, got_, sizeof got_), wanted_); \
@@ -289,7 +289,7 @@ static void test_what_was_done_before_a_failure_is_counted(void **state)
     c = verified(BEGIN "*** Add File: one\n+1\n*** Add File: two\n+2\n*** Add File: file/x\n+3\n"
                        "*** Add File: four\n+4\n" END,
                  false);
-    assert_int_equal(sp_patch_apply(&c, false, &done, &e), -SP_E_SYSTEM);
+    assert_int_equal(sp_patch_apply(&c, false, false, &done, &e), -SP_E_SYSTEM);
     assert_int_equal(done, 2);
     (void)snprintf(want, sizeof want, "Failed to create parent directories for %s/file/x",
                    patch_base);

@@ -120,14 +120,13 @@ int sp_patch_find_approved(struct sp_str text, struct sp_str *ret_digests, struc
 int sp_patch_check_approved(const struct sp_patch_changes *c, struct sp_str digests,
                             struct sp_err *e);
 
-/* Fails if an existing component of any path is a symbolic link. */
-int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_err *e);
 /* Writes verified changes, in order, up to the first failure; *ret_done is the number of files
  * done. Each file is replaced atomically, after its bytes are synced. A file that changed since it
  * was verified is refused. refuses_links: no component of a path may be a symbolic link (for a
- * patch that no sandbox confines). */
-int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,
-                   struct sp_err *e);
+ * patch that no sandbox confines). only_checks: nothing but that is checked, and nothing written.
+ */
+int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, bool only_checks,
+                   uint32_t *ret_done, struct sp_err *e);
 /* "Success. Updated the following files:" and its lines. */
 bool sp_patch_add_summary(struct sp_buf *out, const struct sp_patch_changes *c);
 /* Appends a unified diff of one change, for a question. */

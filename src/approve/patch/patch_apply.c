@@ -329,7 +329,8 @@ static int apply_update(const struct sp_patch_change *c, bool refuses_links, str
     return r < 0 ? fail_file(e, "Failed to write file", c->full_path, -r) : 0;
 }
 
-int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_err *e)
+/* Fails if an existing component of any path is a symbolic link. */
+static int check_links(const struct sp_patch_changes *c, struct sp_err *e)
 {
     const struct walk how = {.refuses_links = true};
 
@@ -350,15 +351,15 @@ int sp_patch_check_links(const struct sp_patch_changes *c, struct sp_err *e)
     return 0;
 }
 
-int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, uint32_t *ret_done,
-                   struct sp_err *e)
+int sp_patch_apply(const struct sp_patch_changes *c, bool refuses_links, bool only_checks,
+                   uint32_t *ret_done, struct sp_err *e)
 {
     /* Checked before anything is written, so that a patch with a link applies to no file; links
      * planted later are caught by walk_to. */
-    int r = refuses_links ? sp_patch_check_links(c, e) : 0;
+    int r = refuses_links ? check_links(c, e) : 0;
 
     *ret_done = 0;
-    while (r == 0 && *ret_done < c->count) {
+    while (r == 0 && !only_checks && *ret_done < c->count) {
         const struct sp_patch_change *one = &c->items[*ret_done];
 
         switch (one->kind) {
