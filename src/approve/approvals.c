@@ -112,26 +112,6 @@ bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id)
             (a->strict_turn != NULL && sp_str_eq(sp_str_of(a->strict_turn), turn_id)));
 }
 
-void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix)
-{
-    struct sp_err e = {0};
-    struct sp_rules *more = NULL;
-
-    if (a->options.user_dir == NULL || sp_rules_amend_prefix(a->options.user_dir, prefix, &e) == 0)
-        more = sp_rules_with_prefix(a->options.rules, prefix, &e);
-    if (more == NULL) {
-        char reason[sizeof e.msg + 128];
-        char text[sizeof reason + 64];
-
-        (void)snprintf(text, sizeof text, "Failed to apply execpolicy amendment: %s",
-                       sp_error_text(&e, reason, sizeof reason));
-        sp_approvals_warn(a, text);
-        return;
-    }
-    sp_rules_unref(a->options.rules);
-    a->options.rules = more;
-}
-
 /* ---- grants ---- */
 
 /* Merges all grants for this environment and turn (NULL: every turn) into *ret, which is zero

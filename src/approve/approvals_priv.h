@@ -56,9 +56,6 @@ int sp_approvals_widen(const struct sp_approvals *a, struct sp_str environment,
                        const struct sp_str *turn_id, const struct sp_grant *more,
                        struct sp_profile *profile, struct sp_err *e);
 
-/* Adds an accepted amendment to the file and to the set. Failures are warnings. */
-void sp_approvals_amend(struct sp_approvals *a, struct sp_words prefix);
-
 /* Appends to the audit log. false: the log is mandatory and cannot be written; e says why. */
 bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *entry,
                         struct sp_err *e);

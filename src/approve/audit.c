@@ -103,7 +103,8 @@ static bool add_entry(struct sp_buf *out, const struct sp_audit_entry *entry, ui
     ok = ok && sp_buf_add(out, "]", 1) && shorten(out, from) && sp_json_add_key(out, "matches");
     from = out->len;
     ok = ok &&
-         sp_rule_matches_add_json(out, entry->matches == NULL ? &no_matches : entry->matches) &&
+         sp_rule_matches_add_json(out, entry->matches == NULL ? &no_matches : entry->matches,
+                                  SP_MATCHES_LIST) &&
          shorten(out, from);
     return ok && sp_json_add_key(out, "policy") && add_policy(out, entry->policy) &&
            sp_json_add_member(out, "requirement", sp_str_of(entry->requirement)) &&

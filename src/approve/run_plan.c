@@ -373,6 +373,24 @@ static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider 
 
 /* ---- the answer to a question ---- */
 
+/* Adds an accepted amendment to the file and to the set. Failures are warnings. */
+static void amend_rules(struct sp_approvals *a, struct sp_words prefix)
+{
+    struct sp_err e = {0};
+    struct sp_rules *more = sp_rules_with_prefix(a->options.rules, a->options.user_dir, prefix, &e);
+    if (more == NULL) {
+        char reason[sizeof e.msg + 128];
+        char text[sizeof reason + 64];
+
+        (void)snprintf(text, sizeof text, "Failed to apply execpolicy amendment: %s",
+                       sp_error_text(&e, reason, sizeof reason));
+        sp_approvals_warn(a, text);
+        return;
+    }
+    sp_rules_unref(a->options.rules);
+    a->options.rules = more;
+}
+
 static void on_decision(struct sp_asking *q, const struct sp_decision *d)
 {
     struct sp_run_plan *p = SP_CONTAINER(q, struct sp_run_plan, asking);
@@ -392,7 +410,7 @@ static void on_decision(struct sp_asking *q, const struct sp_decision *d)
                           : sp_cache_store(p->approvals->cache, sp_buf_str(&p->key), p->is_retry)))
             sp_approvals_warn(p->approvals, "an approval could not be remembered: no memory");
         if (counts && d->kind == SP_DECISION_AMENDMENT)
-            sp_approvals_amend(p->approvals, q->question.amendment);
+            amend_rules(p->approvals, q->question.amendment);
     } else {
         struct sp_str why = d->rejection;
 

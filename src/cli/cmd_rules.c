@@ -87,10 +87,14 @@ static int check_command(const struct rules_options *o, char **command)
     if (rules == NULL)
         return SP_EXIT_FAILED;
     auto_free struct sp_str *items = sp_cli_words(command, &count);
-    const bool ok = items != NULL &&
-                    sp_rules_add_check(&out, rules, (struct sp_words){items, count},
-                                       o->resolves_hosts, o->is_pretty) &&
-                    sp_buf_add(&out, "\n", 1);
+    struct sp_rule_matches found = {0};
+    const bool ok =
+        items != NULL &&
+        sp_rules_match(rules, (struct sp_words){items, count}, o->resolves_hosts, &found) &&
+        sp_rule_matches_add_json(&out, &found,
+                                 o->is_pretty ? SP_MATCHES_CHECK_PRETTY : SP_MATCHES_CHECK) &&
+        sp_buf_add(&out, "\n", 1);
+    sp_rule_matches_done(&found);
     sp_rules_unref(rules);
     if (!ok)
         return report_no_memory();
@@ -272,7 +276,7 @@ static void print_json(const struct explanation *ask, const struct sp_requiremen
         print_json_words(s->items[i]);
     }
     (void)fputs("],\"matches\":", stdout);
-    (void)sp_rule_matches_add_json(&matches, &all[0].matches);
+    (void)sp_rule_matches_add_json(&matches, &all[0].matches, SP_MATCHES_LIST);
     print_buf(&matches);
     (void)printf(",\"complete\":%s", sp_rules_are_complete(ask->judge.rules) ? "true" : "false");
     print_json_str(",\"sandbox\":", sp_str_of(ask->profile_name));

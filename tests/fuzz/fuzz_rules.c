@@ -31,7 +31,7 @@ static void check_matches(const struct sp_rules *r, struct sp_words command)
         if (m.items[i].resolved_program.p != NULL)
             CHECK(command.items[0].p[0] == '/');
     }
-    CHECK(sp_rules_add_check(&out, r, command, true, false));
+    CHECK(sp_rule_matches_add_json(&out, &m, SP_MATCHES_CHECK));
     CHECK(sp_utf8_is_valid((struct sp_str){out.data, out.len}));
     sp_rule_matches_done(&m);
 }

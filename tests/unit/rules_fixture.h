@@ -45,6 +45,18 @@ static inline struct sp_rules *rules_of(const char *text)
     return r;
 }
 
+/* Appends the rule of an accepted amendment to the file of the user. */
+static inline int amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
+{
+    struct sp_err why = {0};
+    struct sp_rules *r = sp_rules_with_prefix(NULL, user_dir, prefix, &why);
+
+    if (r == NULL && e != NULL)
+        *e = why;
+    sp_rules_unref(r);
+    return -(int)why.code;
+}
+
 /* Words with blanks between them; the same memory each time. */
 static inline struct sp_words words(const char *text)
 {

@@ -214,7 +214,7 @@ static void test_an_amendment_makes_the_command_free(void **state)
     (void)snprintf(home, sizeof home, "%s", at("home"));
     write_file("home/rules/default.rules", "# no newline");
     for (int i = 0; i < 2; i++)
-        assert_int_equal(sp_rules_amend_prefix(home, (struct sp_words){hello, 2}, &e), 0);
+        assert_int_equal(amend_prefix(home, (struct sp_words){hello, 2}, &e), 0);
     FILE *f = fopen(at("home/rules/default.rules"), "r");
     assert_non_null(f);
     text[fread(text, 1, sizeof text - 1, f)] = 0;
@@ -223,7 +223,7 @@ static void test_an_amendment_makes_the_command_free(void **state)
     assert_string_equal(text + 13, line);
     expect(&places, SP_APPROVAL_UNTRUSTED, "echo 'Hello, world!' x", FREE, "");
     expect(&places, SP_APPROVAL_UNTRUSTED, "echo Hello", SKIP, "");
-    assert_int_equal(sp_rules_amend_prefix(home, (struct sp_words){0}, &e), -SP_E_INVALID);
+    assert_int_equal(amend_prefix(home, (struct sp_words){0}, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, "prefix rule requires at least one token");
 }
 

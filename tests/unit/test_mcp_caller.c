@@ -159,7 +159,11 @@ static void test_without_memory_all_have_the_rules_of_before(void **state)
     bool has_ended = true;
 
     (void)state;
-    sp_approvals_amend(sp_manager_approvals(other->manager), words("ls"));
+    struct sp_rules **in = &sp_manager_approvals(other->manager)->options.rules;
+    struct sp_rules *amended = sp_rules_with_prefix(*in, NULL, words("ls"), NULL);
+    assert_non_null(amended);
+    sp_rules_unref(*in);
+    *in = amended;
     const struct sp_rules *own = rules_in(other);
     assert_ptr_not_equal(own, rules);
     for (long n = 1; has_ended; n++) {

@@ -149,19 +149,19 @@ static void test_a_prefix_can_be_added(void **state)
     struct sp_err e = {0};
 
     (void)state;
-    struct sp_rules *same = sp_rules_with_prefix(r, words("b c"), &e);
+    struct sp_rules *same = sp_rules_with_prefix(r, NULL, words("b c"), &e);
     assert_ptr_equal(same, r);
     sp_rules_unref(same);
-    struct sp_rules *more = sp_rules_with_prefix(r, words("p q"), &e);
+    struct sp_rules *more = sp_rules_with_prefix(r, NULL, words("p q"), &e);
     assert_ptr_not_equal(more, r);
     sp_rules_unref(r);
     assert_said(more, "p q r", "prompt p, allow p q");
     assert_true(sp_rules_are_complete(more));
     sp_rules_unref(more);
-    struct sp_rules *first = sp_rules_with_prefix(NULL, words("x y"), &e);
+    struct sp_rules *first = sp_rules_with_prefix(NULL, NULL, words("x y"), &e);
     assert_said(first, "x y z", "allow x y");
     sp_rules_unref(first);
-    assert_null(sp_rules_with_prefix(NULL, (struct sp_words){0}, &e));
+    assert_null(sp_rules_with_prefix(NULL, NULL, (struct sp_words){0}, &e));
     assert_string_equal(e.msg, "prefix rule requires at least one token");
 }
 
@@ -228,7 +228,12 @@ static void checks(const char *rules, const char *command, bool is_pretty, const
     struct sp_rules *r = rules_of(rules);
     auto_buf struct sp_buf out = {0};
 
-    assert_true(sp_rules_add_check(&out, r, words(command), true, is_pretty));
+    struct sp_rule_matches found = {0};
+
+    assert_true(sp_rules_match(r, words(command), true, &found));
+    assert_true(sp_rule_matches_add_json(&out, &found,
+                                         is_pretty ? SP_MATCHES_CHECK_PRETTY : SP_MATCHES_CHECK));
+    sp_rule_matches_done(&found);
     assert_true(sp_buf_add(&out, "", 1));
     assert_string_equal(out.data, expected);
     sp_rules_unref(r);
@@ -295,12 +300,13 @@ static bool make_and_ask(void)
     struct sp_err e = {0};
     bool is_good = m != NULL && sp_rules_add_text(m, "x", SP_STR(text), NULL, NULL, &e) == 0;
     struct sp_rules *r = is_good ? sp_rules_make(m) : NULL;
-    struct sp_rules *one = r == NULL ? NULL : sp_rules_with_prefix(r, words("p q"), &e);
-    struct sp_rules *more = one == NULL ? NULL : sp_rules_with_prefix(one, words("z"), &e);
+    struct sp_rules *one = r == NULL ? NULL : sp_rules_with_prefix(r, NULL, words("p q"), &e);
+    struct sp_rules *more = one == NULL ? NULL : sp_rules_with_prefix(one, NULL, words("z"), &e);
 
     is_good = more != NULL && sp_rules_match(more, words("/usr/bin/git"), true, &found) &&
               sp_rules_match(more, words("a xy z"), true, &found) && found.count == 2 &&
-              sp_rules_add_check(&out, more, words("p q"), true, true);
+              sp_rules_match(more, words("p q"), true, &found) &&
+              sp_rule_matches_add_json(&out, &found, SP_MATCHES_CHECK_PRETTY);
     assert_true(is_good || e.code == SP_E_NONE || e.code == SP_E_SYSTEM);
     sp_rule_matches_done(&found);
     sp_rules_unref(more);

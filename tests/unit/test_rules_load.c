@@ -288,7 +288,7 @@ static void test_a_broken_file_keeps_its_last_version(void **state)
     assert_false(sp_rules_are_complete(fresh));
     sp_rules_unref(fresh);
     struct sp_err e = {0};
-    struct sp_rules *more = sp_rules_with_prefix(third, words("c"), &e);
+    struct sp_rules *more = sp_rules_with_prefix(third, NULL, words("c"), &e);
     assert_false(sp_rules_are_complete(more));
     sp_rules_unref(more);
     write_file("k/rules/b.rules", "prefix_rule(['b'])");
@@ -422,15 +422,15 @@ static void test_an_amendment_is_one_line_once(void **state)
 
     (void)state;
     (void)snprintf(home, sizeof home, "%s", at("no/am"));
-    assert_int_equal(sp_rules_amend_prefix(home, prefix, &e), -SP_E_SYSTEM); /* no parent */
+    assert_int_equal(amend_prefix(home, prefix, &e), -SP_E_SYSTEM); /* no parent */
     (void)snprintf(home, sizeof home, "%s", at("am"));
     struct stat made;
     assert_int_equal(stat(home, &made), -1);
-    assert_int_equal(sp_rules_amend_prefix(home, prefix, &e), 0);
+    assert_int_equal(amend_prefix(home, prefix, &e), 0);
     assert_int_equal(stat(home, &made), 0); /* the first rule that is kept makes it */
     assert_int_equal(made.st_mode & 07777, 0700);
     assert_file("am/rules/default.rules", HELLO);
-    assert_int_equal(sp_rules_amend_prefix(home, prefix, &e), 0);
+    assert_int_equal(amend_prefix(home, prefix, &e), 0);
     assert_file("am/rules/default.rules", HELLO);
     struct stat st;
     assert_int_equal(stat(at("am/rules/default.rules"), &st), 0);
@@ -450,11 +450,11 @@ static void test_a_missing_newline_is_added(void **state)
     (void)state;
     write_file("nl/rules/default.rules", "# mine");
     (void)snprintf(home, sizeof home, "%s", at("nl"));
-    assert_int_equal(sp_rules_amend_prefix(home, words("a"), &e), 0);
+    assert_int_equal(amend_prefix(home, words("a"), &e), 0);
     assert_file("nl/rules/default.rules",
                 "# mine\nprefix_rule(pattern=[\"a\"], decision=\"allow\")\n");
     write_file("nl/rules/default.rules", "prefix_rule(pattern=[\"a\"], decision=\"allow\")\r\n");
-    assert_int_equal(sp_rules_amend_prefix(home, words("a"), &e), 0);
+    assert_int_equal(amend_prefix(home, words("a"), &e), 0);
     assert_file("nl/rules/default.rules", "prefix_rule(pattern=[\"a\"], decision=\"allow\")\r\n");
 }
 
@@ -473,7 +473,7 @@ static void test_any_words_come_back(void **state)
     (void)state;
     (void)snprintf(home, sizeof home, "%s", at("odd"));
     assert_int_equal(mkdir(home, 0755), 0);
-    assert_int_equal(sp_rules_amend_prefix(home, prefix, &e), 0);
+    assert_int_equal(amend_prefix(home, prefix, &e), 0);
     const struct sp_rules_places places = {.user_dir = home};
     struct sp_rules *r = load(&places, NULL);
     assert_string_equal(warnings, "");
@@ -482,8 +482,8 @@ static void test_any_words_come_back(void **state)
     assert_true(sp_words_equal(m.items[0].prefix, prefix));
     sp_rule_matches_done(&m);
     sp_rules_unref(r);
-    assert_int_equal(sp_rules_amend_prefix(home, (struct sp_words){bad, 1}, &e), -SP_E_INVALID);
-    assert_int_equal(sp_rules_amend_prefix(home, (struct sp_words){0}, &e), -SP_E_INVALID);
+    assert_int_equal(amend_prefix(home, (struct sp_words){bad, 1}, &e), -SP_E_INVALID);
+    assert_int_equal(amend_prefix(home, (struct sp_words){0}, &e), -SP_E_INVALID);
     assert_string_equal(e.msg, "prefix rule requires at least one token");
 }
 
@@ -527,18 +527,18 @@ static void test_no_link_leads_an_amendment_elsewhere(void **state)
     write_file("lk/rules/x", "");
     (void)snprintf(home, sizeof home, "%s", at("lk"));
     assert_int_equal(symlink("../victim", at("lk/rules/default.rules")), 0);
-    assert_int_equal(sp_rules_amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
+    assert_int_equal(amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
     assert_int_equal(e.sys, ELOOP);
     assert_file("lk/victim", "keep");
     assert_int_equal(unlink(at("lk/rules/default.rules")), 0);
     assert_int_equal(rename(at("lk/rules"), at("lk/real")), 0);
     assert_int_equal(symlink("real", at("lk/rules")), 0);
-    assert_int_equal(sp_rules_amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
+    assert_int_equal(amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
     assert_int_not_equal(access(at("lk/real/default.rules"), F_OK), 0);
     assert_int_equal(unlink(at("lk/rules")), 0);
     assert_int_equal(mkdir(at("lk/rules"), 0755), 0);
     assert_int_equal(mkfifo(at("lk/rules/default.rules"), 0600), 0);
-    assert_int_equal(sp_rules_amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
+    assert_int_equal(amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
 }
 
 static void test_a_lock_is_not_waited_for_without_end(void **state)
@@ -551,10 +551,10 @@ static void test_a_lock_is_not_waited_for_without_end(void **state)
     (void)snprintf(home, sizeof home, "%s", at("held"));
     const int fd = open(at("held/rules/default.rules"), O_RDONLY | O_CLOEXEC);
     assert_int_equal(flock(fd, LOCK_EX), 0);
-    assert_int_equal(sp_rules_amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
+    assert_int_equal(amend_prefix(home, words("a"), &e), -SP_E_SYSTEM);
     assert_int_equal(e.sys, EAGAIN);
     (void)close(fd);
-    assert_int_equal(sp_rules_amend_prefix(home, words("a"), &e), 0);
+    assert_int_equal(amend_prefix(home, words("a"), &e), 0);
 }
 
 /* Four writers, each with lines of its own and lines that all have. */
@@ -578,8 +578,8 @@ static void test_writers_at_once_lose_nothing(void **state)
 
             (void)snprintf(own, sizeof own, "own%d %d", w, i);
             (void)snprintf(common, sizeof common, "common %d", i);
-            if (sp_rules_amend_prefix(home, words(own), NULL) < 0 ||
-                sp_rules_amend_prefix(home, words(common), NULL) < 0)
+            if (amend_prefix(home, words(own), NULL) < 0 ||
+                amend_prefix(home, words(common), NULL) < 0)
                 _exit(1);
         }
         _exit(0);

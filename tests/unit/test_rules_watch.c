@@ -650,13 +650,13 @@ static void test_an_amendment_of_our_own(void **state)
     (void)state;
     make_folders("home/");
     start();
-    assert_int_equal(sp_rules_amend_prefix(at("home"), words("git status"), &e), 0);
+    assert_int_equal(amend_prefix(at("home"), words("git status"), &e), 0);
     becomes("git status", "allow git status");
     stay_quiet();
     const int before = told;
     stay_quiet();
     assert_int_equal(told, before);
-    assert_int_equal(sp_rules_amend_prefix(at("home"), words("git log"), &e), 0);
+    assert_int_equal(amend_prefix(at("home"), words("git log"), &e), 0);
     becomes("git log", "allow git log");
     stay_quiet();
     assert_in_range(told, before + 1, before + 2);
@@ -859,7 +859,7 @@ static void test_amendments_outlive_a_set(void **state)
 {
     struct sp_rules *first = rules_of(ALLOW("make"));
     struct sp_rules *second = rules_of(FORBID("make"));
-    struct sp_rules *amended = sp_rules_with_prefix(first, words("git log"), NULL);
+    struct sp_rules *amended = sp_rules_with_prefix(first, NULL, words("git log"), NULL);
     struct sp_rules *both = sp_rules_renew(second, amended, false, NULL);
     struct sp_rules *same = sp_rules_renew(second, first, false, NULL);
 

@@ -35,9 +35,11 @@ int sp_rules_add_file(struct sp_rules_maker *m, const char *path,
 struct sp_rules *sp_rules_make(const struct sp_rules_maker *m);
 
 /* The set with one more allow rule for an accepted amendment, or the set itself if it already
- * allows exactly that prefix; the caller owns a reference in both cases. r may be NULL: an empty
- * set. NULL: no memory. */
-struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix, struct sp_err *e);
+ * allows exactly that prefix; the caller owns a reference in both cases. The rule is first appended
+ * to USER_DIR/rules/default.rules unless it is there: locked, atomic; user_dir NULL: it is not. r
+ * may be NULL: an empty set. NULL: *e says why. */
+struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, const char *user_dir,
+                                      struct sp_words prefix, struct sp_err *e);
 /* The same with one more network rule. The last rule for a host wins. */
 struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
                                        struct sp_str protocol, bool allows, struct sp_err *e);
@@ -97,11 +99,13 @@ struct sp_network_rule {
 /* In order; the last rule for a host wins. false: no such index. */
 bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_network_rule *ret);
 
-/* Appends what `rules check` prints for one command. The command is not parsed as a script. */
-bool sp_rules_add_check(struct sp_buf *out, const struct sp_rules *r, struct sp_words command,
-                        bool resolves_hosts, bool is_pretty);
-/* The matches alone, compact: [{"prefixRuleMatch":{...}},...]. */
-bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *m);
+enum sp_matches_form {
+    SP_MATCHES_LIST,         /* [{"prefixRuleMatch":{...}},...] */
+    SP_MATCHES_CHECK,        /* as `rules check` prints it, with the strictest decision */
+    SP_MATCHES_CHECK_PRETTY, /* the same, indented by two blanks a level */
+};
+bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *m,
+                              enum sp_matches_form form);
 
 /* ---- where rules come from ---- */
 
@@ -125,8 +129,7 @@ int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
 
 /* ---- amendments ---- */
 
-/* Appends an allow rule to USER_DIR/rules/default.rules unless it is there: locked, atomic. */
-int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e);
+/* Appends a rule to USER_DIR/rules/default.rules unless it is there: locked, atomic. */
 int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
                            bool allows, struct sp_err *e);
 

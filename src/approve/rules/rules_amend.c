@@ -22,7 +22,6 @@
 #include "os/fd.h"
 
 #define FILE_NAME "default.rules"
-#define NO_TOKEN  "prefix rule requires at least one token"
 
 /* How the justification names the protocol; NULL: unknown. */
 static const char *label_of(struct sp_str protocol)
@@ -147,13 +146,11 @@ static int append_line(const char *user_dir, struct sp_str line, struct sp_err *
     return has_line(before, line) ? 0 : append(fd, before, line, user_dir, e);
 }
 
-int sp_rules_amend_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
+static int append_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
     bool is_good = sp_buf_add_str(&line, SP_STR("prefix_rule(pattern=["));
 
-    if (prefix.count == 0)
-        return sp_fail(e, SP_E_INVALID, 0, NO_TOKEN);
     for (uint32_t i = 0; i < prefix.count; i++)
         if (!sp_utf8_is_valid(prefix.items[i]))
             return sp_fail(e, SP_E_INVALID, 0,
@@ -243,14 +240,17 @@ static struct sp_rules_part *allow_prefix(struct sp_words prefix)
     return p;
 }
 
-struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, struct sp_words prefix, struct sp_err *e)
+struct sp_rules *sp_rules_with_prefix(struct sp_rules *r, const char *user_dir,
+                                      struct sp_words prefix, struct sp_err *e)
 {
     struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
 
     if (prefix.count == 0) {
-        (void)sp_fail(e, SP_E_INVALID, 0, NO_TOKEN);
+        (void)sp_fail(e, SP_E_INVALID, 0, "prefix rule requires at least one token");
         return NULL;
     }
+    if (user_dir != NULL && append_prefix(user_dir, prefix, e) < 0)
+        return NULL;
     if (r != NULL && allows_exactly(r, prefix))
         return sp_rules_ref(r);
     struct sp_rules_part *p = allow_prefix(prefix);

@@ -177,7 +177,7 @@ bool sp_rules_would_match(const struct sp_rules *r, struct sp_words prefix, stru
                           (struct sp_words){segment.items + 1, rest});
 }
 
-/* ---- as JSON: compact, or indented by two blanks a level ---- */
+/* ---- as JSON ---- */
 
 /* A JSON text under construction: begin_child starts each member or element. */
 struct writer {
@@ -262,31 +262,24 @@ static void write_matches(struct writer *w, const struct sp_rule_matches *all)
     close_container(w, SP_STR("]"));
 }
 
-bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *m)
+bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *m,
+                              enum sp_matches_form form)
 {
-    struct writer w = {.out = out, .is_good = true};
-
-    write_matches(&w, m);
-    return w.is_good;
-}
-
-bool sp_rules_add_check(struct sp_buf *out, const struct sp_rules *r, struct sp_words command,
-                        bool resolves_hosts, bool is_pretty)
-{
-    struct writer w = {.out = out, .is_pretty = is_pretty, .is_good = true};
-    struct sp_rule_matches m = {0};
+    struct writer w = {.out = out, .is_pretty = form == SP_MATCHES_CHECK_PRETTY, .is_good = true};
     enum sp_verdict strictest = SP_VERDICT_ALLOW;
 
-    w.is_good = sp_rules_match(r, command, resolves_hosts, &m);
+    if (form == SP_MATCHES_LIST) {
+        write_matches(&w, m);
+        return w.is_good;
+    }
     open_container(&w, SP_STR("{"));
     begin_child(&w, "matchedRules");
-    write_matches(&w, &m);
-    for (uint32_t i = 0; i < m.count; i++)
-        if (m.items[i].verdict > strictest)
-            strictest = m.items[i].verdict;
-    if (m.count > 0)
+    write_matches(&w, m);
+    for (uint32_t i = 0; i < m->count; i++)
+        if (m->items[i].verdict > strictest)
+            strictest = m->items[i].verdict;
+    if (m->count > 0)
         add_text(&w, "decision", sp_str_of(sp_verdict_name(strictest)));
     close_container(&w, SP_STR("}"));
-    sp_rule_matches_done(&m);
     return w.is_good;
 }
