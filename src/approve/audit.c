@@ -25,15 +25,6 @@
 #define MAX_COMMAND 65536       /* bytes of JSON; a longer command is replaced by its hash */
 #define CHUNK       65536       /* bytes read at a time */
 
-/* The SHA-256 of a line without its LF, in hex. */
-static void hash_line(struct sp_str line, char ret[HASH + 1])
-{
-    uint8_t hash[HASH / 2];
-
-    sp_sha256(line, hash);
-    sp_hex(hash, sizeof hash, ret);
-}
-
 /* ---- writing a line ---- */
 
 /* Replaces what was added behind `from` by its hash if it is long. */
@@ -44,7 +35,7 @@ static bool shorten(struct sp_buf *out, size_t from)
 
     if (n <= MAX_COMMAND)
         return true;
-    hash_line((struct sp_str){out->data + from, n}, hash);
+    sp_sha256_hex((struct sp_str){out->data + from, n}, hash);
     out->len = from;
     return sp_buf_printf(out, "{\"sha256\":\"%s\",\"bytes\":%zu}", hash, n);
 }
@@ -199,7 +190,7 @@ static int read_last(int fd, const char *path, off_t size, uint64_t *ret_seq,
                        "%s: its last line is not a whole entry; move the file away to begin a new "
                        "one, or see `sallyport audit verify`",
                        path);
-    hash_line(text, ret_hash);
+    sp_sha256_hex(text, ret_hash);
     return 0;
 }
 
@@ -300,7 +291,7 @@ static bool check_line(struct verifying *v, char *line, size_t n)
     struct sp_err e = {0};
     uint64_t number;
 
-    hash_line((struct sp_str){line, n}, hash);
+    sp_sha256_hex((struct sp_str){line, n}, hash);
     if (sp_json_parse(j, line, n, &e) < 0)
         return find_fault(to, "not JSON: %.150s", e.msg);
     uint32_t key = sp_json_type(j, 0) == SP_JSON_OBJECT ? sp_json_first(j, 0) : SP_JSON_NONE;

@@ -117,28 +117,6 @@ bool sp_approval_add_name(struct sp_buf *out, const struct sp_approval_policy *p
                          text[p->request_permissions], text[p->mcp_elicitations]);
 }
 
-/* Whether the policy lets a question through; granular: its switch for this kind of question. */
-static bool may_policy_ask(const struct sp_approval_policy *p, bool granular)
-{
-    switch (p->kind) {
-    case SP_APPROVAL_UNTRUSTED:
-    case SP_APPROVAL_ON_FAILURE:
-    case SP_APPROVAL_ON_REQUEST:
-        return true;
-    case SP_APPROVAL_GRANULAR:
-        return granular;
-    case SP_APPROVAL_NEVER:
-    case SP_APPROVAL_MAX:
-        break;
-    }
-    return false;
-}
-
-bool sp_approval_may_ask_by_guess(const struct sp_approval_policy *p)
-{
-    return may_policy_ask(p, p->sandbox_approval);
-}
-
 /* Additional permissions need the policy on-request. */
 static bool forbids_additional(const struct sp_judge_ask *ask)
 {
@@ -182,7 +160,7 @@ static const struct sp_rule_match *longest(const struct sp_rule_matches *matches
 static bool add_override_refusal(struct sp_buf *out, const struct sp_judge_ask *ask)
 {
     /* The policy may allow questions about escalation, but not about additional permissions. */
-    const bool may_ask = sp_approval_may_ask_by_guess(&ask->policy);
+    const bool may_ask = sp_approval_may_ask(&ask->policy, ask->policy.sandbox_approval);
 
     if (ask->nobody_answers && may_ask && !forbids_additional(ask))
         return add_chars(out, SP_NOBODY_ANSWERS);
@@ -408,7 +386,7 @@ static bool decide_requirement(const struct sp_judge_ask *ask, struct sp_require
 {
     struct sp_buf *out = &q->reason;
     /* What the policy says; without an approver it asks in vain. */
-    const bool may_ask = may_policy_ask(
+    const bool may_ask = sp_approval_may_ask(
         &ask->policy, v->has_rule_prompt ? ask->policy.rules : ask->policy.sandbox_approval);
 
     if (v->verdict == SP_VERDICT_ALLOW) {
@@ -457,8 +435,9 @@ static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struc
     if (r < 0)
         return r;
     /* The caller wants more permissions, and the policy cannot ask about that. */
-    if (wants_more(ask) && (ask->nobody_answers || !sp_approval_may_ask_by_guess(&ask->policy) ||
-                            forbids_additional(ask)))
+    if (wants_more(ask) &&
+        (ask->nobody_answers || !sp_approval_may_ask(&ask->policy, ask->policy.sandbox_approval) ||
+         forbids_additional(ask)))
         return add_override_refusal(&q->reason, ask)
                    ? 0
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to refuse a command");

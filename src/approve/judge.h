@@ -47,8 +47,13 @@ enum sp_permissions {
     "approval required, but the client cannot answer questions; allow it by a rule, configure an " \
     "approver, or change the approval policy"
 
-/* Whether the policy lets questions about guesses and escalation through. */
-bool sp_approval_may_ask_by_guess(const struct sp_approval_policy *p);
+/* Whether the policy lets a question through; granular: its switch for this kind of question. That
+ * of guesses and escalation is sandbox_approval. */
+static inline bool sp_approval_may_ask(const struct sp_approval_policy *p, bool granular)
+{
+    return p->kind == SP_APPROVAL_UNTRUSTED || p->kind == SP_APPROVAL_ON_FAILURE ||
+           p->kind == SP_APPROVAL_ON_REQUEST || (p->kind == SP_APPROVAL_GRANULAR && granular);
+}
 
 /* Guesses about segments that no rule matches. */
 bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how);

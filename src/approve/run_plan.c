@@ -132,7 +132,7 @@ static int assess_patch(struct sp_run_plan *p, struct sp_err *e)
                          sp_resolved_can_write(&rules, c->items[i].full_target, NULL, NULL));
     const bool needs_answer = p->approval.kind == SP_APPROVAL_UNTRUSTED ||
                               (!can_write_all && p->approval.kind != SP_APPROVAL_ON_FAILURE);
-    if (needs_answer && !sp_approval_may_ask_by_guess(&p->approval)) {
+    if (needs_answer && !sp_approval_may_ask(&p->approval, p->approval.sandbox_approval)) {
         bool has_root = p->patch.is_free || rules.is_open || rules.is_full_write;
 
         for (size_t i = 0; !has_root && i < rules.count; i++)
@@ -652,9 +652,10 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
 
 bool sp_run_plan_can_retry(const struct sp_run_plan *p, bool is_guess)
 {
-    const bool may_policy_ask = p->approval.kind == SP_APPROVAL_ON_REQUEST
-                                    ? is_patch(p)
-                                    : sp_approval_may_ask_by_guess(&p->approval);
+    const bool may_policy_ask =
+        p->approval.kind == SP_APPROVAL_ON_REQUEST
+            ? is_patch(p)
+            : sp_approval_may_ask(&p->approval, p->approval.sandbox_approval);
 
     return p->state == SP_RUN_PLAN_GO && !p->is_retry && sp_run_plan_is_confined(p) &&
            !(is_guess && p->approvals->options.ignores_heuristic) && may_policy_ask &&

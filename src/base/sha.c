@@ -211,3 +211,11 @@ bool sp_same_secret(struct sp_str a, struct sp_str b)
         difference = (unsigned char)(difference | (a.p[i] ^ b.p[i]));
     return difference == 0;
 }
+
+void sp_sha256_hex(struct sp_str s, char ret[65])
+{
+    uint8_t digest[32];
+
+    sp_sha256(s, digest);
+    sp_hex(digest, sizeof digest, ret);
+}

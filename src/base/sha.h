@@ -12,6 +12,8 @@
 
 void sp_sha1(struct sp_str s, uint8_t ret[20]);
 void sp_sha256(struct sp_str s, uint8_t ret[32]);
+/* The digest in hex, with a NUL. */
+void sp_sha256_hex(struct sp_str s, char ret[65]);
 void sp_hmac_sha256(struct sp_str key, struct sp_str s, uint8_t ret[32]);
 
 /* Compares in a time that depends on the length only. */

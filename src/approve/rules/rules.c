@@ -242,7 +242,7 @@ bool sp_rules_add_fingerprint(struct sp_buf *out, const struct sp_rules *r)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf sorted = {0};
-    uint8_t digest[32];
+    char digest[65];
     size_t count = 0;
     bool is_good = true;
 
@@ -262,8 +262,6 @@ bool sp_rules_add_fingerprint(struct sp_buf *out, const struct sp_rules *r)
     qsort(lines, count, sizeof *lines, by_bytes);
     for (size_t i = 0; is_good && i < count; i++)
         is_good = sp_buf_add_str(&sorted, lines[i]) && sp_buf_add(&sorted, "\n", 1);
-    sp_sha256(sp_buf_str(&sorted), digest);
-    for (size_t i = 0; is_good && i < sizeof digest; i++)
-        is_good = sp_buf_printf(out, "%02x", digest[i]);
-    return is_good;
+    sp_sha256_hex(sp_buf_str(&sorted), digest);
+    return is_good && sp_buf_add_str(out, sp_str_of(digest));
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/json.h"
@@ -40,42 +41,21 @@ static bool is_space(char c)
 
 /* ---- JWT: HS256 in compact form ---- */
 
-static int base64url_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
-
-/* RFC 4648 section 5 without padding; unused bits must be 0. out has room for text.n * 3 / 4 bytes.
- */
+/* RFC 4648 section 5 without padding; unused bits must be 0. out has room for text.n + 3 bytes. */
 static bool decode_base64url(struct sp_str text, char *out, size_t *ret_len)
 {
-    uint32_t bits = 0;
-    unsigned count = 0;
     size_t n = 0;
 
-    for (size_t i = 0; i < text.n; i++) {
-        const int d = base64url_digit(text.p[i]);
+    for (; n < text.n; n++) {
+        const char c = text.p[n];
 
-        if (d < 0)
+        if (c == '+' || c == '/' || c == '=')
             return false;
-        bits = bits << 6 | (uint32_t)d;
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            out[n++] = (char)(bits >> count);
-            bits &= (1U << count) - 1;
-        }
+        out[n] = (char)(c == '-' ? '+' : c == '_' ? '/' : c);
     }
-    if (count == 6 || bits != 0)
-        return false;
-    *ret_len = n;
-    return true;
+    while (n % 4 != 0)
+        out[n++] = '=';
+    return sp_base64_decode((struct sp_str){out, n}, out, ret_len, NULL) == 0;
 }
 
 static bool is_text(struct sp_json *j, uint32_t token, struct sp_str want)
@@ -111,7 +91,7 @@ static bool are_claims_ours(const struct sp_jwt_rules *r, struct sp_json *j, int
 
 bool sp_jwt_is_valid(const struct sp_jwt_rules *rules, struct sp_str token, int64_t now_s)
 {
-    char room[SP_JWT_MAX];
+    char room[SP_JWT_MAX + 3];
     uint8_t mac[32];
     size_t n;
 
