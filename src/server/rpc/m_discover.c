@@ -126,9 +126,11 @@ static void warn_path(struct root *r, const char *before, const char *path, cons
         warn(r, sp_buf_str(&text));
 }
 
-/* ": WHY" from a failed answer or, without one, from *e. */
-static void put_reason(const struct sp_file_answer *a, const struct sp_err *e, char *ret,
-                       size_t size)
+#define REASON 192
+
+/* ": WHY" from a failed answer or, without one, from *e. Returns ret. */
+static const char *reason_of(const struct sp_file_answer *a, const struct sp_err *e,
+                             char ret[REASON])
 {
     char words[160];
 
@@ -138,20 +140,21 @@ static void put_reason(const struct sp_file_answer *a, const struct sp_err *e, c
         sp_fs_error_text(a->err, words, sizeof words);
     else
         (void)snprintf(words, sizeof words, "path is not a regular file");
-    (void)snprintf(ret, size, ": %s", words);
+    (void)snprintf(ret, REASON, ": %s", words);
+    return ret;
 }
 
-static void fail_root(struct root *r, const char *what, const struct sp_file_answer *a,
-                      const struct sp_err *e)
+/* Ends the root; the other roots go on. */
+static void fail_root(struct root *r, const char *what, const char *why)
 {
     auto_buf struct sp_buf text = {0};
-    char why[192];
 
-    put_reason(a, e, why, sizeof why);
     if (sp_buf_printf(&text, "failed to %s capability root %s%s", what, r->uri.text, why))
         (void)sp_json_add_str(&r->error, sp_buf_str(&text));
     root_ended(r);
 }
+
+#define OUT_OF_MEMORY ": out of memory"
 
 /* ---- file operations ---- */
 
@@ -161,6 +164,7 @@ static void ask_file(struct root *r, enum sp_file_op op, const char *path,
 {
     struct sp_conn *conn = r->all->request->conn;
     struct sp_err e = {0};
+    char why[REASON];
     const struct sp_files_job job = {
         .ask = {.op = op,
                 .path = path,
@@ -178,7 +182,8 @@ static void ask_file(struct root *r, enum sp_file_op op, const char *path,
 
     r->call.done = done;
     if (sp_files_ask(conn->rpc->front->files, &conn->files, &job, &r->call, &e) < 0)
-        fail_root(r, op == SP_FILE_STAT && !r->is_walked ? "inspect" : "scan", NULL, &e);
+        fail_root(r, op == SP_FILE_STAT && !r->is_walked ? "inspect" : "scan",
+                  reason_of(NULL, &e, why));
 }
 
 /* Rust's words for a UTF-8 error, which Codex reports. */
@@ -206,12 +211,11 @@ static void on_text(struct sp_files_call *call, const struct sp_file_answer *a,
                     const struct sp_err *e)
 {
     struct root *r = SP_CONTAINER(call, struct root, call);
-    char why[192];
+    char why[REASON];
 
     if (a == NULL || a->err != 0 ||
         (a->refusal != SP_FILE_NOT_REFUSED && a->refusal != SP_FILE_TOO_LARGE)) {
-        put_reason(a, e, why, sizeof why);
-        warn_path(r, "failed to read capability file ", r->path, why);
+        warn_path(r, "failed to read capability file ", r->path, reason_of(a, e, why));
     } else if (a->refusal == SP_FILE_TOO_LARGE || a->data_len > MAX_FILE ||
                a->data_len > MAX_BUNDLE - r->bundle) {
         warn_path(r, "capability file ", r->path, " exceeded its read limit");
@@ -237,11 +241,10 @@ static void on_inspected_file(struct sp_files_call *call, const struct sp_file_a
                               const struct sp_err *e)
 {
     struct root *r = SP_CONTAINER(call, struct root, call);
-    char why[192];
+    char why[REASON];
 
     if (a == NULL || (a->err != 0 && a->err != ENOENT)) {
-        put_reason(a, e, why, sizeof why);
-        warn_path(r, "failed to inspect capability file ", r->path, why);
+        warn_path(r, "failed to inspect capability file ", r->path, reason_of(a, e, why));
     } else if (a->err == 0 && a->stat.is_file && a->stat.size > MAX_FILE) {
         (void)snprintf(why, sizeof why, " exceeds the %u-byte limit", MAX_FILE);
         warn_path(r, "capability file ", r->path, why);
@@ -439,15 +442,6 @@ static void read_manifest(struct root *r)
     sp_json_done(&j);
 }
 
-/* Ends the root; the other roots go on. */
-static void fail_memory(struct root *r)
-{
-    struct sp_err e = {0};
-
-    (void)sp_fail(&e, SP_E_FAILED, 0, "out of memory");
-    fail_root(r, "scan", NULL, &e);
-}
-
 /* DIR/NAME into r->path. */
 static void set_path(struct root *r, const char *dir, size_t dir_len, const char *name)
 {
@@ -593,7 +587,7 @@ static void on_file(struct root *r)
     if (ok)
         next_file(r);
     else
-        fail_memory(r);
+        fail_root(r, "scan", OUT_OF_MEMORY);
 }
 
 /* ---- inspect and walk ---- */
@@ -604,23 +598,17 @@ static void on_walked(struct sp_files_call *call, const struct sp_file_answer *a
 {
     struct root *r = SP_CONTAINER(call, struct root, call);
     auto_buf struct sp_buf copy = {0};
+    char why[REASON];
 
     if (a == NULL || a->err != 0 || a->refusal != SP_FILE_NOT_REFUSED) {
-        fail_root(r, "scan", a, e);
+        fail_root(r, "scan", reason_of(a, e, why));
         return;
     }
     const int err = !sp_buf_add(&copy, a->window, a->data_len)
                         ? -ENOMEM
                         : collect_found(r, sp_buf_str(&copy), a->is_cut);
-    if (err == -EBADMSG) {
-        struct sp_err malformed = {0};
-
-        (void)sp_fail(&malformed, SP_E_FAILED, 0, SP_FS_MALFORMED);
-        fail_root(r, "scan", NULL, &malformed);
-        return;
-    }
     if (err < 0) {
-        fail_memory(r);
+        fail_root(r, "scan", err == -EBADMSG ? ": " SP_FS_MALFORMED : OUT_OF_MEMORY);
         return;
     }
     r->is_walked = true;
@@ -633,9 +621,10 @@ static void on_inspected(struct sp_files_call *call, const struct sp_file_answer
 {
     struct root *r = SP_CONTAINER(call, struct root, call);
     auto_buf struct sp_buf text = {0};
+    char why[REASON];
 
     if (a == NULL || a->err != 0) {
-        fail_root(r, "inspect", a, e);
+        fail_root(r, "inspect", reason_of(a, e, why));
     } else if (!a->stat.is_directory) {
         if (sp_buf_printf(&text, "capability root %s is not a directory", r->uri.text))
             (void)sp_json_add_str(&r->error, sp_buf_str(&text));
@@ -648,10 +637,11 @@ static void on_inspected(struct sp_files_call *call, const struct sp_file_answer
 static void begin_root(struct root *r)
 {
     struct sp_err e = {0};
+    char why[REASON];
 
     if (r->uri.is_foreign || r->uri.path == NULL || strlen(r->uri.path) > SP_FILE_MAX_PATH) {
         (void)sp_fail(&e, SP_E_FAILED, 0, "'%s' is invalid on 'linux'", r->uri.text);
-        fail_root(r, "inspect", NULL, &e);
+        fail_root(r, "inspect", reason_of(NULL, &e, why));
         return;
     }
     for (size_t n = strlen(r->uri.path); n > 1 && r->uri.path[n - 1] == '/'; n--)
