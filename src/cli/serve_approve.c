@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "core/proc.h"
 #include "os/remote_mounts.h"
 #include "sandbox/policy_json.h"
 #include "server/rpc/ask.h"
@@ -355,7 +356,7 @@ static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str pa
     auto_segments struct sp_segments s = {0};
     struct sp_remote_mounts remote;
     const char *our_path = "";
-    const int r = sp_segments_read(&s, (struct sp_words){c->argv, c->argc}, e);
+    const int r = sp_segments_read(&s, (struct sp_words){c->start->argv, c->start->argc}, e);
 
     if (r < 0)
         return r;
@@ -363,7 +364,7 @@ static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str pa
         if (strncmp(*ours, "PATH=", 5) == 0)
             our_path = *ours + 5;
     sp_remote_mounts_open(&remote);
-    *ret = c->argc != 0 && is_other_program(&remote, c->argv[0], path, our_path);
+    *ret = c->start->argc != 0 && is_other_program(&remote, c->start->argv[0], path, our_path);
     for (uint32_t i = 0; i < s.count && !*ret; i++)
         *ret =
             s.items[i].count != 0 && is_other_program(&remote, s.items[i].items[0], path, our_path);
@@ -371,19 +372,20 @@ static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str pa
     return 0;
 }
 
-/* Adds each NAME=VALUE that steers and is not the server's own. The words point into c->env. */
+/* Adds each NAME=VALUE that steers and is not the server's own. The words point into c->start->env.
+ */
 static int read_steering_env(struct steering_env *ret, const struct sp_start_gate_case *c,
                              char *const *ours, struct sp_err *e)
 {
-    const char *at = c->env->data;
+    const char *at = c->start->env->data;
     int r = 0;
 
-    *ret = (struct steering_env){.items = calloc(c->envc + (size_t)1, sizeof *ret->items)};
+    *ret = (struct steering_env){.items = calloc(c->start->envc + (size_t)1, sizeof *ret->items)};
     if (ret->items == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
     ret->words.items = ret->items;
     ret->items[ret->words.count++] = SP_STR("env");
-    for (uint32_t i = 0; i < c->envc && r == 0; i++) {
+    for (uint32_t i = 0; i < c->start->envc && r == 0; i++) {
         const struct sp_str word = sp_str_of(at);
         struct sp_str value = word;
         const struct sp_str name = sp_str_cut(&value, '=');
@@ -520,23 +522,23 @@ static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
     t->judged = c;
     t->session = get_session(a, c, &e);
     if (t->session == NULL || read_steering_env(&t->env, c, a->environ, &e) < 0 ||
-        add_key(&t->key, &t->env, c->policy, &e) < 0) {
+        add_key(&t->key, &t->env, c->start->policy, &e) < 0) {
         fail_start(t, &e);
         return;
     }
     /* At most SP_SERVE_MAX_QUESTIONS of a session are with hooks, the reviewer or approvers. */
     const bool is_one_too_many = t->session->open >= SP_SERVE_MAX_QUESTIONS;
     const struct sp_run_plan_ask ask = {
-        .call_id = c->id,
+        .call_id = c->start->id,
         .environment = SP_STR("local"),
-        .argv = {c->argv, c->argc},
-        .cwd = c->cwd,
-        .is_tty = c->is_tty,
-        .policy = c->policy,
+        .argv = {c->start->argv, c->start->argc},
+        .cwd = c->start->cwd,
+        .is_tty = c->start->is_tty,
+        .policy = c->start->policy,
         .keeps_policy = true,
         .key_more = sp_buf_str(&t->key),
         .shell = a->shell,
-        .environ = {c->envc == 0 ? "" : c->env->data, c->env->len},
+        .environ = {c->start->envc == 0 ? "" : c->start->env->data, c->start->env->len},
         .preface = t->env.words,
         .cannot_ask = is_one_too_many ? SP_STR(TOO_MANY) : (struct sp_str){0},
     };

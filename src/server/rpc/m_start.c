@@ -642,14 +642,7 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
         .conn = conn,
         .session = conn->session->number,
         .takes_approvals = conn->takes_approvals,
-        .id = g->start.id,
-        .cwd = g->start.cwd,
-        .argv = g->start.argv,
-        .argc = g->start.argc,
-        .env = g->start.env,
-        .envc = g->start.envc,
-        .is_tty = g->start.is_tty,
-        .policy = g->start.policy,
+        .start = &g->start,
         .told = on_told,
     };
     g->waits.id = g->start.id;

@@ -18,9 +18,8 @@
 #include "base/error.h"
 #include "base/str.h"
 
-struct sp_buf;
 struct sp_conn;
-struct sp_policy;
+struct sp_start;
 struct sp_start_gate;
 
 enum sp_start_gate_answer { SP_START_GATE_NO, SP_START_GATE_YES, SP_START_GATE_ASKING };
@@ -31,13 +30,7 @@ struct sp_start_gate_case {
     struct sp_conn *conn;
     uint64_t session;     /* its number */
     bool takes_approvals; /* the connection's client answers approval/request */
-    struct sp_str id, cwd;
-    const struct sp_str *argv;
-    uint32_t argc;
-    const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
-    uint32_t envc;
-    bool is_tty;
-    const struct sp_policy *policy; /* NULL: no sandbox */
+    const struct sp_start *start;
     /* The gate calls this once when ASKING became YES or NO: from the loop, never from judge. */
     void (*told)(struct sp_start_gate_case *c);
 
