@@ -168,36 +168,26 @@ static int search_wrapped(const struct wrapper *w, struct sp_words argv, unsigne
     return search_words(from(argv, value), wrapped + 1, ret, e);
 }
 
-static int search_inside(struct sp_words argv, unsigned wrapped, enum sp_danger *ret,
-                         struct sp_err *e)
-{
-    const struct sp_str program = sp_base_name(argv.items[0]);
-    const struct wrapper *w = wrapper_of(program);
-    struct sp_str script;
-
-    if (is(program, "trap") || (is(program, "eval") && argv.count == 2))
-        return search_trap(argv, wrapped, ret, e);
-    if (w != NULL)
-        return search_wrapped(w, argv, wrapped, ret, e);
-    if (sp_script_is_wrapper(argv, &script))
-        return search_script(script, wrapped + 1, ret, e);
-    return 0;
-}
-
 static int search_words(struct sp_words argv, unsigned wrapped, enum sp_danger *ret,
                         struct sp_err *e)
 {
+    struct sp_str script;
+
     if (argv.count == 0)
         return 0;
-    if (wrapped > MAX_WRAPPERS) {
+    const struct sp_str program = sp_base_name(argv.items[0]);
+    const struct wrapper *w = wrapper_of(program);
+    if (wrapped > MAX_WRAPPERS)
         *ret = SP_DANGER_OTHER;
-        return 0;
-    }
-    if (is(sp_base_name(argv.items[0]), "rm") && forces(argv)) {
+    else if (is(program, "rm") && forces(argv))
         *ret = SP_DANGER_FORCED_RM;
-        return 0;
-    }
-    return search_inside(argv, wrapped, ret, e);
+    else if (is(program, "trap") || (is(program, "eval") && argv.count == 2))
+        return search_trap(argv, wrapped, ret, e);
+    else if (w != NULL)
+        return search_wrapped(w, argv, wrapped, ret, e);
+    else if (sp_script_is_wrapper(argv, &script))
+        return search_script(script, wrapped + 1, ret, e);
+    return 0;
 }
 
 int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_err *e)

@@ -88,21 +88,6 @@ static bool keep_entries(const struct sp_writable *w, struct sp_str path, char *
 
 /* ---- files ---- */
 
-static bool does_stay(const struct sp_writable *w, const char *path, unsigned scripts,
-                      struct sp_program *ret);
-
-/* Checks the interpreter behind #!. */
-static bool does_interpreter_stay(const struct sp_writable *w, char *line, unsigned scripts)
-{
-    struct sp_program interpreter = {0};
-    char *path = line + 2 + strspn(line + 2, " \t");
-
-    path[strcspn(path, " \t\n")] = 0;
-    const bool ok = does_stay(w, path, scripts + 1, &interpreter);
-    sp_program_done(&interpreter);
-    return ok;
-}
-
 /* Whether the file is a program that no command can replace. */
 static bool does_stay(const struct sp_writable *w, const char *path, unsigned scripts,
                       struct sp_program *ret)
@@ -117,8 +102,16 @@ static bool does_stay(const struct sp_writable *w, const char *path, unsigned sc
     /* An unreadable program is no script: its interpreter could not read it. */
     if (fd >= 0 && read(fd, begin, SHEBANG_BYTES) < 0)
         return false;
-    if (begin[0] == '#' && begin[1] == '!' && !does_interpreter_stay(w, begin, scripts))
-        return false;
+    if (begin[0] == '#' && begin[1] == '!') {
+        struct sp_program interpreter = {0};
+        char *name = begin + 2 + strspn(begin + 2, " \t");
+
+        name[strcspn(name, " \t\n")] = 0;
+        const bool stays = does_stay(w, name, scripts + 1, &interpreter);
+        sp_program_done(&interpreter);
+        if (!stays)
+            return false;
+    }
     *ret = (struct sp_program){.path = strdup(path), .dev = at.who.dev, .ino = at.who.ino};
     return ret->path != NULL;
 }

@@ -471,26 +471,28 @@ struct sp_str sp_question_middle(struct sp_str text, size_t keep)
     return (struct sp_str){text.p + head, tail - head};
 }
 
-bool sp_question_add_ends(struct sp_buf *out, struct sp_str text, struct sp_str middle,
-                          bool keeps_lines)
+/* The text with `before`, the number of bytes and `after` in place of its middle. */
+static bool add_without(struct sp_buf *out, struct sp_str text, struct sp_str middle,
+                        bool keeps_lines, const char *before, const char *after)
 {
     if (middle.n == 0)
         return sp_question_add_whole(out, text, keeps_lines);
-    const struct sp_str tail = {middle.p + middle.n,
-                                text.n - (size_t)(middle.p - text.p) - middle.n};
-    return sp_question_add_whole(out, (struct sp_str){text.p, (size_t)(middle.p - text.p)},
-                                 keeps_lines) &&
-           sp_buf_printf(out, "\nNOT SHOWN: %zu bytes\n", middle.n) &&
+    const size_t head = (size_t)(middle.p - text.p);
+    const struct sp_str tail = {middle.p + middle.n, text.n - head - middle.n};
+
+    return sp_question_add_whole(out, (struct sp_str){text.p, head}, keeps_lines) &&
+           sp_buf_printf(out, "%s%zu%s", before, middle.n, after) &&
            sp_question_add_whole(out, tail, keeps_lines);
+}
+
+bool sp_question_add_ends(struct sp_buf *out, struct sp_str text, struct sp_str middle,
+                          bool keeps_lines)
+{
+    return add_without(out, text, middle, keeps_lines, "\nNOT SHOWN: ", " bytes\n");
 }
 
 bool sp_question_add_visible(struct sp_buf *out, struct sp_str text, bool keeps_lines)
 {
-    const struct sp_str middle = sp_question_middle(text, SP_QUESTION_VISIBLE_MAX);
-    const size_t head = middle.n == 0 ? text.n : (size_t)(middle.p - text.p);
-    const size_t tail = middle.n == 0 ? text.n : head + middle.n;
-
-    return sp_question_add_whole(out, (struct sp_str){text.p, head}, keeps_lines) &&
-           (middle.n == 0 || sp_buf_printf(out, " [... %zu bytes left out ...] ", middle.n)) &&
-           sp_question_add_whole(out, (struct sp_str){text.p + tail, text.n - tail}, keeps_lines);
+    return add_without(out, text, sp_question_middle(text, SP_QUESTION_VISIBLE_MAX), keeps_lines,
+                       " [... ", " bytes left out ...] ");
 }

@@ -36,11 +36,9 @@ static bool set_file(struct sp_rules_part *p, const char *path)
     return p->file != NULL;
 }
 
-/* Reads an open file; of one that is too large, more than SP_RULES_MAX_BYTES. 0 or an errno. */
-static int read_bytes(int fd, struct sp_buf *out)
+/* The parser reports a file that is too large. */
+static int accept_large(int sys)
 {
-    const int sys = sp_read_all(fd, SP_RULES_MAX_BYTES, out);
-
     return sys == EFBIG ? 0 : sys;
 }
 
@@ -49,22 +47,15 @@ static int fail_read(const char *path, int sys, struct sp_err *e)
     return sp_fail(e, SP_E_SYSTEM, sys, "failed to read rules file %s", path);
 }
 
-/* Reads a file that --rules named; following links is what the user asked for. */
-static int read_file(const char *path, struct sp_buf *out, struct sp_err *e)
-{
-    const int sys = sp_read_file(path, SP_RULES_MAX_BYTES, out);
-
-    return sys == 0 || sys == EFBIG ? 0 : fail_read(path, sys, e); /* EFBIG: the parser says so */
-}
-
 int sp_rules_add_file(struct sp_rules_maker *m, const char *path,
                       void (*tell)(void *user, const char *text), void *user, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
-    int r = read_file(path, &text, e);
+    /* Following links is what the user asked for. */
+    const int sys = accept_large(sp_read_file(path, SP_RULES_MAX_BYTES, &text));
+    int r = sys != 0 ? fail_read(path, sys, e)
+                     : sp_rules_add_text(m, path, sp_buf_str(&text), tell, user, e);
 
-    if (r == 0)
-        r = sp_rules_add_text(m, path, (struct sp_str){text.data, text.len}, tell, user, e);
     if (r == 0 && !set_file(m->parts.items[m->parts.count - 1], path))
         r = fail_read(path, ENOMEM, e);
     return r;
@@ -129,6 +120,11 @@ static int refuse(struct loading *l, const char *path, bool is_folder, bool is_m
     return keep_previous(l, path, is_folder, is_managed);
 }
 
+static int fail_folder(struct sp_err *e, const char *path, int sys)
+{
+    return sp_fail(e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+}
+
 static int refuse_read(struct loading *l, const char *path, bool is_managed, int sys)
 {
     struct sp_err why = {0};
@@ -141,7 +137,7 @@ static int refuse_folder(struct loading *l, const char *path, int sys)
 {
     struct sp_err why = {0};
 
-    (void)sp_fail(&why, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
+    (void)fail_folder(&why, path, sys);
     return refuse(l, path, true, false, &why);
 }
 
@@ -174,11 +170,6 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int fail_folder(struct loading *l, const char *path, int sys)
-{
-    return sp_fail(l->e, SP_E_SYSTEM, sys, "failed to read rules files from %s", path);
-}
-
 /* One entry of a directory. Links are skipped with a warning, anything else that is not a regular
  * file silently. */
 static int load_entry(struct loading *l, int dir, const char *path, const char *name)
@@ -199,9 +190,9 @@ static int load_entry(struct loading *l, int dir, const char *path, const char *
         return refuse_read(l, path, false, errno);
     if (!S_ISREG(st.st_mode))
         return 0;
-    const int sys = read_bytes(fd, &text);
+    const int sys = accept_large(sp_read_all(fd, SP_RULES_MAX_BYTES, &text));
     return sys != 0 ? refuse_read(l, path, false, sys)
-                    : load_text(l, path, (struct sp_str){text.data, text.len}, false);
+                    : load_text(l, path, sp_buf_str(&text), false);
 }
 
 /* PLACE/rules; a missing directory is no error. */
@@ -213,7 +204,7 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
 
     if (!sp_buf_printf(&path, "%s%s/rules", strcmp(place, "/") == 0 ? "" : place, sub) ||
         !sp_buf_add(&path, "", 1))
-        return fail_folder(l, place, ENOMEM);
+        return fail_folder(l->e, place, ENOMEM);
     auto_close int dir = open(path.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
     if (dir < 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
@@ -233,7 +224,7 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
         full.len = 0;
         if (r == 0 && (!sp_buf_printf(&full, "%s/%s", path.data, names[i]->d_name) ||
                        !sp_buf_add(&full, "", 1)))
-            r = fail_folder(l, path.data, ENOMEM);
+            r = fail_folder(l->e, path.data, ENOMEM);
         if (r == 0)
             r = load_entry(l, dir, full.data, names[i]->d_name);
         free(names[i]);
@@ -251,7 +242,7 @@ static int load_managed(struct loading *l, const char *system_dir)
     struct stat st;
 
     if (!sp_buf_printf(&path, "%s/managed.rules", system_dir) || !sp_buf_add(&path, "", 1))
-        return fail_folder(l, system_dir, ENOMEM);
+        return fail_folder(l->e, system_dir, ENOMEM);
     auto_close int fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
@@ -265,9 +256,9 @@ static int load_managed(struct loading *l, const char *system_dir)
         return refuse(l, path.data, false, true, &why);
     }
     auto_buf struct sp_buf text = {0};
-    const int sys = read_bytes(fd, &text);
+    const int sys = accept_large(sp_read_all(fd, SP_RULES_MAX_BYTES, &text));
     return sys != 0 ? refuse_read(l, path.data, true, sys)
-                    : load_text(l, path.data, (struct sp_str){text.data, text.len}, true);
+                    : load_text(l, path.data, sp_buf_str(&text), true);
 }
 
 /* ---- all places ---- */
@@ -281,11 +272,9 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
         r = load_folder(l, places->user_dir, "");
     for (const char *const *i = places->files; r == 0 && i != NULL && *i != NULL; i++) {
         auto_buf struct sp_buf text = {0};
-        struct sp_err why = {0};
+        const int sys = accept_large(sp_read_file(*i, SP_RULES_MAX_BYTES, &text));
 
-        r = read_file(*i, &text, &why) < 0
-                ? refuse(l, *i, false, false, &why)
-                : load_text(l, *i, (struct sp_str){text.data, text.len}, false);
+        r = sys != 0 ? refuse_read(l, *i, false, sys) : load_text(l, *i, sp_buf_str(&text), false);
     }
     for (const char *const *i = places->projects;
          r == 0 && !places->ignores_user_and_project && i != NULL && *i != NULL; i++) {
