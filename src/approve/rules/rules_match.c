@@ -54,7 +54,7 @@ static bool add_match(struct query *q, const struct sp_set_rule *rule)
     struct sp_rule_match m = {.verdict = say->verdict};
     struct sp_str *words = sp_arena_new(q->arena, (say->rest_count + 1) * sizeof *words);
 
-    for (uint32_t i = 0; words != NULL && i <= say->rest_count; i++) /* the same as the rule's */
+    for (uint32_t i = 0; words != NULL && i <= say->rest_count; i++) /* spelled as in the rule */
         if (!sp_arena_str(q->arena, i == 0 ? say->first : q->segment.items[i], &words[i]))
             return false;
     m.prefix = (struct sp_words){words, say->rest_count + 1};
@@ -179,107 +179,68 @@ bool sp_rules_would_match(const struct sp_rules *r, struct sp_words prefix, stru
 
 /* ---- as JSON ---- */
 
-/* A JSON text under construction: begin_child starts each member or element. */
-struct writer {
-    struct sp_buf *out;
-    bool is_pretty, is_good;
-    unsigned depth;
-    bool has_some; /* the innermost container has a child already */
-};
-
-static void add(struct writer *w, struct sp_str s)
+static bool add_list(struct sp_buf *out, const struct sp_rule_matches *all)
 {
-    w->is_good = w->is_good && sp_buf_add_str(w->out, s);
-}
+    bool ok = sp_buf_add(out, "[", 1);
 
-static void break_line(struct writer *w)
-{
-    if (!w->is_pretty)
-        return;
-    add(w, SP_STR("\n"));
-    for (unsigned i = 0; i < w->depth; i++)
-        add(w, SP_STR("  "));
-}
-
-/* key NULL: an element of an array. */
-static void begin_child(struct writer *w, const char *key)
-{
-    if (w->has_some)
-        add(w, SP_STR(","));
-    break_line(w);
-    w->has_some = true;
-    if (key == NULL)
-        return;
-    w->is_good = w->is_good && sp_json_add_str(w->out, sp_str_of(key));
-    add(w, w->is_pretty ? SP_STR(": ") : SP_STR(":"));
-}
-
-static void open_container(struct writer *w, struct sp_str bracket)
-{
-    add(w, bracket);
-    w->depth++;
-    w->has_some = false;
-}
-
-static void close_container(struct writer *w, struct sp_str bracket)
-{
-    w->depth--;
-    if (w->has_some)
-        break_line(w);
-    add(w, bracket);
-    w->has_some = true;
-}
-
-static void add_text(struct writer *w, const char *key, struct sp_str text)
-{
-    begin_child(w, key);
-    w->is_good = w->is_good && sp_json_add_str(w->out, text);
-}
-
-static void write_matches(struct writer *w, const struct sp_rule_matches *all)
-{
-    open_container(w, SP_STR("["));
-    for (uint32_t i = 0; i < all->count; i++) {
+    for (uint32_t i = 0; ok && i < all->count; i++) {
         const struct sp_rule_match *m = &all->items[i];
 
-        begin_child(w, NULL);
-        open_container(w, SP_STR("{"));
-        begin_child(w, "prefixRuleMatch");
-        open_container(w, SP_STR("{"));
-        begin_child(w, "matchedPrefix");
-        open_container(w, SP_STR("["));
-        for (uint32_t k = 0; k < m->prefix.count; k++)
-            add_text(w, NULL, m->prefix.items[k]);
-        close_container(w, SP_STR("]"));
-        add_text(w, "decision", sp_str_of(sp_verdict_name(m->verdict)));
-        if (m->resolved_program.p != NULL)
-            add_text(w, "resolvedProgram", m->resolved_program);
-        if (m->justification.p != NULL)
-            add_text(w, "justification", m->justification);
-        close_container(w, SP_STR("}"));
-        close_container(w, SP_STR("}"));
+        ok = (i == 0 || sp_buf_add(out, ",", 1)) &&
+             sp_buf_add_str(out, SP_STR("{\"prefixRuleMatch\":{\"matchedPrefix\":")) &&
+             sp_words_add_json(out, m->prefix) &&
+             sp_json_add_member(out, "decision", sp_str_of(sp_verdict_name(m->verdict))) &&
+             (m->resolved_program.p == NULL ||
+              sp_json_add_member(out, "resolvedProgram", m->resolved_program)) &&
+             (m->justification.p == NULL ||
+              sp_json_add_member(out, "justification", m->justification)) &&
+             sp_buf_add(out, "}}", 2);
     }
-    close_container(w, SP_STR("]"));
+    return ok && sp_buf_add(out, "]", 1);
+}
+
+/* Compact JSON with a line for each member and element, indented by two blanks a level. */
+static bool add_indented(struct sp_buf *out, struct sp_str json)
+{
+    bool is_string = false;
+    bool ok = true;
+    int depth = 0;
+
+    for (size_t i = 0; ok && i < json.n; i++) {
+        const char c = json.p[i];
+        const bool is_escape = is_string && c == '\\';
+        const bool opens = !is_string && (c == '{' || c == '[');
+        const bool closes = !is_string && (c == '}' || c == ']');
+
+        depth += opens - closes;
+        if (closes && json.p[i - 1] != '{' && json.p[i - 1] != '[')
+            ok = sp_buf_printf(out, "\n%*s", 2 * depth, "");
+        ok = ok && sp_buf_add(out, json.p + i, is_escape ? 2 : 1);
+        i += is_escape;
+        is_string = is_string != (c == '"');
+        if (!is_string && c == ':')
+            ok = ok && sp_buf_add(out, " ", 1);
+        if ((!is_string && c == ',') || (opens && json.p[i + 1] != '}' && json.p[i + 1] != ']'))
+            ok = ok && sp_buf_printf(out, "\n%*s", 2 * depth, "");
+    }
+    return ok;
 }
 
 bool sp_rule_matches_add_json(struct sp_buf *out, const struct sp_rule_matches *m,
                               enum sp_matches_form form)
 {
-    struct writer w = {.out = out, .is_pretty = form == SP_MATCHES_CHECK_PRETTY, .is_good = true};
     enum sp_verdict strictest = SP_VERDICT_ALLOW;
+    auto_buf struct sp_buf json = {0};
 
-    if (form == SP_MATCHES_LIST) {
-        write_matches(&w, m);
-        return w.is_good;
-    }
-    open_container(&w, SP_STR("{"));
-    begin_child(&w, "matchedRules");
-    write_matches(&w, m);
+    if (form == SP_MATCHES_LIST)
+        return add_list(out, m);
     for (uint32_t i = 0; i < m->count; i++)
         if (m->items[i].verdict > strictest)
             strictest = m->items[i].verdict;
-    if (m->count > 0)
-        add_text(&w, "decision", sp_str_of(sp_verdict_name(strictest)));
-    close_container(&w, SP_STR("}"));
-    return w.is_good;
+    return sp_buf_add_str(&json, SP_STR("{\"matchedRules\":")) && add_list(&json, m) &&
+           (m->count == 0 ||
+            sp_json_add_member(&json, "decision", sp_str_of(sp_verdict_name(strictest)))) &&
+           sp_buf_add(&json, "}", 1) &&
+           (form == SP_MATCHES_CHECK_PRETTY ? add_indented(out, sp_buf_str(&json))
+                                            : sp_buf_add_str(out, sp_buf_str(&json)));
 }

@@ -342,11 +342,8 @@ static const char *check_header(const struct sp_auth *a, struct sp_str header, i
         !sp_str_eq_nocase((struct sp_str){header.p, (size_t)(blank - header.p)}, SP_STR("Bearer")))
         return INVALID_HEADER;
 
-    struct sp_str token = {blank, header.n - (size_t)(blank - header.p)};
-    while (token.n != 0 && token.p[0] == ' ')
-        token = (struct sp_str){token.p + 1, token.n - 1};
-    while (token.n != 0 && token.p[token.n - 1] == ' ')
-        token.n--;
+    const struct sp_str token =
+        sp_str_trim((struct sp_str){blank, header.n - (size_t)(blank - header.p)});
     if (token.n == 0)
         return INVALID_HEADER;
     return is_valid(a, token, now_s) ? NULL : invalid(a);
