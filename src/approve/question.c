@@ -14,6 +14,12 @@
 
 /* ---- JSON ---- */
 
+/* A member that is left out if it is empty. */
+static bool add_given(struct sp_buf *out, const char *name, struct sp_str s)
+{
+    return s.n == 0 || sp_json_add_member(out, name, s);
+}
+
 bool sp_question_add_grant(struct sp_buf *out, const struct sp_grant *g)
 {
     return sp_grant_write(out, g, NULL) == 0;
@@ -87,8 +93,7 @@ static bool add_command(struct sp_buf *out, const struct sp_approval_question *q
     if (ok && q->preface.count > 1) /* without its first word, which is `env` */
         ok = sp_json_add_key(out, "env") &&
              sp_words_add_json(out, (struct sp_words){q->preface.items + 1, q->preface.count - 1});
-    if (ok && q->reason.n != 0)
-        ok = sp_json_add_member(out, "reason", q->reason);
+    ok = ok && add_given(out, "reason", q->reason);
     if (ok && sp_question_offers_host(q))
         ok = sp_json_add_key(out, "network_approval_context") &&
              sp_buf_add_str(out, SP_STR("{\"host\":")) && sp_json_add_str(out, q->host) &&
@@ -140,22 +145,17 @@ static bool add_patch(struct sp_buf *out, const struct sp_approval_question *q)
         ok = (i == 0 || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, sp_str_of(c->full_path)) &&
              sp_buf_add(out, ":", 1) && add_change(out, c);
     }
-    ok = ok && sp_buf_add(out, "}", 1);
-    if (ok && q->reason.n != 0)
-        ok = sp_json_add_member(out, "reason", q->reason);
-    if (ok && q->grant_root.n != 0)
-        ok = sp_json_add_member(out, "grant_root", q->grant_root);
-    return ok;
+    return ok && sp_buf_add(out, "}", 1) && add_given(out, "reason", q->reason) &&
+           add_given(out, "grant_root", q->grant_root);
 }
 
 static bool add_permissions(struct sp_buf *out, const struct sp_approval_question *q)
 {
     static const struct sp_grant nothing;
 
-    return (q->reason.n == 0 || sp_json_add_member(out, "reason", q->reason)) &&
-           sp_json_add_key(out, "permissions") &&
+    return add_given(out, "reason", q->reason) && sp_json_add_key(out, "permissions") &&
            sp_question_add_grant(out, q->additional != NULL ? q->additional : &nothing) &&
-           (q->cwd.n == 0 || sp_json_add_member(out, "cwd", q->cwd));
+           add_given(out, "cwd", q->cwd);
 }
 
 bool sp_question_is_free(const struct sp_approval_question *q)
@@ -181,20 +181,17 @@ bool sp_question_add_json(struct sp_buf *out, const struct sp_approval_question 
     const char *type = q->kind == SP_QUESTION_PATCH         ? "apply_patch_approval_request"
                        : q->kind == SP_QUESTION_PERMISSIONS ? "request_permissions"
                                                             : "exec_approval_request";
-    bool ok = sp_buf_printf(out, "{\"type\":\"%s\"", type) &&
-              sp_json_add_member(out, "call_id", q->call_id);
-
-    if (ok && q->approval_id.n != 0)
-        ok = sp_json_add_member(out, "approval_id", q->approval_id);
-    if (ok && q->turn_id.n != 0)
-        ok = sp_json_add_member(out, "turn_id", q->turn_id);
-    if (ok && q->environment.n != 0 && q->kind != SP_QUESTION_PATCH)
-        ok = sp_json_add_member(out, "environmentId", q->environment);
-    ok = ok && sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) &&
-         (q->kind == SP_QUESTION_PATCH         ? add_patch(out, q)
-          : q->kind == SP_QUESTION_PERMISSIONS ? add_permissions(out, q)
-                                               : add_command(out, q)) &&
-         sp_buf_add(out, "}", 1);
+    const bool has_environment = q->kind != SP_QUESTION_PATCH;
+    const bool ok = sp_buf_printf(out, "{\"type\":\"%s\"", type) &&
+                    sp_json_add_member(out, "call_id", q->call_id) &&
+                    add_given(out, "approval_id", q->approval_id) &&
+                    add_given(out, "turn_id", q->turn_id) &&
+                    (!has_environment || add_given(out, "environmentId", q->environment)) &&
+                    sp_buf_printf(out, ",\"started_at_ms\":%" PRId64, q->at_ms) &&
+                    (q->kind == SP_QUESTION_PATCH         ? add_patch(out, q)
+                     : q->kind == SP_QUESTION_PERMISSIONS ? add_permissions(out, q)
+                                                          : add_command(out, q)) &&
+                    sp_buf_add(out, "}", 1);
     if (!ok)
         out->len = mark;
     return ok;
