@@ -411,12 +411,6 @@ static const struct sp_observer_ops observer_ops = {
 
 /* ---- process/attach, process/detach ---- */
 
-struct attach {
-    struct sp_proc_target target;
-    uint64_t after_seq; /* UINT64_MAX: from now on */
-    bool has_input, is_stealing;
-};
-
 static struct view *find_view(const struct sp_conn *c, const struct sp_proc *p)
 {
     sp_list_each(i, &c->views) {
@@ -468,40 +462,43 @@ static struct sp_params read_attach_target(struct sp_rpc_call *c, struct sp_proc
 
 static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
 {
-    struct attach a = {.after_seq = UINT64_MAX};
-    const struct sp_params params = read_attach_target(c, &a.target, e);
+    struct sp_proc_target t = {0};
+    const struct sp_params params = read_attach_target(c, &t, e);
+    uint64_t after_seq = UINT64_MAX; /* from now on */
+    bool has_input = false;
+    bool is_stealing = false;
     char code[16] = "null";
     auto_buf struct sp_buf b = {0};
     struct sp_proc *p = NULL;
     int r = 0;
 
-    sp_params_opt_u64(&params, "afterSeq", UINT64_MAX - 1, &a.after_seq);
-    sp_params_def_bool(&params, "input", &a.has_input);
-    sp_params_def_bool(&params, "steal", &a.is_stealing);
-    if (sp_params_ok(&params) && a.is_stealing && !a.has_input)
+    sp_params_opt_u64(&params, "afterSeq", UINT64_MAX - 1, &after_seq);
+    sp_params_def_bool(&params, "input", &has_input);
+    sp_params_def_bool(&params, "steal", &is_stealing);
+    if (sp_params_ok(&params) && is_stealing && !has_input)
         (void)sp_fail(e, SP_E_INVALID, 0, "steal without input: there is nothing to take over");
-    if (!sp_params_ok(&params) || sp_proc_target_find(c, &a.target, &p, e) != 0)
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, e) != 0)
         return sp_params_result(&params);
     if (p == NULL)
-        return sp_proc_target_unknown(&a.target, e);
-    struct view *v = open_view(c->conn, p, a.after_seq, e);
+        return sp_proc_target_unknown(&t, e);
+    struct view *v = open_view(c->conn, p, after_seq, e);
     if (v == NULL)
         return -(int)e->code;
-    if (a.has_input)
-        r = sp_observer_type(&v->observer, a.is_stealing, e);
+    if (has_input)
+        r = sp_observer_type(&v->observer, is_stealing, e);
     const bool has_exited = p->state.exit_seq != 0;
     if (has_exited)
         (void)snprintf(code, sizeof code, "%d", (int)p->state.exit.code);
     /* nextSeq is the first record that this view will get. */
-    if (r == 0 && (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"processId\":", p->session->id) ||
-                   !sp_buf_add_str(&b, p->label) ||
-                   !sp_buf_printf(
-                       &b,
-                       ",\"nextSeq\":%llu,\"input\":%s,\"tty\":%s,\"exited\":%s,\"exitCode\":%s,"
-                       "\"closed\":%s}",
-                       (unsigned long long)v->observer.told_seq + 1, a.has_input ? "true" : "false",
-                       p->is_tty ? "true" : "false", has_exited ? "true" : "false", code,
-                       p->state.closed_seq != 0 ? "true" : "false")))
+    if (r == 0 &&
+        (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"processId\":", p->session->id) ||
+         !sp_buf_add_str(&b, p->label) ||
+         !sp_buf_printf(&b,
+                        ",\"nextSeq\":%llu,\"input\":%s,\"tty\":%s,\"exited\":%s,\"exitCode\":%s,"
+                        "\"closed\":%s}",
+                        (unsigned long long)v->observer.told_seq + 1, has_input ? "true" : "false",
+                        p->is_tty ? "true" : "false", has_exited ? "true" : "false", code,
+                        p->state.closed_seq != 0 ? "true" : "false")))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "attach to the process");
     if (r < 0) {
         close_view(v);
