@@ -144,7 +144,8 @@ void sp_place_say_left_out(const struct sp_env_request *ask)
 {
     auto_buf struct sp_buf text = {0};
 
-    if (sp_env_add_left_out(&ask->policy, ask->own, &text) && text.len > 0 && sp_buf_add(&text, "", 1))
+    if (sp_env_add_left_out(&ask->policy, ask->own, &text) && text.len > 0 &&
+        sp_buf_add(&text, "", 1))
         sp_plain_say("sallyport", text.data);
 }
 

@@ -103,7 +103,7 @@ struct sp_cell {
     struct sp_err why;          /* why the cell could not confine itself; code NONE: no failure */
     uint32_t busy; /* seats with a process that has not closed, and workers, also resting ones */
     int socket;    /* -1: the cell is lost */
-    char cgroup[SP_CGROUP_NAME]; /* name of its directory (os/cgroup.h); "": none */
+    char cgroup[SP_CGROUP_NAME];      /* name of its directory (os/cgroup.h); "": none */
     char cgroup_path[SP_CGROUP_PATH]; /* as noted in the journal; "": not noted */
     struct sp_bell bell;
     struct sp_watch on_socket, on_bell;

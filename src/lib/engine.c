@@ -476,7 +476,8 @@ static int open_manager(struct sp_engine *engine, const struct sp_engine_options
         (void)sp_snapshots_new(&so, &engine->snapshots, NULL);
     }
     /* Variables with credentials that a confined command does not get. */
-    if (is_local && place->is_confined && sp_env_add_left_out(&place->environ.policy, place->environ.own, &left_out) &&
+    if (is_local && place->is_confined &&
+        sp_env_add_left_out(&place->environ.policy, place->environ.own, &left_out) &&
         left_out.len > 0 && sp_buf_add(&left_out, "", 1))
         warn_host(engine, left_out.data);
     struct sp_manager_options mo = {

@@ -496,8 +496,8 @@ static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf 
     if (s->tool_call_id.p != NULL)
         ok = ok && sp_env_add(&env, SP_STR("CODEX_TOOL_CALL_ID"), s->tool_call_id, RANK_METADATA);
     if (s->is_tty)
-        ok = ok &&
-             sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_DEFAULT);
+        ok =
+            ok && sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_DEFAULT);
     ok = ok && sp_env_write(&env, RANK_METADATA, s->has_metadata, out, ret_count);
     if (has_nul)
         return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");
