@@ -42,8 +42,7 @@ static bool refuse_by_policy(struct sp_exec *x, const char *why, bool ends_with_
     if (!sp_approval_add_name(&name, sp_approvals_policy(x->call.m->approvals)) ||
         !sp_buf_add(&name, "", 1))
         return sp_call_fail_memory(&x->call);
-    return REFUSE(x, "approval policy is %s; reject command — you cannot %s%s", name.data, why,
-                  ends_with_name ? name.data : "");
+    return REFUSE(x, "approval policy is %s%s%s", name.data, why, ends_with_name ? name.data : "");
 }
 
 static bool check_permissions(struct sp_exec *x)
@@ -58,7 +57,9 @@ static bool check_permissions(struct sp_exec *x)
     if (x->ask.additional != NULL) /* a failure is reported below, in its turn */
         (void)sp_grant_normalise(&x->grant, NULL);
     if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate && !is_granted(x))
-        return refuse_by_policy(x, "ask for escalated permissions if the approval policy is ",
+        return refuse_by_policy(x,
+                                "; reject command — you cannot ask for escalated permissions if "
+                                "the approval policy is ",
                                 true);
     if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
         return REFUSE(x, "additional permissions are disabled; enable "
@@ -69,8 +70,10 @@ static bool check_permissions(struct sp_exec *x)
                REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
                          "`with_additional_permissions`");
     if (p->kind != SP_APPROVAL_ON_REQUEST && !is_granted(x))
-        return refuse_by_policy(
-            x, "request additional permissions unless the approval policy is OnRequest", false);
+        return refuse_by_policy(x,
+                                "; reject command — you cannot request additional permissions "
+                                "unless the approval policy is OnRequest",
+                                false);
     if (x->ask.additional == NULL)
         return REFUSE(x, "missing `additional_permissions`; provide at least one of `network` or "
                          "`file_system` when using `with_additional_permissions`");
