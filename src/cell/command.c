@@ -598,12 +598,13 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
     }
     if (c->how.code != 0) { /* evidence: the front decides whether the sandbox caused this */
         c->how.left_network = c->left_network;
-        /* OutNoRoutes counts for the whole namespace. For a command that ran alone it is exact, and
-         * it includes datagrams sent without connect(). */
+        /* OutNoRoutes counts IPv4 packets of the whole namespace: for a command that ran alone also
+         * datagrams sent without connect(). The listener has counted connect() to IPv6, too. */
         if (c->was_alone && c->start_number == cell->starts) {
             const uint64_t left = count_no_routes(cell) - c->net_before;
 
-            c->how.left_network = left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
+            if (left > c->how.left_network)
+                c->how.left_network = left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
         }
         c->how.refusal_count = c->refusal_count;
         memcpy(c->how.refusals, c->refusals, sizeof c->refusals);

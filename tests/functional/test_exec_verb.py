@@ -334,6 +334,17 @@ class Local(Exec):
         self.assertEqual(last['denials'][-1]['source'], 'heuristic')
         self.assertEqual(last['denials'][-1]['reason'], 'read_only_file_system')
 
+    def test_attempts_by_ipv6_are_counted(self):
+        code, out, err = self.run_verb('--json', '--sandbox', ':read-only', '--', 'python3', '-c',
+                                       "import socket, sys\n"
+                                       "for i in range(3):\n"
+                                       "    s = socket.socket(socket.AF_INET6)\n"
+                                       "    assert s.connect_ex(('2001:db8::1', 9)) != 0\n"
+                                       "sys.exit(7)")
+        last = json.loads(out.splitlines()[-1])
+        self.assertEqual((code, err, last['kind']), (7, b'', 'exited'))
+        self.assertIn(('network', 3), [(d['source'], d.get('count')) for d in last['denials']])
+
     def test_the_sandbox_of_the_configuration(self):
         script = 'echo x 2>/dev/null > %s/x || echo no' % self.beside
         self.assertEqual(self.sh(script)[1], b'')
