@@ -438,6 +438,17 @@ static void pause_if_ahead(struct sp_cell_state *cell, struct sp_command *c)
         sp_ring_set_paused(&c->ring, false);
 }
 
+/* sp_command_end_waits watches the streams again. false: too many commands rest. */
+static bool rest(struct sp_cell_state *cell, struct sp_command *c)
+{
+    if (cell->resting_count == SP_MAX_RESTING)
+        return false;
+    c->is_resting = true;
+    c->rests_until_ms = cell->now_ms + SP_REST_MS;
+    cell->resting[cell->resting_count++] = c->slot;
+    return true;
+}
+
 /*
  * A program that writes line by line would wake us for every line and be slowed down by it. After
  * MANY_SMALL_READS its lines gather in the pipe for a millisecond and are read together.
@@ -448,13 +459,9 @@ static void rest_after_small_reads(struct sp_cell_state *cell, struct sp_command
         c->small_reads = 0;
         c->small_reads_since_ms = cell->now_ms;
     }
-    if (n >= SMALL_READ || ++c->small_reads < MANY_SMALL_READS ||
-        cell->resting_count == SP_MAX_RESTING)
+    if (n >= SMALL_READ || ++c->small_reads < MANY_SMALL_READS || !rest(cell, c))
         return;
     c->small_reads = MANY_SMALL_READS / 2; /* rests sooner the next time */
-    c->is_resting = true;
-    c->rests_until_ms = cell->now_ms + SP_REST_MS;
-    cell->resting[cell->resting_count++] = c->slot;
     update_watch(cell, c);
 }
 
@@ -631,8 +638,12 @@ void sp_command_served(struct sp_cell_state *cell, struct sp_command *c)
     if (!c->is_paused || is_too_far_ahead(cell, c, SP_RING_LOW_WATER))
         return;
     c->is_paused = false;
-    sp_ring_set_paused(&c->ring, false);
     update_watch(cell, c);
+    if (!c->is_watched && !c->is_resting && !rest(cell, c)) {
+        c->is_paused = true; /* epoll_ctl failed (ENOMEM): try again when the front serves more */
+        return;
+    }
+    sp_ring_set_paused(&c->ring, false);
     if (c->is_terminated && c->life == SP_LIFE_EXITED) {
         const uint64_t before = c->ring.end;
 

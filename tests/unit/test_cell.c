@@ -4,6 +4,7 @@
  * cgroups (where the host has them) and without. We are a subreaper: whoever outlives its cell
  * becomes our child, and is found.
  */
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -29,6 +30,19 @@ static struct sp_wire_message message;
 static uint64_t next_number;
 static int fds_before;
 static bool with_cgroups[2] = {false, true};
+
+static int *short_watches; /* so many EPOLL_CTL_ADD answer ENOMEM; shared with the cell */
+
+int __real_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+    if (op != EPOLL_CTL_ADD || __atomic_load_n(short_watches, __ATOMIC_ACQUIRE) == 0)
+        return __real_epoll_ctl(epoll, op, fd, event);
+    __atomic_sub_fetch(short_watches, 1, __ATOMIC_ACQ_REL);
+    errno = ENOMEM;
+    return -1;
+}
 
 #define S(text) ((char *)(uintptr_t)(text))
 
@@ -1070,6 +1084,20 @@ static void test_an_attached_reader_misses_nothing(void **state)
     forget(&p1);
 }
 
+/* The kernel has no memory to watch the streams of a paused process again. */
+static void test_a_paused_process_goes_on_when_memory_comes_back(void **state)
+{
+    (void)state;
+    sp_bell_serve(&bell, 4, true, 0);
+    SH(&p1, 4, 1, 0, "head -c 4000000 /dev/zero; exit 4");
+    runs(&p1);
+    until_paused(&p1);
+    __atomic_store_n(short_watches, 5, __ATOMIC_RELEASE);
+    serve_to_the_end(&p1, 4000000);
+    assert_true(__atomic_load_n(short_watches, __ATOMIC_ACQUIRE) == 0);
+    forget(&p1);
+}
+
 static void test_a_reader_who_leaves_lets_the_process_go_on(void **state)
 {
     (void)state;
@@ -1167,6 +1195,7 @@ static const struct CMUnitTest tests[] = {
     cell_tests(test_a_cell_ends_when_it_is_not_spoken_to_properly),
     cell_tests(test_without_a_reader_the_oldest_is_forgotten_and_counted),
     cell_tests(test_an_attached_reader_misses_nothing),
+    cell_tests(test_a_paused_process_goes_on_when_memory_comes_back),
     cell_tests(test_a_reader_who_leaves_lets_the_process_go_on),
     cell_tests(test_exit_and_terminate_do_not_wait_for_the_reader),
     cmocka_unit_test(test_a_cell_that_is_not_greeted_properly_ends),
@@ -1177,7 +1206,10 @@ int main(void)
     struct sp_err e = {0};
 
     puppet = getenv("PUPPET");
-    if (puppet == NULL || sp_spawn_reserve(&e) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+    short_watches = mmap(NULL, sizeof *short_watches, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (short_watches == MAP_FAILED || puppet == NULL || sp_spawn_reserve(&e) < 0 ||
+        prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return 77;
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
