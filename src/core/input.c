@@ -166,17 +166,12 @@ static void on_retry(struct sp_timer *t)
     on_writable(&SP_CONTAINER(t, struct sp_input, retry)->watch, 0);
 }
 
-static bool enqueue(struct sp_input *in, const char *bytes, size_t len)
+/* The chunk has room for the bytes; it is the queue's if they were queued. */
+static bool enqueue(struct sp_input *in, struct sp_input_chunk *c, const char *bytes, size_t len)
 {
-    struct sp_input_chunk *c = malloc(sizeof *c + len);
-
-    if (c == NULL)
-        return false;
     if (in->first == NULL &&
-        sp_loop_watch(in->loop, &in->watch, in->fd, EPOLLOUT, on_writable, NULL) < 0) {
-        free(c);
+        sp_loop_watch(in->loop, &in->watch, in->fd, EPOLLOUT, on_writable, NULL) < 0)
         return false;
-    }
     *c = (struct sp_input_chunk){.len = len};
     memcpy(c->bytes, bytes, len);
     *in->end = c;
@@ -208,7 +203,8 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
     if (in->first != NULL &&
         (in->chunks >= SP_INPUT_CHUNKS || in->bytes + bytes.n > SP_INPUT_BYTES))
         return SP_INPUT_FULL;
-    /* Room for the id first: after the bytes were written nothing may fail. */
+    /* Memory first: after the first byte was written nothing may fail, or a repeat would write it
+     * again. */
     if (id.p != NULL && in->id_count == in->id_cap && in->id_cap < SP_INPUT_IDS) {
         const unsigned cap = in->id_cap == 0 ? 16 : in->id_cap * 2;
         struct sp_hash *ids = realloc(in->ids, cap * sizeof *ids);
@@ -219,10 +215,18 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
         in->id_cap = cap;
     }
     if (in->state == SP_INPUT_OPEN && bytes.n != 0) {
-        const size_t n = in->first == NULL ? write_now(in, bytes.p, bytes.n) : 0;
+        auto_free struct sp_input_chunk *c = malloc(sizeof *c + bytes.n);
 
-        if (n < bytes.n && !enqueue(in, bytes.p + n, bytes.n - n))
+        if (c == NULL)
             return SP_INPUT_FAILED;
+        const size_t n = in->first == NULL ? write_now(in, bytes.p, bytes.n) : 0;
+        if (n < bytes.n && !enqueue(in, c, bytes.p + n, bytes.n - n)) {
+            if (n > 0)
+                in->state = SP_INPUT_BROKEN; /* the rest cannot be delivered */
+            return SP_INPUT_FAILED;
+        }
+        if (n < bytes.n)
+            (void)TAKE_PTR(c);
         in->last = bytes.p[bytes.n - 1];
     }
     if (in->state == SP_INPUT_GONE)

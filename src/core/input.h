@@ -27,7 +27,7 @@ enum sp_input_state {
     SP_INPUT_OPEN,    /* takes bytes */
     SP_INPUT_GONE,    /* drops bytes: the process has closed its stdin or has exited */
     SP_INPUT_CLOSING, /* end of file follows the queue, or was sent */
-    SP_INPUT_BROKEN,  /* the process was terminated: writes fail */
+    SP_INPUT_BROKEN,  /* the process was terminated, or a write failed halfway: writes fail */
 };
 
 struct sp_input_chunk;

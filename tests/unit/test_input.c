@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The input queue, on real pipes and terminals. */
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 
 #include "core/input.h"
+#include "memory_fixture.h"
 #include "os/pty.h"
 #include "process_fixture.h"
 
@@ -25,6 +28,18 @@ ssize_t __wrap_write(int fd, const void *bytes, size_t len)
     if (fd != input.fd || short_writes == 0)
         return __real_write(fd, bytes, len);
     short_writes--;
+    errno = ENOMEM;
+    return -1;
+}
+
+static bool is_epoll_short; /* each EPOLL_CTL_ADD answers ENOMEM */
+
+int __real_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+    if (op != EPOLL_CTL_ADD || !is_epoll_short)
+        return __real_epoll_ctl(epoll, op, fd, event);
     errno = ENOMEM;
     return -1;
 }
@@ -272,6 +287,63 @@ static void test_exactly_the_newest_4096_ids_are_known(void **state)
     assert_int_equal(read(reader, text, sizeof text), 9);
 }
 
+/* Larger than a pipe: some of it is written, and the rest queued. */
+static void test_a_write_that_failed_for_memory_has_written_nothing(void **state)
+{
+    const size_t size = 100000;
+    char *big = malloc(size);
+    char *text = malloc(size + 1);
+    bool has_ended;
+    long n = 0;
+    enum sp_input_result result;
+    int written;
+
+    (void)state;
+    assert_non_null(big);
+    assert_non_null(text);
+    memset(big, 'b', size);
+    do {
+        end_memory_at(++n);
+        result = sp_input_write(&input, SP_STR("big"), (struct sp_str){big, size});
+        if (!did_memory_end())
+            break;
+        assert_int_equal(result, SP_INPUT_FAILED);
+        assert_int_equal(ioctl(reader, FIONREAD, &written), 0);
+        assert_int_equal(written, 0);
+    } while (n < 100);
+    assert_true(n > 2);
+    assert_int_equal(result, SP_INPUT_ACCEPTED);
+    assert_int_equal(take(text, size, &has_ended), size);
+    assert_memory_equal(text, big, size);
+    turn();
+    assert_true(read(reader, text, 1) < 0 && errno == EAGAIN);
+    free(big);
+    free(text);
+}
+
+static void test_a_write_that_failed_in_the_middle_is_not_repeated(void **state)
+{
+    const size_t size = 100000;
+    char *big = calloc(1, size);
+    int before;
+    int after;
+
+    (void)state;
+    assert_non_null(big);
+    is_epoll_short = true;
+    assert_int_equal(sp_input_write(&input, SP_STR("big"), (struct sp_str){big, size}),
+                     SP_INPUT_FAILED);
+    is_epoll_short = false;
+    assert_int_equal(ioctl(reader, FIONREAD, &before), 0);
+    assert_true(before > 0);
+    assert_int_equal(read(reader, big, 1000), 1000);
+    assert_int_equal(sp_input_write(&input, SP_STR("big"), (struct sp_str){big, size}),
+                     SP_INPUT_FAILED);
+    assert_int_equal(ioctl(reader, FIONREAD, &after), 0);
+    assert_int_equal(after, before - 1000);
+    free(big);
+}
+
 static void test_a_reader_who_left_is_no_error(void **state)
 {
     (void)state;
@@ -498,6 +570,8 @@ static const struct CMUnitTest tests[] = {
     input_test(test_queued_bytes_keep_their_order),
     input_test(test_a_repeated_id_is_accepted_and_not_written),
     input_test(test_exactly_the_newest_4096_ids_are_known),
+    input_test(test_a_write_that_failed_for_memory_has_written_nothing),
+    input_test(test_a_write_that_failed_in_the_middle_is_not_repeated),
     input_test(test_a_reader_who_left_is_no_error),
     input_test(test_a_reader_who_leaves_empties_the_queue),
     input_test(test_the_end_comes_after_what_is_queued),
