@@ -198,6 +198,54 @@ static void test_challenged_peer_that_answers_stays(void **state)
     assert_int_equal(fx.closes, 0);
 }
 
+/* More than a paused link reads ahead. */
+static void hold_back(struct client *c)
+{
+    char *text = filled(50000, 'x');
+
+    fx.keeps_quiet = true;
+    sp_link_pause(fx.link, true);
+    for (int i = 0; i < 20; i++)
+        put_frame(c, 0x81, text, 50000);
+    free(text);
+    pass(50);
+    assert_true(fx.link->is_held_back);
+}
+
+static void test_challenged_peer_that_is_held_back_stays(void **state)
+{
+    struct client *c = connect_websocket();
+    const char *p = "";
+
+    (void)state;
+    hold_back(c);
+    sp_link_challenge(fx.link);
+    (void)expect_frame(c, SP_WS_PING, &p);
+    PUT_FRAME(c, 0x8A, "");
+    pass(4300); /* twice as long as a peer may be silent */
+    assert_int_equal(fx.closes, 0);
+    assert_int_equal(fx.messages, 0);
+    sp_link_pause(fx.link, false);
+    until_messages(20);
+    pass(2300);
+    assert_int_equal(fx.closes, 0);
+}
+
+static void test_challenged_peer_that_is_held_back_and_dead_is_dropped(void **state)
+{
+    struct client *c = connect_websocket();
+    char *text = filled(16 * MIB, 'x');
+
+    (void)state;
+    c->is_reading = false;
+    say(fx.link, text, 16 * MIB);
+    free(text);
+    hold_back(c);
+    sp_link_challenge(fx.link);
+    until(is_closed);
+    assert_string_equal(fx.why, "no sign of life");
+}
+
 /* The reader asks for nothing: the link must not wait for it longer than it said. */
 static void test_close_gives_up_on_a_peer_that_does_not_read(void **state)
 {
@@ -232,6 +280,8 @@ int main(void)
         HURRIED(test_slow_handshake_is_cut_off),
         WS(test_challenged_peer_that_is_silent_is_dropped),
         WS(test_challenged_peer_that_answers_stays),
+        WS(test_challenged_peer_that_is_held_back_stays),
+        WS(test_challenged_peer_that_is_held_back_and_dead_is_dropped),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

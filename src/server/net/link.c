@@ -705,6 +705,10 @@ static void on_tick(struct sp_timer *t)
         drop_link(l, l->why);
     if (l->is_held_back) /* we do not read, so silence means nothing */
         l->heard_ms = now;
+    /* The answer to the ping may be behind the messages that we do not read. A peer that does not
+     * read either (is_blocked) shows no life at all. */
+    if (l->is_held_back && !l->is_blocked && l->challenge_ms != 0)
+        l->challenge_ms = now + CHALLENGE_MS;
     if (l->phase == FRAMES &&
         ((l->challenge_ms != 0 && now >= l->challenge_ms) ||
          (l->host->silence_ms != 0 && now - l->heard_ms >= l->host->silence_ms)))
