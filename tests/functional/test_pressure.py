@@ -31,6 +31,17 @@ class StoppedCell(Case):
         os.kill(self.cell, signal.SIGSTOP)
         self.addCleanup(lambda: is_alive(self.cell) and os.kill(self.cell, signal.SIGCONT))
 
+    def test_a_call_that_cannot_wait_for_a_start_says_so(self):
+        self.stop()
+        start = self.c.post_start('p', ['true'])
+        self.c.fence()
+        # an escaped spelling, which is found only when the message has been parsed
+        self.other.send_raw('{"id":900,"method":"process/read","params":{"session\\u0049d":"%s","processId":"p"}}'
+                            % self.c.session_id)
+        self.assertEqual(self.other.reply(900)['error'], {'code': -32600, 'message': 'process p is starting; try again'})
+        os.kill(self.cell, signal.SIGCONT)
+        self.c.result(start)
+
     def test_who_fills_it_waits_and_the_others_go_on(self):
         sandbox = {'permissions': {'type': 'managed', 'network': 'restricted', 'file_system': {'type': 'unrestricted'}},
                    'cwd': 'file:///', 'workspaceRoots': [], 'windowsSandboxLevel': 'disabled',

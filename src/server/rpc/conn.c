@@ -546,7 +546,8 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
     if (p == NULL || p->life != SP_PROC_STARTING)
         return 0;
     if (c->text.p == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the request");
+        return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " is starting; try again",
+                       SP_STR_ARG(t->id));
     struct sp_request *r = sp_rpc_call_park(c, c->text.n, e);
     if (r == NULL)
         return -(int)e->code;
