@@ -710,9 +710,12 @@ static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
     if (answer_failure(r, a))
         return;
     h->fd = a->fd;
-    (void)(sp_buf_printf(&b, "{\"handleId\":") && sp_json_add_str(&b, id) &&
-           sp_buf_add(&b, "}", 1));
-    sp_request_reply(r, sp_buf_str(&b));
+    if (sp_buf_printf(&b, "{\"handleId\":") && sp_json_add_str(&b, id) && sp_buf_add(&b, "}", 1)) {
+        sp_request_reply(r, sp_buf_str(&b));
+    } else {
+        remove_handle(r->conn, h, 0); /* the client does not know it */
+        sp_request_fail_memory(r, "answer");
+    }
 }
 
 static int check_id_length(struct sp_str id, struct sp_err *e)
