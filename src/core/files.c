@@ -442,7 +442,9 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
                         ask->op == SP_FILE_WATCH_MISSING || ask->op == SP_FILE_WATCH_PRESENT;
 
     if (a > SP_FILE_MAX_PATH || b > SP_FILE_MAX_PATH) {
-        (void)sp_fail(e, SP_E_SYSTEM, ENAMETOOLONG, "path");
+        /* the words of sp_fs_error_text, which answers paths that the worker finds too long */
+        (void)sp_fail(e, SP_E_SYSTEM, ENAMETOOLONG, "Filename too long (os error %d)",
+                      ENAMETOOLONG);
         return NULL;
     }
     struct sp_files_parked *p = calloc(1, sizeof *p + a + b);
