@@ -69,6 +69,13 @@ int sp_code_wire(enum sp_code code)
     return code < SP_E_MAX ? wire[code] : -32603;
 }
 
+const char *sp_errno_text(int err)
+{
+    const char *text = strerrordesc_np(err);
+
+    return text == NULL ? "Unknown error" : text;
+}
+
 const char *sp_error_text(const struct sp_err *e, char *buf, unsigned long size)
 {
     char cause[128];

@@ -46,6 +46,10 @@ SP_PRINTF(2, 3) int sp_wrap(struct sp_err *e, const char *fmt, ...);
 /* The JSON-RPC error number of the code. */
 int sp_code_wire(enum sp_code code);
 
+/* The C library's text in English, whatever the locale; "Unknown error" for a number without one.
+ */
+const char *sp_errno_text(int err);
+
 /* "msg: strerror" for users; buf is always terminated. Returns buf. */
 const char *sp_error_text(const struct sp_err *e, char *buf, unsigned long size);
 

@@ -438,12 +438,12 @@ static void explain_start(const struct sp_proc *p, const struct sp_wire_started 
     else if (m->step == SP_STEP_PROGRAM)
         (void)sp_fail(e, SP_E_FAILED, 0,
                       "%.200s is not the file that was allowed to run: %s; run the command again",
-                      file, m->err == ESTALE ? "it was replaced" : strerrordesc_np(m->err));
+                      file, m->err == ESTALE ? "it was replaced" : sp_errno_text(m->err));
     else if (p->is_confined && !is_cwd && m->step != SP_STEP_EXEC)
         (void)sp_fail(e, SP_E_INVALID, 0, "failed to prepare process sandbox: %s: %s",
-                      sp_step_name(m->step), strerrordesc_np(m->err));
+                      sp_step_name(m->step), sp_errno_text(m->err));
     else
-        (void)sp_fail(e, SP_E_SYSTEM, m->err, "%s (os error %d)", strerrordesc_np(m->err), m->err);
+        (void)sp_fail(e, SP_E_SYSTEM, m->err, "%s (os error %d)", sp_errno_text(m->err), m->err);
 }
 
 static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd,

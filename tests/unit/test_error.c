@@ -102,6 +102,16 @@ static void test_people_are_told_the_cause(void **state)
     assert_string_equal(sp_error_text(&e, text, sizeof text), "no");
 }
 
+/* The kernel has numbers that the C library does not know: ENOTSUPP is 524. */
+static void test_every_errno_has_a_text(void **state)
+{
+    (void)state;
+    assert_string_equal(sp_errno_text(ENOENT), "No such file or directory");
+    for (int err = -1; err < 1000; err++)
+        assert_true(sp_errno_text(err) != NULL && sp_errno_text(err)[0] != 0);
+    assert_string_equal(sp_errno_text(524), "Unknown error");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_failure_is_its_code_and_its_story),
     cmocka_unit_test(test_nobody_need_listen),
@@ -110,6 +120,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_context_longer_than_the_room_is_cut_too),
     cmocka_unit_test(test_every_code_has_its_number_on_the_wire),
     cmocka_unit_test(test_people_are_told_the_cause),
+    cmocka_unit_test(test_every_errno_has_a_text),
 };
 
 TEST_MAIN(tests)

@@ -111,7 +111,7 @@ static void reply_failure(struct sp_conn *conn, struct sp_str id, const struct s
     char text[640];
 
     if (e->sys != 0 && strstr(e->msg, "(os error ") == NULL)
-        (void)snprintf(text, sizeof text, "%s: %s (os error %d)", e->msg, strerrordesc_np(e->sys),
+        (void)snprintf(text, sizeof text, "%s: %s (os error %d)", e->msg, sp_errno_text(e->sys),
                        e->sys);
     else
         (void)snprintf(text, sizeof text, "%s", e->msg);

@@ -40,12 +40,12 @@ static const struct {
 
 void sp_fs_error_text(int err, char *ret, size_t size)
 {
-    const char *text = strerrordesc_np(err);
+    const char *text = sp_errno_text(err);
 
     for (size_t i = 0; i < sizeof musl_texts / sizeof musl_texts[0]; i++)
         if (musl_texts[i].err == err)
             text = musl_texts[i].text;
-    (void)snprintf(ret, size, "%s (os error %d)", text == NULL ? "Unknown error" : text, err);
+    (void)snprintf(ret, size, "%s (os error %d)", text, err);
 }
 
 /* Why the cell refused the operation without an errno. */
