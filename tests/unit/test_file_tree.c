@@ -223,6 +223,28 @@ static void test_one_thing_is_copied(void **state)
     assert_true(slurp("stat", stat_text, sizeof stat_text) > 20);
 }
 
+/* A hole selects the address, and the data behind it what is written there. */
+static void test_no_copy_into_the_memory_of_a_process(void **state)
+{
+    const size_t address = 0x20000000;
+    char *victim = mmap((void *)address, 4096, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+    (void)state;
+    assert_ptr_equal(victim, (void *)address);
+    make_file("sparse", "");
+    const int fd = open(at("sparse"), O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "planted", 7, (off_t)address), 7);
+    (void)close(fd);
+    struct sp_file_ask ask = an_ask(SP_FILE_COPY, at("sparse"));
+    ask.other = "/proc/self/mem";
+    assert_int_equal(carry_out(&ask), 0);
+    assert_int_equal(answer.refusal, SP_FILE_COPY_KIND);
+    assert_int_equal(victim[0], 0);
+    assert_int_equal(munmap(victim, 4096), 0);
+}
+
 static void test_nothing_is_copied_onto_itself(void **state)
 {
     static const char *const names[] = {"f", "hard", "to-f", "d/../f", "to-d/../f"};
@@ -501,6 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         file_test(test_any_tree_is_copied_walked_and_removed),
         file_test(test_one_thing_is_copied),
+        file_test(test_no_copy_into_the_memory_of_a_process),
         file_test(test_nothing_is_copied_onto_itself),
         file_test(test_no_tree_is_copied_into_itself),
         file_test(test_trees_are_merged),

@@ -432,6 +432,11 @@ static int copy_file(int from, int to_dir, const char *to_name, bool follows,
         a->refusal = SP_FILE_COPY_ONTO_ITSELF;
         return 0;
     }
+    /* The holes of the source would select the addresses to write. */
+    if (sp_file_is_process_memory(to)) {
+        a->refusal = SP_FILE_COPY_KIND;
+        return 0;
+    }
     if (!S_ISREG(target.st_mode))
         return copy_bytes(from, to, UINT64_MAX);
     if (((target.st_mode & 0777) != mode && fchmod(to, mode) < 0) ||

@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include "base/auto.h"
 #include "base/buf.h"
@@ -259,20 +257,6 @@ static int op_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
 
 /* ---- open files and their blocks ---- */
 
-/* /proc/PID/mem: a client could read and write any address, perhaps of this process. */
-static bool is_process_memory(int fd)
-{
-    char path[64];
-    char name[PATH_MAX];
-    struct statfs fs;
-
-    if (fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
-        return false;
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    const ssize_t n = readlink(path, name, sizeof name);
-    return n < 4 || memcmp(name + n - 4, "/mem", 4) == 0;
-}
-
 static int op_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     struct stat st;
@@ -284,7 +268,7 @@ static int op_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
         return TAKE_FD(fd);
     if (ask->is_replace && st.st_size != 0 && ftruncate(fd, 0) < 0)
         return -errno;
-    if (is_process_memory(fd))
+    if (sp_file_is_process_memory(fd))
         a->refusal = SP_FILE_NOT_A_FILE;
     else
         a->fd = TAKE_FD(fd);

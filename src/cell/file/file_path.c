@@ -8,9 +8,12 @@
  */
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 #include "base/auto.h"
 #include "cell/file/file_priv.h"
@@ -133,4 +136,17 @@ bool sp_file_is_placeholder(int dir, const char *path, const char *name)
         continue;
     (void)closedir(names);
     return d == NULL;
+}
+
+bool sp_file_is_process_memory(int fd)
+{
+    char path[64];
+    char name[PATH_MAX];
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+        return false;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(path, name, sizeof name);
+    return n < 4 || memcmp(name + n - 4, "/mem", 4) == 0;
 }

@@ -44,6 +44,9 @@ static inline int sp_file_close(int fd)
 /* Whether path is a placeholder directory (core/placeholder.h). name: its last component. */
 bool sp_file_is_placeholder(int dir, const char *path, const char *name);
 
+/* /proc/PID/mem: a client could read and write any address, perhaps of this process. */
+bool sp_file_is_process_memory(int fd);
+
 static inline bool sp_is_dots(const char *name)
 {
     return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0));
