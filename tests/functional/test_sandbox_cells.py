@@ -10,6 +10,7 @@ import time
 
 import tap
 import wire
+from fs_ground import Calls
 from sandbox_policy import (IS_ROOT, ROOT, SandboxCase, confined_cells, context, place, project_write,
                             read_only, restricted, workspace_write)
 from server import Gate, descendants, is_alive, name_of, ours_only, stat_of
@@ -223,6 +224,25 @@ class End(Cells):
             wait_until(lambda: not self.names(), 'end of the placeholders')
         wait_until(lambda: not self.confined(), 'end of the idle cell', 20 * wire.SCALE)
         self.assertEqual(self.said(c, 'echo again', policy), 'again\n')
+
+    def test_a_client_can_neither_see_nor_remove_a_placeholder(self):
+        c, policy = self.serve(), project_write(self.w)
+        gate = Gate(self.w)
+        self.start(c, 'p', 'echo ready; %s; mkdir .git || echo refused' % gate.wait, policy)
+        c.wait_output('p', 'ready')
+        before = self.names()
+        self.assertIn('.git', before)
+        fs, git = Calls(c), self.w + '/.git'
+        walk = {'maxDepth': 1, 'maxDirectories': 9, 'maxEntries': 9, 'followDirectorySymlinks': False}
+        missing = (-32004, 'No such file or directory (os error 2)')
+        for method, more in (('readDirectory', {}), ('canonicalize', {}), ('getMetadata', {}), ('walk', {'options': walk}),
+                             ('remove', {'recursive': True, 'force': False})):
+            self.assertEqual(fs.refused(method, git, **more), missing, method)
+        self.assertEqual(fs.no_copy(git, self.w + '/copy', True), missing)
+        fs.ask('remove', git, recursive=True, force=True)
+        self.assertEqual(self.names(), before)
+        gate.open()
+        self.assertEqual(c.wait_closed('p').text[-8:], 'refused\n')
 
     def test_a_cell_is_used_again_in_a_row_of_quick_starts(self):
         c, policy = self.serve(), project_write(self.w)

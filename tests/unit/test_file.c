@@ -523,6 +523,34 @@ static void test_placeholders_are_hidden(void **state)
     assert_int_equal(carry_out(&ask), 0);
 }
 
+static void test_a_path_that_is_a_placeholder_is_missing(void **state)
+{
+    static const enum sp_file_op ops[] = {SP_FILE_READ,   SP_FILE_STAT, SP_FILE_CANONICAL,
+                                          SP_FILE_LIST,   SP_FILE_WALK, SP_FILE_COPY,
+                                          SP_FILE_REMOVE, SP_FILE_OPEN};
+    static const char *const names[] = {"p/.git", "p/.git/", "p/./.git/."};
+
+    (void)state;
+    make_dir("p");
+    make_dir("p/.git");
+    assert_int_equal(chmod(at("p/.git"), 0500), 0);
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+            struct sp_file_ask ask = an_ask(ops[i], at(names[k]));
+
+            ask.hides_placeholders = true;
+            ask.walk = (struct sp_file_walk){4, 10, 10, false, false};
+            ask.is_recursive = ops[i] == SP_FILE_REMOVE || ops[i] == SP_FILE_COPY;
+            ask.other = at("q");
+            assert_int_equal(carry_out(&ask), ENOENT);
+            assert_false(exists("q"));
+            ask.is_forced = true;
+            assert_int_equal(carry_out(&ask), ops[i] == SP_FILE_REMOVE ? 0 : ENOENT);
+        }
+    assert_true(exists("p/.git"));
+    assert_int_equal(do_remove("p", true, false), 0); /* with the directory that holds it */
+}
+
 /* In a set-group-ID directory mkdir passes that bit on, also to a placeholder. */
 static void test_a_placeholder_may_have_the_set_group_id_bit(void **state)
 {
@@ -615,6 +643,7 @@ int main(void)
         file_test(test_names_of_a_directory),
         file_test(test_more_names_than_may_be_told),
         file_test(test_placeholders_are_hidden),
+        file_test(test_a_path_that_is_a_placeholder_is_missing),
         file_test(test_a_placeholder_may_have_the_set_group_id_bit),
         file_test(test_a_list_that_is_malformed_has_no_end),
         file_test(test_a_limit_on_sizes),

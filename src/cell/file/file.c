@@ -327,27 +327,12 @@ static int64_t to_ms(const struct statx_timestamp *t)
     return t->tv_sec * 1000 + t->tv_nsec / 1000000;
 }
 
-/* With its trailing slashes. */
-static const char *last_component(const char *path)
-{
-    const char *end = path + strlen(path);
-
-    while (end > path && end[-1] == '/')
-        end--;
-    while (end > path && end[-1] != '/')
-        end--;
-    return end;
-}
-
 static int op_stat(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
     auto_close int dir = -1; /* not used for an absolute path */
     const char *name = ask->path;
     struct statx sx;
 
-    if (ask->hides_placeholders &&
-        sp_file_is_placeholder(AT_FDCWD, ask->path, last_component(ask->path)))
-        return -ENOENT;
     const int r = ask->follows ? 0 : sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
     if (r < 0)
         return r;
@@ -857,27 +842,48 @@ static const struct operation {
     int (*run)(const struct sp_file_ask *, struct sp_file_answer *);
     unsigned path_count; /* of path and other, how many the ask must have; 0: it has a descriptor */
     bool changes;        /* the disk */
+    bool wants_existing; /* the path: a placeholder there counts as missing */
 } operations[SP_FILE_OP_MAX] = {
-    [SP_FILE_READ] = {op_read, 1, false},
-    [SP_FILE_WRITE] = {op_write, 1, true},
-    [SP_FILE_MAKE] = {sp_file_op_make, 1, true},
-    [SP_FILE_STAT] = {op_stat, 1, false},
-    [SP_FILE_CANONICAL] = {op_canonical, 1, false},
-    [SP_FILE_LIST] = {op_list, 1, false},
-    [SP_FILE_WALK] = {op_walk, 1, false},
-    [SP_FILE_REMOVE] = {sp_file_op_remove, 1, true},
-    [SP_FILE_COPY] = {sp_file_op_copy, 2, true},
-    [SP_FILE_OPEN] = {op_open, 1, false},
-    [SP_FILE_READ_BLOCK] = {op_read_block, 0, false},
-    [SP_FILE_WRITE_BLOCK] = {op_write_block, 0, true},
-    [SP_FILE_WATCH_MISSING] = {op_watch_missing, 1, false},
-    [SP_FILE_WATCH_PRESENT] = {op_watch_present, 1, false},
+    [SP_FILE_READ] = {op_read, 1, false, true},
+    [SP_FILE_WRITE] = {op_write, 1, true, false},
+    [SP_FILE_MAKE] = {sp_file_op_make, 1, true, false},
+    [SP_FILE_STAT] = {op_stat, 1, false, true},
+    [SP_FILE_CANONICAL] = {op_canonical, 1, false, true},
+    [SP_FILE_LIST] = {op_list, 1, false, true},
+    [SP_FILE_WALK] = {op_walk, 1, false, true},
+    [SP_FILE_REMOVE] = {sp_file_op_remove, 1, true, true},
+    [SP_FILE_COPY] = {sp_file_op_copy, 2, true, true},
+    [SP_FILE_OPEN] = {op_open, 1, false, true},
+    [SP_FILE_READ_BLOCK] = {op_read_block, 0, false, false},
+    [SP_FILE_WRITE_BLOCK] = {op_write_block, 0, true, false},
+    [SP_FILE_WATCH_MISSING] = {op_watch_missing, 1, false, false},
+    [SP_FILE_WATCH_PRESENT] = {op_watch_present, 1, false, false},
 };
 
 bool sp_file_changes(enum sp_file_op op, bool is_replace)
 {
     return (unsigned)op < SP_FILE_OP_MAX &&
            (operations[op].changes || (op == SP_FILE_OPEN && is_replace));
+}
+
+/* With its trailing slashes. */
+static const char *last_component(const char *path)
+{
+    const char *end = path + strlen(path);
+
+    while (end > path && end[-1] == '/')
+        end--;
+    while (end > path && end[-1] != '/')
+        end--;
+    return end;
+}
+
+/* Placeholders do not exist for clients: a client that removed one would open its name to the
+ * confined commands that it is kept from. */
+static bool is_hidden(const struct operation *o, const struct sp_file_ask *ask)
+{
+    return ask->hides_placeholders && o->wants_existing && !ask->is_replace &&
+           sp_file_is_placeholder(AT_FDCWD, ask->path, last_component(ask->path));
 }
 
 void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a)
@@ -890,7 +896,11 @@ void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a)
 
     *a = (struct sp_file_answer){
         .fd = -1, .memory = -1, .window = a->window, .window_size = a->window_size};
-    const int r = is_valid ? o->run(ask, a) : -EINVAL;
+    int r = -EINVAL;
+    if (is_valid && is_hidden(o, ask))
+        r = ask->op == SP_FILE_REMOVE && ask->is_forced ? 0 : -ENOENT;
+    else if (is_valid)
+        r = o->run(ask, a);
     if (r < 0)
         a->err = -r;
     if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED)

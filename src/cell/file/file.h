@@ -62,7 +62,8 @@ struct sp_file_ask {
     const char *path, *other; /* NULL: none */
     bool follows;             /* false: no component of the path may be a symlink */
     bool is_recursive, is_forced, is_replace;
-    bool hides_placeholders; /* treat placeholder directories (core/placeholder.h) as missing */
+    bool hides_placeholders; /* treat placeholder directories (core/placeholder.h) as missing,
+                                except for WATCH_* */
     int fd;                  /* borrowed */
     uint64_t offset;
     uint32_t length; /* READ: at most this many bytes; 0: SP_FILE_MAX_READ */
