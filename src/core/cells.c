@@ -305,16 +305,34 @@ static int send_message(struct sp_cell *c, const void *msg, size_t len, const vo
     return 0;
 }
 
+static void report_loss(struct sp_deferred *d);
+static void stop_listening(struct sp_cell *c);
+static void close_socket(struct sp_cell *c);
+
+/* The loss is reported later in this turn of the loop. */
+static void set_lost(struct sp_cell *c)
+{
+    stop_listening(c);
+    close_socket(c);
+    sp_loop_defer(c->loop, &c->deferred_end, report_loss);
+}
+
 static void flush_outbox(struct sp_cell *c)
 {
     const size_t before = c->outbox.bytes;
     const bool has_drained = sp_outbox_send(&c->outbox, c->socket);
 
-    if (c->outbox.bytes < before) {
-        c->is_stalled = false;
-        sp_loop_cancel(c->loop, &c->on_stall);
+    if (c->outbox.err != 0) { /* without a FORGET, for example, its slot stays occupied */
+        sp_log(SP_LOG_ERROR, "send to the cell (pid %d): %s", (int)c->self.pid,
+               sp_errno_text(c->outbox.err));
+        set_lost(c);
+    } else {
+        if (c->outbox.bytes < before) {
+            c->is_stalled = false;
+            sp_loop_cancel(c->loop, &c->on_stall);
+        }
+        watch_outbox(c);
     }
-    watch_outbox(c);
     if (has_drained)
         c->options.drained(c->options.user);
 }
@@ -718,11 +736,8 @@ static void on_socket(struct sp_watch *w, uint32_t events)
     for (int i = 0; c->socket >= 0 && i < MESSAGES_AT_ONCE; i++) {
         const int r = sp_wire_recv(c->socket, false, &c->message, NULL);
 
-        if (r < 0) { /* the loss is reported later in this turn of the loop */
-            stop_listening(c);
-            close_socket(c);
-            sp_loop_defer(c->loop, &c->deferred_end, report_loss);
-        }
+        if (r < 0)
+            set_lost(c);
         if (r <= 0)
             return;
         c->is_stalled = false;

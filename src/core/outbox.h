@@ -17,7 +17,8 @@ struct sp_outbox { /* zero: empty */
     size_t bytes; /* above SP_OUTBOX_FULL the outbox is full, but still takes messages */
     bool was_full;
     bool is_short; /* the last send failed with ENOMEM or ENOBUFS */
-    int err;       /* why messages were dropped, other than EPIPE and ECONNRESET; 0: none were */
+    int err; /* a send failed with this errno and messages were dropped: the cell must not go on
+                without them. 0: none were, or the cell has gone (EPIPE, ECONNRESET) */
     struct sp_parcel *reserve; /* for small messages when malloc has no memory */
 };
 

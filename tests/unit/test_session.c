@@ -4,6 +4,7 @@
  * real commands in a real cell (the program in SALLYPORT).
  */
 #include <sys/prctl.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
 #include "core/session.h"
@@ -16,6 +17,20 @@ static struct sp_loop *loop;
 static struct sp_front *server;
 static struct sp_front_options options;
 static int fds_before;
+
+/* ---- a kernel that does otherwise ---- */
+
+static int send_err; /* of each sendmsg; 0: none */
+
+ssize_t __real_sendmsg(int socket, const struct msghdr *h, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags)
+{
+    if (send_err == 0)
+        return __real_sendmsg(socket, h, flags);
+    errno = send_err;
+    return -1;
+}
 
 /* ---- a client that writes down what it hears ---- */
 
@@ -817,6 +832,30 @@ static void test_a_lost_cell_ends_its_processes_and_the_next_start_works(void **
     sp_session_detach(s, false);
 }
 
+/* A queued message cannot be sent: without it, front and cell would disagree. */
+static void test_a_cell_that_cannot_be_sent_a_message_is_lost(void **state)
+{
+    struct call c = {.base = {.waiter = {.fn = on_call_done}}};
+    struct sp_session *s = new_session(&ear);
+    struct sp_proc *p = SH(s, "p", "exec sleep 1000");
+    const pid_t first = server->cell->self.pid;
+    const int leader = pidfd_of(p->pid);
+
+    (void)state;
+    send_err = EAGAIN;
+    sp_proc_signal(p, &c.base, SIGUSR1);
+    send_err = EPERM;
+    until(is_true, &c.is_done);
+    assert_int_equal(c.base.err, EIO);
+    until(is_closed, p);
+    assert_int_equal(p->state.exit.code, -1);
+    send_err = 0;
+    dies(leader);
+    until(is_closed, SH(s, "q", "exit 2"));
+    assert_int_not_equal(server->cell->self.pid, first);
+    sp_session_detach(s, false);
+}
+
 static void test_a_process_that_had_ended_keeps_its_exit_when_its_cell_is_lost(void **state)
 {
     struct sp_session *s = new_session(&ear);
@@ -916,6 +955,7 @@ static const struct CMUnitTest tests[] = {
     session_test(test_a_resumed_session_does_not_expire),
     session_test(test_what_ran_detached_is_all_there_after_the_resume),
     session_test(test_a_lost_cell_ends_its_processes_and_the_next_start_works),
+    session_test(test_a_cell_that_cannot_be_sent_a_message_is_lost),
     session_test(test_a_process_that_had_ended_keeps_its_exit_when_its_cell_is_lost),
     session_test(test_a_session_may_end_after_its_cell),
     session_test(test_the_end_of_the_server_ends_everything),
