@@ -25,6 +25,7 @@
 #include "sandbox/plan.h"
 
 #define ANSWER_MS 5000
+#define REAP_MS   2000 /* for the end of a child that was killed, or has ended */
 
 int sp_seal(const char *name, const struct sp_str *parts, size_t count)
 {
@@ -120,13 +121,15 @@ bool sp_await_readable(int fd, int ms)
 bool sp_cell_child_reap(struct sp_cell_child *child)
 {
     siginfo_t info = {0};
-    int r;
 
     if (child->pidfd < 0)
         return true;
-    do
-        r = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
-    while (r < 0 && errno == EINTR);
+    (void)sp_await_readable(child->pidfd, REAP_MS);
+    const int r = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG);
+    if (r == 0 && info.si_pid == 0)
+        sp_log(SP_LOG_ERROR,
+               "process %d does not end: it, or a process of its pid namespace, waits for a disk",
+               (int)child->pid);
     (void)close(child->pidfd);
     child->pidfd = -1;
     sp_own_remove(child->pid);

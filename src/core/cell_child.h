@@ -34,7 +34,9 @@ void sp_cell_child_kill(const struct sp_cell_child *child); /* none: fine */
 /* poll for input (of a pidfd: its process has ended), repeated after signals. false: nothing within
  * `ms`. */
 bool sp_await_readable(int fd, int ms);
-/* Waits for its end. false: killed by a signal, or a nonzero exit status. */
+/* Waits for its end, some seconds at most: a process in an uninterruptible disk wait survives
+ * SIGKILL, and with it pid 1 of its pid namespace. That child is left to the kernel. false: it is
+ * left, was killed by a signal, or had a nonzero exit status. */
 bool sp_cell_child_reap(struct sp_cell_child *child);
 /* Takes a BORN message of a maker. false: it is another message. */
 bool sp_cell_take_birth(struct sp_wire_message *m, struct sp_cell_child *ret);

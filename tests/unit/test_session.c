@@ -20,7 +20,8 @@ static int fds_before;
 
 /* ---- a kernel that does otherwise ---- */
 
-static int send_err; /* of each sendmsg; 0: none */
+static int send_err;         /* of each sendmsg; 0: none */
+static bool is_in_disk_wait; /* no child ends */
 
 ssize_t __real_sendmsg(int socket, const struct msghdr *h, int flags);
 ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags);
@@ -30,6 +31,24 @@ ssize_t __wrap_sendmsg(int socket, const struct msghdr *h, int flags)
         return __real_sendmsg(socket, h, flags);
     errno = send_err;
     return -1;
+}
+
+int __real_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    return is_in_disk_wait ? 0 : __real_poll(fds, count, ms);
+}
+
+int __real_waitid(idtype_t type, id_t id, siginfo_t *ret, int flags);
+int __wrap_waitid(idtype_t type, id_t id, siginfo_t *ret, int flags);
+int __wrap_waitid(idtype_t type, id_t id, siginfo_t *ret, int flags)
+{
+    if (!is_in_disk_wait)
+        return __real_waitid(type, id, ret, flags);
+    assert_true((flags & WNOHANG) != 0); /* or it waits for ever */
+    *ret = (siginfo_t){0};
+    return 0;
 }
 
 /* ---- a client that writes down what it hears ---- */
@@ -856,6 +875,25 @@ static void test_a_cell_that_cannot_be_sent_a_message_is_lost(void **state)
     sp_session_detach(s, false);
 }
 
+static void test_a_cell_in_a_disk_wait_does_not_hold_up_the_end(void **state)
+{
+    struct sp_session *s = new_session(&ear);
+
+    (void)state;
+    until(is_closed, SH(s, "p", "true"));
+    const int cell = pidfd_of(server->cell->self.pid);
+    sp_session_detach(s, false);
+    const uint64_t began = test_now_ms();
+    is_in_disk_wait = true;
+    sp_front_free(server);
+    is_in_disk_wait = false;
+    server = NULL;
+    assert_true(test_now_ms() - began < DEADLINE_MS / 2);
+    assert_true(wait_fd(cell, POLLIN, DEADLINE_MS)); /* it has been killed */
+    (void)close(cell);
+    assert_true(bury_children(DEADLINE_MS));
+}
+
 static void test_a_process_that_had_ended_keeps_its_exit_when_its_cell_is_lost(void **state)
 {
     struct sp_session *s = new_session(&ear);
@@ -956,6 +994,7 @@ static const struct CMUnitTest tests[] = {
     session_test(test_what_ran_detached_is_all_there_after_the_resume),
     session_test(test_a_lost_cell_ends_its_processes_and_the_next_start_works),
     session_test(test_a_cell_that_cannot_be_sent_a_message_is_lost),
+    session_test(test_a_cell_in_a_disk_wait_does_not_hold_up_the_end),
     session_test(test_a_process_that_had_ended_keeps_its_exit_when_its_cell_is_lost),
     session_test(test_a_session_may_end_after_its_cell),
     session_test(test_the_end_of_the_server_ends_everything),
