@@ -403,6 +403,10 @@ static void on_no_answer(struct sp_timer *t)
     struct sp_err e = {0};
 
     sp_cell_suspect(&p->seat, ANSWER_MS / 1000, &e);
+    if (p->session->front->options.kills_silent_cells) {
+        sp_cell_abandon(p->seat.cell);
+        (void)sp_fail(&e, SP_E_FAILED, 0, "process cell does not answer");
+    }
     fail_start(p, &e);
 }
 

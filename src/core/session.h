@@ -58,6 +58,9 @@ struct sp_front_options {
     const char *runtime_dir;      /* NULL: none */
     bool is_exposed;              /* a command with network could send us requests */
     bool is_embedded;             /* in a host program; the cell is made for the first command */
+    /* A cell that does not answer a start is killed, with its processes. false: it may be stopped
+     * on purpose, and its starts are refused until it answers. */
+    bool kills_silent_cells;
     void *user;
     void (*drained)(void *user); /* an outbox was full and has room again */
     /* A session ends; may be NULL. */

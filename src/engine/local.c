@@ -26,7 +26,6 @@
 
 #define MAX_PROCESSES 1024
 #define CLOSED_TTL_MS 3600000    /* irrelevant: a closed process is freed in the next turn */
-#define ANSWER_MS     30000      /* for the cell to answer a start; a sandbox takes far less */
 #define TERMINATE_MS  1000       /* a terminate is answered by then even without an exit */
 #define MAX_QUEUED    (1U << 20) /* input that the process has not read */
 #define TURN_BYTES    (192U << 10)
@@ -209,7 +208,6 @@ static void end_calls(struct sp_local_task *t, bool is_dropped)
 {
     struct sp_waiter *w;
 
-    sp_loop_cancel(t->local->backend.loop, &t->start_timer);
     sp_loop_cancel(t->local->backend.loop, &t->kill_timer);
     sp_waiters_remove(&t->on_room);
     while (t->proc != NULL && (w = t->proc->on_done.first) != NULL) {
@@ -393,6 +391,7 @@ static int open_server(struct sp_local *l, struct sp_err *e)
         .fixed = l->options.fixed,
         .runtime_dir = l->options.runtime_dir,
         .is_embedded = !l->options.owns_program,
+        .kills_silent_cells = true, /* no other client could tell the user what to kill */
         .user = l,
         .drained = on_drained,
     };
@@ -412,11 +411,8 @@ static void on_start_answered(struct sp_start_wait *w, struct sp_proc *p, const 
 {
     struct sp_local_task *t = SP_CONTAINER(w, struct sp_local_task, start);
 
-    sp_loop_cancel(t->local->backend.loop, &t->start_timer);
     if (p == NULL) {
         t->refusal = *e;
-        if (t->is_late)
-            (void)sp_fail(&t->refusal, SP_E_FAILED, 0, "process cell does not answer");
         t->proc = NULL; /* the session frees it */
         end_calls(t, false);
     } else if (t->is_terminating) {
@@ -425,20 +421,9 @@ static void on_start_answered(struct sp_start_wait *w, struct sp_proc *p, const 
     sp_loop_defer(t->local->backend.loop, &t->turn, take_turn);
 }
 
-/* The cell hangs, for example because it was stopped: end it with everything in it. */
-static void on_start_late(struct sp_timer *timer)
-{
-    struct sp_local_task *t = SP_CONTAINER(timer, struct sp_local_task, start_timer);
-
-    t->is_late = true;
-    if (t->proc != NULL && t->proc->seat.cell != NULL)
-        sp_cell_abandon(t->proc->seat.cell);
-}
-
 static int start_process(struct sp_local_task *t, const struct sp_start *o, struct sp_err *e)
 {
     struct sp_local *l = t->local;
-    struct sp_loop *loop = l->backend.loop;
     auto_buf struct sp_buf env = {0};
     char name[96]; /* unique in the session */
     const int n = snprintf(name, sizeof name, "%.*s-%llu", (int)(o->label.n > 64 ? 64 : o->label.n),
@@ -452,7 +437,6 @@ static int start_process(struct sp_local_task *t, const struct sp_start *o, stru
         r = sp_proc_start(l->session, &s, &t->start, &t->proc, e);
     if (r != 0)
         return r;
-    (void)sp_loop_timer(loop, &t->start_timer, sp_loop_now(loop) + ANSWER_MS, on_start_late);
     t->proc->owner = t;
     t->proc->requests++; /* keeps it alive until free_process or release */
     t->is_confined = t->proc->is_confined;

@@ -37,15 +37,13 @@ struct sp_local_task {
     struct sp_proc *proc; /* NULL: refused, closed or lost */
     struct sp_start_wait start;
     struct sp_deferred turn;
-    struct sp_timer start_timer; /* limit for the cell's answer to the start */
-    struct sp_timer kill_timer;  /* limit for the exit after a terminate */
+    struct sp_timer kill_timer; /* limit for the exit after a terminate */
     struct sp_waiter on_room;
     struct sp_err refusal;     /* why the start failed; code NONE: it did not */
     struct sp_list answered;   /* called back in the next turn */
     struct sp_list terminates; /* wait for the exit */
     struct sp_list flushes;    /* wait until the queued input is written */
     bool is_confined;
-    bool is_late;          /* start_timer has fired */
     bool is_terminating;   /* a terminate was requested */
     bool is_blocked;       /* the owner refused output; waits for go_on */
     bool is_telling;       /* inside take_turn, which frees a released task */
