@@ -231,6 +231,9 @@ void sp_manager_interrupt(struct sp_manager *m);
 
 /* Ends the wait of the call: it answers with the output so far, once it has a process. */
 void sp_manager_answer_now(struct sp_manager *m, uint64_t call);
+/* Takes sp_manager_answer_now back: the call waits for its yield time again. false: no such call,
+ * or it is answered already. */
+bool sp_manager_wait_on(struct sp_manager *m, uint64_t call);
 
 /* Adds an environment, or replaces the one of the same id for calls that begin afterwards; its
  * running processes are unaffected. The spec is copied. SP_E_LIMIT: too many environments. */

@@ -547,6 +547,17 @@ void sp_manager_answer_now(struct sp_manager *m, uint64_t call)
         }
 }
 
+bool sp_manager_wait_on(struct sp_manager *m, uint64_t call)
+{
+    sp_each_call(c, &m->calls)
+        if (c->number == call) {
+            c->is_hurried = false;
+            sp_call_changed(c);
+            return true;
+        }
+    return false;
+}
+
 struct refused_call {
     struct sp_call call;
     struct sp_str text;

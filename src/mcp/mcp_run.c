@@ -363,6 +363,11 @@ void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, v
     r->user = user;
     r->is_told = false;
     r->was_withdrawn = false;
+    /* Only the waiter that leaves was in a hurry. An answer that exists already stays early. */
+    r->is_in_hurry = false;
+    if (r->was_cut_short && r->engine_call != 0 &&
+        sp_manager_wait_on(r->caller->manager, r->engine_call))
+        r->was_cut_short = false;
     r->is_held = ops == NULL;
     if (r->is_held)
         return;

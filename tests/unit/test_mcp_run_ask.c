@@ -160,6 +160,26 @@ static void test_a_held_call_starts_nothing_until_it_is_not(void **state)
     assert_string_equal(w.story, "question ");
 }
 
+/* The first waiter gave up; the second has its own deadline. */
+static void test_a_resumed_call_is_not_in_the_hurry_of_the_one_before(void **state)
+{
+    struct waiter w;
+    struct waiter back;
+
+    (void)state;
+    struct sp_mcp_run *r =
+        start_asking(&w, "{\"cmd\":\"nice sh -c 'sleep 1; echo late'\",\"yield\":30000}");
+    sp_mcp_run_answer_now(r);
+    assert_true(r->was_cut_short);
+    sp_mcp_run_attach(r, NULL, NULL);
+    decide(r, SP_DECISION_APPROVED);
+    attach(&back, r);
+    assert_false(r->was_cut_short);
+    until(back.is_done);
+    assert_non_null(strstr(back.text, "Process exited with code 0"));
+    assert_non_null(strstr(back.text, "\nlate\n"));
+}
+
 /* What a decision points to is gone by the time it counts. */
 static void test_an_answer_that_waits_is_kept_as_a_whole(void **state)
 {
@@ -469,6 +489,7 @@ int main(void)
         mcp_test(test_a_question_goes_to_who_waits_now),
         mcp_test(test_what_is_cancelled_with_its_question_never_starts),
         mcp_test(test_a_held_call_starts_nothing_until_it_is_not),
+        mcp_test(test_a_resumed_call_is_not_in_the_hurry_of_the_one_before),
         mcp_test(test_an_answer_that_waits_is_kept_as_a_whole),
         mcp_test(test_every_part_of_an_answer_is_kept),
         mcp_test(test_an_answer_that_there_is_no_memory_for_is_no),
