@@ -478,6 +478,7 @@ static void discard_process(struct sp_exec *x)
     if (p == NULL)
         return;
     x->call.process = NULL;
+    x->call.shows_attempt = false; /* set again if the next attempt is denied something, too */
     p->initial = NULL;
     end_attempt(p);
     sp_process_changed(p);

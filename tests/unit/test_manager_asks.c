@@ -517,6 +517,25 @@ static void test_a_late_denial_that_is_stopped_keeps_its_output(void **state)
     assert_int_equal(sp_manager_reserved(manager), 0);
 }
 
+static void test_the_loss_of_a_retry_is_no_attempt_in_the_sandbox(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    deny_late(&a);
+    decide(last_question.id, SP_DECISION_APPROVED);
+    until(job_count == 2);
+    say_started(1);
+    run_for(1000);
+    say(1, "half of it");
+    say_failed(1, "the cell has ended");
+    until(a.is_there);
+    assert_int_equal(a.fault, SP_FAULT_FAILED);
+    assert_non_null(strstr(a.text, "the cell has ended"));
+    assert_null(strstr(a.text, "The attempt in the sandbox"));
+    assert_false(a.was_denied);
+}
+
 /* Time does not run against a call while a person is asked about another one. */
 static void test_a_question_stops_the_clock_of_other_calls(void **state)
 {
@@ -656,6 +675,7 @@ int main(void)
         asks_test(test_a_late_denial_can_be_tried_again),
         asks_test(test_a_late_denial_that_is_refused_keeps_its_output),
         asks_test(test_a_late_denial_that_is_stopped_keeps_its_output),
+        asks_test(test_the_loss_of_a_retry_is_no_attempt_in_the_sandbox),
         asks_test(test_a_question_stops_the_clock_of_other_calls),
         asks_test(test_a_question_that_nobody_answers_stops_it_for_a_while),
         asks_test(test_what_was_typed_into_is_not_repeated),
