@@ -147,6 +147,7 @@ struct sp_reply {
     bool has_max_tokens;          /* as in the ask: the structured form needs it */
     uint64_t max_tokens;
     bool was_denied;     /* by the sandbox, as far as known */
+    bool was_confined;   /* false: no process, or it certainly had no sandbox */
     int process_id;      /* also of an ended process; 0: none */
     int signal;          /* that ended the process; 0: none or unknown */
     uint64_t from, to;   /* byte range of the process's output that the answer covers */
@@ -285,6 +286,7 @@ struct sp_manager_view {
     int exit_code, signal;
     enum sp_end_reason end_reason;
     bool was_denied;
+    bool was_confined; /* false: it certainly had no sandbox */
     const struct sp_denial_facts *denial;
     const struct sp_exit *kernel; /* NULL: unknown */
     /* Its output: head, then `omitted` bytes that were not kept, then both parts of the tail. */

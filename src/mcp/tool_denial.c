@@ -193,7 +193,7 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
     struct sp_denial_facts facts = {.has_words = true};
     struct sp_denial words;
 
-    if (f.policy == NULL)
+    if (f.policy == NULL || !what->was_confined)
         return true;
     if (what->kernel != NULL && !add_kernel_facts(&f, what->kernel))
         return false;
@@ -315,6 +315,7 @@ static bool explain_session(struct explaining *x, const struct sp_mcp_run *r, in
     const struct sp_mcp_denied what = {.kernel = v.kernel,
                                        .denial = v.denial,
                                        .was_denied = v.was_denied,
+                                       .was_confined = v.was_confined,
                                        .cwd = v.cwd,
                                        .environment = v.environment,
                                        .output = v.head,

@@ -33,6 +33,7 @@ struct sp_mcp_denied {
     const struct sp_exit *kernel;         /* NULL: unknown */
     const struct sp_denial_facts *denial; /* NULL: none */
     bool was_denied;
+    bool was_confined;       /* false: its refused system calls and its SIGSYS are no denials */
     struct sp_str cwd;       /* n 0: unknown */
     const char *environment; /* its id; NULL: the first */
     /* Searched for the words of a denial if a remote executor reports one without details. */

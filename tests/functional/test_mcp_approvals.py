@@ -336,6 +336,18 @@ class Modern(Asking):
         self.assertEqual((r['output'], self.runs()), ('said\n', ['try'] * 3))
         self.assertTrue(os.path.exists(made))
 
+    def test_a_signal_of_a_command_without_a_sandbox_is_no_denial(self):
+        """SIGSYS is what the filter of a sandbox sends; anybody else may send it, too."""
+        host = self.mcp('--approve', 'on-request')
+        arguments = {'argv': ['sh', '-c', 'kill -SYS $$'], 'sandbox_permissions': 'require_escalated',
+                     'justification': 'to see it end'}
+        r = self.come_back(host, arguments, self.ask(host, arguments), ONCE)
+        self.assertEqual((r['signal'], r['denials']), ('SIGSYS', []), r)
+        self.assertNotIn('Sandbox denied', r.text)
+        (session,) = host.sessions()
+        r = host.call('explain_denial', {'session_id': session}, capabilities=FORM)
+        self.assertEqual(r['denials'], [], r)
+
     def test_a_denial_after_the_call_was_answered_is_told(self):
         host = self.mcp('--approve', 'on-failure')
         made = os.path.join(self.beside, 'made')

@@ -212,7 +212,8 @@ static void test_what_the_kernel_told_comes_first(void **state)
         .refusal_count = 2,
         .refusals = {{.call = SYS_mount, .count = 1}, {.call = SYS_socket, .count = 3}}};
     static const struct sp_denial_facts words = {.has_words = true, .reason = "permission_denied"};
-    const struct sp_mcp_denied what = {.kernel = &how, .denial = &words, .was_denied = true};
+    const struct sp_mcp_denied what = {
+        .kernel = &how, .denial = &words, .was_confined = true, .was_denied = true};
     auto_free char *lines = told(&what, true);
     auto_free char *json = told(&what, false);
 
@@ -225,7 +226,11 @@ static void test_what_the_kernel_told_comes_first(void **state)
     assert_has(json, "\"layer\":\"seccomp\",\"evidence\":\"kernel\"}");
     assert_has(json, "ends whoever makes it (SIGSYS)");
     assert_hasnt(json, "words");
-    const struct sp_mcp_denied guess = {.denial = &words, .was_denied = true};
+    struct sp_mcp_denied unconfined = what;
+    unconfined.was_confined = false; /* the command itself may raise SIGSYS */
+    auto_free char *nothing = told(&unconfined, true);
+    assert_string_equal(nothing, "");
+    const struct sp_mcp_denied guess = {.denial = &words, .was_confined = true, .was_denied = true};
     auto_free char *guessed = told(&guess, false);
     assert_has(guessed, "\"access\":\"access\",\"target\":\"\",\"rule\":\"the words of its output "
                         "say so (permission_denied)\",\"layer\":\"words\",\"evidence\":\"words\"}");
@@ -234,7 +239,8 @@ static void test_what_the_kernel_told_comes_first(void **state)
 static void test_a_path_of_words_is_hostile(void **state)
 {
     struct sp_denial_facts words = {.has_words = true, .reason = "permission_denied"};
-    const struct sp_mcp_denied what = {.denial = &words, .was_denied = true, .cwd = SP_STR("/usr")};
+    const struct sp_mcp_denied what = {
+        .denial = &words, .was_confined = true, .was_denied = true, .cwd = SP_STR("/usr")};
 
     (void)state;
     (void)strcpy(words.path, "a\033[2J\nb\xff");
@@ -252,11 +258,13 @@ static void test_a_path_of_words_is_hostile(void **state)
 
 static void test_without_facts_there_is_the_output(void **state)
 {
-    const struct sp_mcp_denied read = {.was_denied = true,
+    const struct sp_mcp_denied read = {.was_confined = true,
+                                       .was_denied = true,
                                        .output = SP_STR("sh: /site/a: Read-only file system\n"),
                                        .exit_code = 1};
-    const struct sp_mcp_denied unread = {.was_denied = true, .exit_code = 1};
-    const struct sp_mcp_denied allowed = {.output = read.output, .exit_code = 1};
+    const struct sp_mcp_denied unread = {.was_confined = true, .was_denied = true, .exit_code = 1};
+    const struct sp_mcp_denied allowed = {
+        .was_confined = true, .output = read.output, .exit_code = 1};
     auto_free char *lines = told(&read, true);
     auto_free char *silent = told(&unread, true);
     auto_free char *nothing = told(&allowed, true);
