@@ -488,6 +488,7 @@ static void view_process(const struct sp_process *p, struct sp_manager_view *ret
         .has_exited = has_exited,
         .is_output_held = sp_process_is_output_held(p),
         .is_answered = !p->is_stored,
+        .is_end_told = !p->is_stored && !p->was_pruned,
         .exit_code = has_exited ? p->exit.code : -1,
         .signal = has_exited ? p->exit.signal : 0,
         .end_reason = sp_process_end_reason(p),

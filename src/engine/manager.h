@@ -113,7 +113,8 @@ enum sp_end_reason {
     SP_END_EXIT,
     SP_END_SIGNAL,
     SP_END_TIMEOUT,    /* its timeout_ms passed */
-    SP_END_TERMINATED, /* sp_manager_terminate, or pruned */
+    SP_END_TERMINATED, /* sp_manager_terminate */
+    SP_END_PRUNED,     /* made room for another process */
     SP_END_IDLE,       /* unused for idle_ttl_ms */
     SP_END_LOST,       /* the connection or the cell is gone */
 };
@@ -282,7 +283,8 @@ struct sp_manager_view {
     int64_t started_at_ms; /* since the epoch */
     bool has_exited;
     bool is_output_held; /* another process holds its output open; never of a remembered one */
-    bool is_answered;    /* its exit was answered: write_stdin does not find it any more */
+    bool is_answered;    /* its exit was answered, or it was pruned: write_stdin finds it no more */
+    bool is_end_told;    /* its exit was answered */
     int exit_code, signal;
     enum sp_end_reason end_reason;
     bool was_denied;

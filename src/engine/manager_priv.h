@@ -123,6 +123,7 @@ struct sp_process {
     bool is_stored;    /* sp_manager_find finds it */
     bool holds_id;     /* not stored any more; its id stays reserved to remember it */
     bool is_forgotten; /* not to be remembered */
+    bool was_pruned;   /* lost its entry to another process; no call has answered its exit */
     bool was_denied;   /* an answer reported a denial */
     bool is_discarded; /* no event is sent and no call answers for it */
     bool was_typed_into;

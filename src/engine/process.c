@@ -365,8 +365,9 @@ static void store_process(struct sp_process *p)
     char notice[256];
 
     if (victim != NULL) {
+        victim->was_pruned = true;
         sp_manager_remove(victim);
-        sp_process_end(victim, SP_END_TERMINATED);
+        sp_process_end(victim, SP_END_PRUNED);
     }
     p->is_stored = true;
     p->last_used_ns = p->start_ns;

@@ -92,7 +92,7 @@ static bool add_ended(struct sp_mcp_caller *c, int told, struct sp_buf *out)
         struct sp_manager_view v = {0};
 
         if (!e->is_noted && e->session_id != told &&
-            sp_manager_view(c->manager, e->session_id, &v) && v.has_exited && !v.is_answered) {
+            sp_manager_view(c->manager, e->session_id, &v) && v.has_exited && !v.is_end_told) {
             const bool is_long = v.command.n > COMMAND_MAX;
 
             v.command.n = is_long ? COMMAND_MAX : v.command.n;

@@ -107,6 +107,7 @@ const char *sp_mcp_end_reason_name(enum sp_end_reason r)
         [SP_END_SIGNAL] = "signal",
         [SP_END_TIMEOUT] = "timeout",
         [SP_END_TERMINATED] = "terminated",
+        [SP_END_PRUNED] = "pruned",
         [SP_END_IDLE] = "idle_ttl",
         [SP_END_LOST] = "lost",
     };

@@ -265,7 +265,7 @@ static void take_session(void *user, const struct sp_manager_view *v)
                           .is_tty = v->is_tty,
                           .has_exited = v->has_exited,
                           .is_held = v->is_output_held,
-                          .is_news = is_news && !v->is_answered,
+                          .is_news = is_news && !v->is_end_told,
                           .started_at_ms = v->started_at_ms,
                           .state = sp_mcp_state_name(v->has_exited, v->is_output_held, NULL)};
     if (sp_arena_str(&l->keep, v->command, &s->command) &&

@@ -110,6 +110,20 @@ class Noted(Case):
         self.assertEqual(said[-1].content[1]['text'], said[-1]['note'])
         self.assertNotIn('note', host.exec('true').structured)
 
+    def test_what_was_ended_to_make_room(self):
+        """The limit of sessions is enforced by ending the one that was not used for longest."""
+        host = self.mcp()
+        first = self.begin(host, 'sleep', '600')
+        for _ in range(0, 63, 21):
+            later = [host.call_later('exec_command', {'argv': ['sleep', '600'], 'yield_time_ms': 250}) for _ in range(21)]
+            for id in later:
+                self.assertNotIn('note', host.result(id).structured)
+        said = [host.exec('sleep', '601', yield_time_ms=250)]
+        wait_until(lambda: 'note' in said[-1].structured or said.append(host.exec('true')), 'the note')
+        self.assertRegex(said[-1]['note'], r'^Session %d has ended with code \d+: sleep 600$' % first)
+        ended = host.sessions()[first]
+        self.assertEqual((ended['state'], ended.get('ended_since_last_list')), ('exited', True), ended)
+
     def test_not_of_what_a_call_told(self):
         host = self.mcp()
         host.exec('true')

@@ -199,8 +199,8 @@ static void test_pruned_and_terminated_ones_are_remembered(void **state)
     run_for(10);
     assert_int_equal(sp_manager_stored(manager), 64);
     struct sp_manager_view v = look_at(1000);
-    assert_true(v.is_answered);
-    assert_int_equal(v.end_reason, SP_END_TERMINATED);
+    assert_true(v.is_answered && !v.is_end_told);
+    assert_int_equal(v.end_reason, SP_END_PRUNED);
     sp_manager_terminate(manager, 1005, NULL, NULL);
     run_for(10);
     v = look_at(1005);
