@@ -81,8 +81,8 @@ static void tell_soon(struct sp_mcp_run *r)
 
 /* ---- sessions that ended while no call waited for them ---- */
 
-/* Appends a line for each that no result has mentioned yet, except `told`, the session that this
- * result is about (0: none). Each is mentioned once. */
+/* Appends a line for each that no result has mentioned yet, except `told`, the session whose end
+ * this result reports (0: none). Each is mentioned once. */
 static bool add_ended(struct sp_mcp_caller *c, int told, struct sp_buf *out)
 {
     bool ok = true;
@@ -198,7 +198,7 @@ void sp_mcp_run_done(struct sp_mcp_run *r, const struct sp_mcp_result *result)
     for (size_t i = 0; ok && i < sizeof parts / sizeof parts[0]; i++)
         if (parts[i].n != 0)
             ok = (note.len == 0 || sp_buf_add(&note, "\n", 1)) && sp_buf_add_str(&note, parts[i]);
-    if (ok && add_ended(c, r->session_id, &note)) {
+    if (ok && add_ended(c, r->omits_end ? 0 : r->session_id, &note)) {
         full.note = sp_buf_str(&note);
         sp_buf_done(&c->warnings);
     }
@@ -633,7 +633,7 @@ static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
     sp_list_each(i, &c->runs) {
         const struct sp_mcp_run *r = SP_CONTAINER(i, struct sp_mcp_run, link);
 
-        if (r->session_id == e->process_id && !r->is_cancelled)
+        if (r->session_id == e->process_id && !r->is_cancelled && !r->omits_end)
             return; /* a call waits for the process and reports its end */
     }
     /* A process that a call or its cancellation terminated is no news. */

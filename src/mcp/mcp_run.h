@@ -126,6 +126,7 @@ struct sp_mcp_run {
     uint64_t engine_call; /* of the manager; 0: none */
     int session_id;       /* the process of this call; 0: none started yet */
     bool owns_process;    /* started it, and no other call can name it yet */
+    bool omits_end;       /* its result does not report an end of the session from now on */
 
     /* The tool's. `begun` and `hurry` are called from the loop; NULL: ignored. */
     struct sp_arguments arguments; /* what asks and `until` point into */

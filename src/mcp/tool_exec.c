@@ -506,6 +506,7 @@ static void answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
         memcpy(r->chunk_id, id.p, n);
     r->reply.answer.chunk_id = (struct sp_str){r->chunk_id, n};
     r->reply.answer.output = sp_buf_str(&r->output);
+    r->omits_end = is_alive(r) && !reply->has_exited;
     if (!sp_mcp_tool_inspect(r, is_alive(r) || reply->is_output_held ? reply->process_id : 0,
                              compose))
         compose(r, NULL);

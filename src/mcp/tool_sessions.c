@@ -122,6 +122,7 @@ static int start_read_output(struct sp_mcp_run *r, struct sp_err *e)
     x->is_held = v.is_output_held;
     x->exit_code = v.exit_code;
     r->session_id = v.process_id;
+    r->omits_end = !v.has_exited;
     if (!sp_mcp_tool_inspect(r, !v.has_exited || v.is_output_held ? id : 0, tell_read))
         sp_loop_defer(r->caller->loop, &r->deferred, tell_read_now);
     return 0;
@@ -601,6 +602,7 @@ static int start_resize_session(struct sp_mcp_run *r, struct sp_err *e)
     r->data = x;
     r->free_data = free_resizing;
     r->session_id = x->id;
+    r->omits_end = true;
     if (!sp_loop_timer(r->caller->loop, &x->deadline, sp_loop_now(r->caller->loop) + RESIZE_MS,
                        on_resize_deadline))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "resize a terminal");

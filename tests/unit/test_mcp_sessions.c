@@ -166,6 +166,77 @@ static void test_a_patch_in_a_command_is_no_session(void **state)
     assert_fails(&c, "exec_command", patch, "did its work without a session");
 }
 
+/* ---- an end while the answer is being written ---- */
+
+static bool holds_look;
+static sp_manager_look_fn *held_fn; /* NULL: no inspection is held */
+static void *held_user;
+
+void __real_sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn,
+                            void *user);
+void __wrap_sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn,
+                            void *user);
+void __wrap_sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn,
+                            void *user)
+{
+    if (!holds_look) {
+        __real_sp_manager_look(m, process_id, fn, user);
+        return;
+    }
+    held_fn = fn;
+    held_user = user;
+}
+
+static bool has_exited(int id)
+{
+    struct sp_manager_view v;
+
+    return sp_manager_view(caller->manager, id, &v) && v.has_exited;
+}
+
+/* Calls the tool for session 1000, which ends by the directory `over` while the tool's answer waits
+ * for an inspection. The result, or the next one, must tell the end. */
+static void assert_end_is_noted(const char *tool, const char *arguments)
+{
+    auto_called struct called c = {0};
+    char over[80];
+
+    (void)snprintf(over, sizeof over, "%s/over", directory);
+    holds_look = true;
+    begin_call(&c, tool, arguments);
+    await(held_fn != NULL);
+    holds_look = false;
+    assert_int_equal(mkdir(over, 0700), 0);
+    await(has_exited(1000));
+    held_fn(held_user, NULL);
+    held_fn = NULL;
+    await(c.is_there);
+    assert_hasnt(c.text, "exited");
+    if (c.note[0] == 0) /* the machine is slow, and the inspection's deadline came first */
+        call(&c, "list_sessions", "");
+    assert_has(c.note, "Session 1000 has ended with code 3: ");
+    assert_int_equal(rmdir(over), 0);
+}
+
+#define GATED                                                                                 \
+    "{\"argv\":[\"sh\",\"-c\",\"while [ ! -e over ]; do sleep 0.02; done; exit 3\"],\"yield_" \
+    "time_ms\":250}"
+
+static void test_an_end_after_the_answer_of_exec_command_is_noted(void **state)
+{
+    (void)state;
+    assert_end_is_noted("exec_command", GATED);
+}
+
+static void test_an_end_after_the_answer_of_read_output_is_noted(void **state)
+{
+    auto_called struct called c = {0};
+
+    (void)state;
+    call(&c, "exec_command", GATED);
+    assert_end_is_noted("read_output", "{\"session_id\":1000}");
+}
+
 static const struct CMUnitTest tests[] = {
     tools_test(test_sessions_are_listed_with_what_they_do),
     tools_test(test_a_session_is_ended_by_default),
@@ -175,6 +246,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(test_a_patch_changes_files, begin_below, end_below),
     cmocka_unit_test_setup_teardown(test_a_patch_in_a_command_is_no_session, begin_below,
                                     end_below),
+    cmocka_unit_test_setup_teardown(test_an_end_after_the_answer_of_exec_command_is_noted,
+                                    begin_below, end_below),
+    cmocka_unit_test_setup_teardown(test_an_end_after_the_answer_of_read_output_is_noted,
+                                    begin_below, end_below),
 };
 
 TEST_MAIN(tests)
