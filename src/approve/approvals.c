@@ -80,6 +80,9 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
         sp_rules_unref(rules);
         return false;
     }
+    /* Not only the key: the answers must not come back together with the rules of before. */
+    if (!sp_str_eq(a->options.fingerprint, fingerprint))
+        sp_cache_clear(a->cache);
     free(a->fingerprint);
     a->fingerprint = copy;
     a->options.fingerprint = (struct sp_str){copy, fingerprint.n};

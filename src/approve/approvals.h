@@ -50,7 +50,8 @@ int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals *
                      struct sp_err *e);
 void sp_approvals_free(struct sp_approvals *a); /* after its plans; NULL is fine */
 
-/* For requests from now on; those that have begun keep the previous ones. */
+/* For requests from now on; those that have begun keep the previous ones. Another fingerprint drops
+ * all answers that are remembered for the session. */
 bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
                             struct sp_str fingerprint); /* false: no memory, nothing changed */
 /* The approvers behind `approver` come and go, e.g. clients. */

@@ -35,13 +35,19 @@ struct sp_cache *sp_cache_new(void)
     return calloc(1, sizeof(struct sp_cache));
 }
 
+void sp_cache_clear(struct sp_cache *c)
+{
+    for (uint32_t i = 0; c->table != NULL && i < SP_CACHE_KEYS; i++)
+        free(c->table->entries[i].key);
+    free(c->table);
+    *c = (struct sp_cache){0};
+}
+
 void sp_cache_free(struct sp_cache *c)
 {
     if (c == NULL)
         return;
-    for (uint32_t i = 0; c->table != NULL && i < SP_CACHE_KEYS; i++)
-        free(c->table->entries[i].key);
-    free(c->table);
+    sp_cache_clear(c);
     free(c);
 }
 

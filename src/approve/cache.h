@@ -15,6 +15,7 @@
 struct sp_cache;
 struct sp_cache *sp_cache_new(void); /* NULL: no memory */
 void sp_cache_free(struct sp_cache *c);
+void sp_cache_clear(struct sp_cache *c);
 
 /* Keys are compared in full. */
 /* covers_retry: also for the run without a sandbox after a denial. */

@@ -369,6 +369,17 @@ static void test_another_place_terminal_or_wish_is_asked_again(void **state)
     until(questions == 5);
     decide(last_question.id, SP_DECISION_DENIED);
     until(a.is_there);
+    /* The first answer was dropped: the rules of before do not bring it back. */
+    assert_true(sp_approvals_set_rules(sp_manager_approvals(manager), rules, SP_STR("")));
+    begin(&a, "cargo test");
+    until(questions == 6);
+    decide(last_question.id, SP_DECISION_APPROVED_FOR_SESSION);
+    run_to_end(&a, 2, 0);
+    /* Rules that are not the administrator's may change. */
+    assert_true(sp_approvals_set_rules(sp_manager_approvals(manager), rules, SP_STR("")));
+    begin(&a, "cargo test");
+    run_to_end(&a, 3, 0);
+    assert_int_equal(questions, 6);
 }
 
 /* ---- amendments ---- */
