@@ -145,7 +145,8 @@ const char *sp_denied_call_name(int call);
 /* Facts about the host where commands run. */
 struct sp_backend_facts {
     bool is_remote;
-    enum sp_shell_type shell_type; /* SP_SHELL_UNKNOWN: a remote host without one */
+    /* The shell of a remote host; the engine looks for a local one itself (sp_shell_find). */
+    enum sp_shell_type shell_type; /* SP_SHELL_UNKNOWN: none */
     const char *shell_name;        /* in the executor's words; NULL: none */
     const char *shell_path;        /* NULL: none */
     const char *cwd;               /* absolute; NULL: unknown */

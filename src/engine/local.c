@@ -643,20 +643,9 @@ static void forget_facts(struct sp_backend_wait *w)
 static void tell_facts(struct sp_deferred *d)
 {
     struct sp_local *l = SP_CONTAINER(d, struct sp_local, tell_facts);
-    struct sp_shell shell = {0};
-    auto_free char *account = NULL;
-    struct sp_err e = {0};
+    const struct sp_backend_facts facts = {.cwd = l->options.cwd, .can_close_stdin = true};
+    const struct sp_err none = {0};
 
-    (void)sp_shell_of_account(&account, NULL); /* without one, sp_shell_find tries others */
-    const struct sp_shell_places places = {.account_shell = account, .path = getenv("PATH")};
-    const bool ok = sp_shell_find(&places, (struct sp_str){0}, &shell, &e) == 0;
-    const struct sp_backend_facts facts = {
-        .shell_type = shell.type,
-        .shell_name = sp_shell_type_name(shell.type),
-        .shell_path = shell.path,
-        .cwd = l->options.cwd,
-        .can_close_stdin = true,
-    };
     /* A callback may ask again: it is told in the next turn. */
     const struct sp_list *last = sp_list_last(&l->waits);
     struct sp_list *i = NULL;
@@ -664,9 +653,8 @@ static void tell_facts(struct sp_deferred *d)
         struct sp_backend_wait *w = SP_CONTAINER(i, struct sp_backend_wait, link);
 
         forget_facts(w);
-        w->fn(w, ok ? &facts : NULL, &e);
+        w->fn(w, &facts, &none);
     }
-    sp_shell_done(&shell);
 }
 
 static void ask_facts(struct sp_backend *b, struct sp_backend_wait *w)
