@@ -640,8 +640,9 @@ static void on_result(void *user, const struct sp_run_result *r)
     p->is_guess = r->denial == NULL || !r->denial->has_evidence;
     p->is_applied = r->kind == SP_RUN_EXITED && r->exit_code == 0;
     p->output.len = 0;
-    p->is_over = sp_utf8_add_lossy(&p->output, r->aggregated) &&
-                 (r->error == NULL || sp_run_add_message(&p->output, r));
+    p->is_over = r->error == NULL
+                     ? sp_utf8_add_lossy(&p->output, r->aggregated)
+                     : sp_run_add_message(&p->output, r); /* contains what was printed */
     if (!p->is_over)
         p->is_out_of_memory = true;
     sp_call_changed(&x->call);

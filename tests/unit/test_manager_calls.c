@@ -2,6 +2,8 @@
 /*
  * Calls on processes that live on: what is typed, whose turn it is, and interruptions.
  */
+#include "approve/patch/patch.h"
+#include "base/auto.h"
 #include "puppet_backend.h"
 
 /* ---- write_stdin ---- */
@@ -460,6 +462,43 @@ static void test_a_call_that_nobody_could_read_is_answered(void **state)
     assert_fault(&a, SP_FAULT_ARGUMENTS, "failed to parse function arguments: x");
 }
 
+/* ---- patches ---- */
+
+#define A_PATCH "*** Begin Patch\n*** Add File: new\n+text\n*** End Patch\n"
+
+/* What the program that verifies the patch prints. */
+static void say_report(size_t i)
+{
+    auto_buf struct sp_buf report = {0};
+    struct sp_patch_changes changes = {0};
+    struct sp_patch patch = {0};
+    struct sp_job *j = live(i);
+
+    assert_int_equal(sp_patch_parse(SP_STR(A_PATCH), &patch, NULL), 0);
+    assert_int_equal(sp_patch_list(&patch, "/site", &changes, NULL), 0);
+    assert_int_equal(sp_patch_add_report(&report, &changes, NULL), 0);
+    assert_true(j->ops->output(j, SP_STREAM_STDOUT, sp_buf_str(&report)));
+    sp_patch_changes_done(&changes);
+    sp_patch_done(&patch);
+}
+
+static void test_a_patch_whose_program_is_lost_shows_its_output_once(void **state)
+{
+    struct answer a;
+
+    (void)state;
+    exec_started(&a, "apply_patch <<'EOF'\n" A_PATCH "EOF\n", false, 30000);
+    say_report(0);
+    end_with(0, 0);
+    until(job_count == 2);
+    say_started(1);
+    say(1, "half of it");
+    say_failed(1, "the cell has ended");
+    until(a.is_there);
+    assert_int_equal(a.answer.exit_code, 1);
+    assert_string_equal(a.output, "half of it\nexecution error: the cell has ended");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +522,7 @@ int main(void)
         puppet_test(test_a_write_that_nobody_takes_is_answered_in_the_end),
         puppet_test(test_no_timeout_waits_for_the_exit),
         puppet_test(test_a_call_that_nobody_could_read_is_answered),
+        puppet_test(test_a_patch_whose_program_is_lost_shows_its_output_once),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);
