@@ -598,7 +598,10 @@ static bool write_file(struct entry *n, struct sp_str printed)
         (void)unlinkat(directory, name, 0); /* no incomplete files */
         return false;
     }
-    return asprintf(&n->path, "%s/%s", n->owner->path, n->name) >= 0;
+    if (asprintf(&n->path, "%s/%s", n->owner->path, n->name) >= 0)
+        return true;
+    n->path = NULL; /* unspecified after a failure, and freed with the entry */
+    return false;
 }
 
 static void on_captured(void *user, const struct sp_run_result *r)

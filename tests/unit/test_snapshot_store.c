@@ -77,6 +77,36 @@ static void test_a_capture_that_failed_is_not_tried_again(void **state)
     assert_int_equal(files(), 0);
 }
 
+/* Out of memory, asprintf leaves its result unspecified. */
+static bool has_no_memory;
+
+int __wrap_asprintf(char **ret, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int __wrap_asprintf(char **ret, const char *fmt, ...)
+{
+    va_list args;
+
+    if (has_no_memory) {
+        *ret = (char *)(uintptr_t)8;
+        return -1;
+    }
+    va_start(args, fmt);
+    const int n = vasprintf(ret, fmt, args);
+    va_end(args);
+    return n;
+}
+
+static void test_a_capture_that_there_is_no_memory_for_leaves_nothing(void **state)
+{
+    (void)state;
+    write_profile("");
+    open_store();
+    has_no_memory = true;
+    const bool is_there = capture(&sh, home);
+    has_no_memory = false;
+    assert_false(is_there);
+    assert_int_equal(files(), 0);
+}
+
 static void test_who_no_longer_waits_is_not_told(void **state)
 {
     struct sp_snapshot_wait w[3];
@@ -367,6 +397,7 @@ static void test_what_is_printed_is_taken_whole_or_not_at_all(void **state)
 static const struct CMUnitTest tests[] = {
     TEST(test_all_who_ask_share_one_capture),
     TEST(test_a_capture_that_failed_is_not_tried_again),
+    TEST(test_a_capture_that_there_is_no_memory_for_leaves_nothing),
     TEST(test_who_no_longer_waits_is_not_told),
     TEST(test_a_store_can_go_while_it_captures),
     TEST(test_a_profile_that_hangs_costs_ten_seconds_once),
