@@ -68,6 +68,11 @@ class Start(mcp.Case):
     def test_elsewhere(self):
         self.assertEqual(self.begin(), (0, b'', b''))
 
+    def test_the_selftest_with_further_tools(self):
+        code, out, err = self.begin('--selftest', '--set', 'features.unified_exec=true')
+        self.assertEqual(code, 0, (out, err))
+        self.assertNotIn(b'not ok', out)
+
     def test_flags_that_do_not_go_together(self):
         for args, word in ((('--connect', 'unix:///x', '--listen', 'unix:///y'), b'--connect'),
                            (('--connect', 'http://x'), b'want unix:///PATH'),
