@@ -244,7 +244,7 @@ void sp_call_answer(struct sp_call *c, enum sp_answer_fate fate)
     const struct limits limits = {c->has_max_tokens, c->max_tokens, c->m->allowance};
     if (sp_answer_decode(&decoded, &out)) {
         set_output(&r.answer, &out, sp_buf_str(&decoded));
-        if (add_text(&text, &r.answer, &limits)) {
+        if (c->omits_text || add_text(&text, &r.answer, &limits)) {
             r.text = sp_buf_str(&text);
             r.from = p->answered;
             r.to = p->answered += sp_headtail_total(&out);
@@ -280,7 +280,7 @@ void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code
     r.answer.exit_code = exit_code;
     r.changes = changes;
     r.answer.output = output;
-    if (!add_text(&text, &r.answer, &limits)) {
+    if (!c->omits_text && !add_text(&text, &r.answer, &limits)) {
         sp_call_fault(c, SP_FAULT_CREATE, "Failed to create unified exec process: %s",
                       "Cannot allocate memory (os error 12)");
         return;

@@ -916,6 +916,7 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     call->step = sp_exec_step;
     call->has_max_tokens = ask->has_max_tokens;
     call->max_tokens = ask->max_tokens;
+    call->omits_text = ask->omits_text;
     x->yield_ms = sp_yield_ms(ask->is_compat ? SP_YIELD_COMPAT : SP_YIELD_EXEC, ask->yield, 0);
     if (ask->waits_for_end)
         x->yield_ms = SP_YIELD_FOREVER;

@@ -92,6 +92,7 @@ struct sp_exec_ask {
     bool wants_stdin;    /* without a terminal: keep stdin open for write_stdin */
     bool waits_for_end;  /* no deadline */
     bool nobody_answers; /* the call must not wait for an approver */
+    bool omits_text;     /* the caller formats reply.answer itself: reply.text only has faults */
 };
 
 struct sp_write_ask {
@@ -102,6 +103,7 @@ struct sp_write_ask {
     struct sp_yield_ask yield;
     bool no_timeout;
     bool has_max_tokens;
+    bool omits_text; /* as in sp_exec_ask */
     uint64_t max_tokens;
     const struct sp_until *until;
     uint32_t until_count;

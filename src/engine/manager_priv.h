@@ -247,7 +247,7 @@ struct sp_call {
 
     struct sp_process *process; /* NULL: not started yet, or released */
     int reserved_id;            /* reserved for the process; released with the answer. 0: none */
-    bool has_max_tokens;
+    bool has_max_tokens, omits_text;
     uint64_t max_tokens;
 
     bool is_collecting;

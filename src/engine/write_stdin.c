@@ -267,6 +267,7 @@ int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_re
     w->session_id = ask->session_id;
     call->has_max_tokens = ask->has_max_tokens;
     call->max_tokens = ask->max_tokens;
+    call->omits_text = ask->omits_text;
     if (ask->is_compat)
         w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, ask->yield, m->poll_max_ms);
     else /* a contradiction is told when the call runs */

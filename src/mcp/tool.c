@@ -182,6 +182,7 @@ static int start_patch(struct sp_mcp_run *r, struct sp_err *e)
         .argv = argv,
         .argc = 2,
         .nobody_answers = r->nobody_answers,
+        .omits_text = true,
     };
     const struct sp_slot slots[] = {
         SP_SLOT(STRING, "input", .to = &argv[1], .is_needed = true),

@@ -656,6 +656,7 @@ static int poll_session(struct sp_mcp_run *r, int session_id, struct sp_err *e)
         .max_tokens = r->exec.max_tokens,
         .until = r->until.items,
         .until_count = r->until.count,
+        .omits_text = true,
     };
     if (r->waits_for_end)
         r->write.yield.yield_time_ms = UINT64_MAX;
@@ -774,6 +775,7 @@ static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
     r->exec.call_id = r->exec.turn_id = sp_str_of(r->call_id);
     r->exec.waits_for_end = r->waits_for_end;
     r->exec.nobody_answers = r->nobody_answers;
+    r->exec.omits_text = true;
     return begin_exec(r, e) < 0 ? sp_mcp_tool_refuse_error(r, "", e) : 0;
 }
 
@@ -913,6 +915,7 @@ static int start_write_stdin(struct sp_mcp_run *r, struct sp_err *e)
     r->write.until = r->until.items;
     r->write.until_count = r->until.count;
     r->write.call_id = sp_str_of(r->call_id);
+    r->write.omits_text = true;
     r->session_id = r->write.session_id;
     return sp_manager_write(r->caller->manager, &r->write, on_write_reply, r, &r->engine_call, e);
 }

@@ -462,6 +462,30 @@ static void test_a_call_that_nobody_could_read_is_answered(void **state)
     assert_fault(&a, SP_FAULT_ARGUMENTS, "failed to parse function arguments: x");
 }
 
+/* ---- answers that the caller formats ---- */
+
+static void test_who_formats_the_answer_gets_no_text(void **state)
+{
+    struct sp_exec_ask ask = command("x");
+    struct answer a;
+
+    (void)state;
+    ask.omits_text = true;
+    exec_ask(&a, &ask);
+    until(job_count == 1);
+    say_started(0);
+    say(0, "output");
+    end_with(0, 0);
+    until(a.is_there);
+    assert_exit(&a, 0);
+    assert_string_equal(a.output, "output");
+    assert_string_equal(a.text, "");
+    ask.environment_id = SP_STR("none");
+    exec_ask(&a, &ask);
+    until(a.is_there);
+    assert_fault(&a, SP_FAULT_ARGUMENTS, "unknown turn environment id `none`");
+}
+
 /* ---- patches ---- */
 
 #define A_PATCH "*** Begin Patch\n*** Add File: new\n+text\n*** End Patch\n"
@@ -522,6 +546,7 @@ int main(void)
         puppet_test(test_a_write_that_nobody_takes_is_answered_in_the_end),
         puppet_test(test_no_timeout_waits_for_the_exit),
         puppet_test(test_a_call_that_nobody_could_read_is_answered),
+        puppet_test(test_who_formats_the_answer_gets_no_text),
         puppet_test(test_a_patch_whose_program_is_lost_shows_its_output_once),
     };
 
