@@ -21,6 +21,8 @@
 #define PIECE            (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
 #define SPARE_MAX        (64U << 20)
 #define CLOSER_STACK     (256U << 10)
+#define BUILDING_MS      10  /* until a cell that is being built is looked at again */
+#define MAX_TRIES        8   /* as for a start, when the disk changes under its sandbox */
 #define EXPECTED_US      100 /* the loop polls this long for an answer (sp_loop_expect) */
 #define IDLE_CONFINED_MS 250 /* short: a resting worker keeps its cell, and its placeholders */
 #define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -32,7 +34,8 @@ struct sp_files_parked {
     struct sp_list link;        /* in waiting */
     struct sp_files_ask head;
     bool changes, has_policy;
-    int fd; /* borrowed; -1: none */
+    int tries; /* that failed because the disk has changed */
+    int fd;    /* borrowed; -1: none */
     const int *handle;
     uint32_t limit; /* READ: the most bytes for the caller; head.length may be less at first */
     int data;       /* a memory file; -1: in the window, or none */
@@ -51,7 +54,7 @@ struct sp_file_worker {
     bool is_closing; /* has answered, and is closing the file it has opened */
     int socket;
     struct sp_watch watch;
-    struct sp_timer idle;
+    struct sp_timer idle; /* rests too long; or see end_worker */
     struct sp_deferred end;
     char *window;
     struct sp_files_call *call; /* NULL: the answer is dropped */
@@ -65,6 +68,7 @@ struct sp_file_worker {
  */
 static void finish_call(struct sp_files_call *c, const struct sp_file_answer *a,
                         const struct sp_err *e);
+static bool try_again(struct sp_files_call *c);
 
 static void try_all_waiting(struct sp_deferred *d);
 
@@ -148,6 +152,11 @@ static void fail_worker(struct sp_file_worker *w, const struct sp_err *why)
                       "the process that did this file operation has ended; try it again");
     else
         e = *why;
+    /* SP_E_STATE (sp_cell_explain): the disk changed since the survey, a new one may do. */
+    if (e.code == SP_E_STATE && try_again(w->call))
+        return;
+    if (e.code == SP_E_STATE)
+        e.code = SP_E_INVALID;
     finish_call(w->call, NULL, &e);
 }
 
@@ -304,6 +313,19 @@ static void on_answer(struct sp_file_worker *w, struct received *h)
     drop_fd(w, h);
 }
 
+/* The worker has ended. If its cell is still being built, the cell has perhaps ended, too, and
+ * on_lost says why. */
+static void end_worker(struct sp_timer *t)
+{
+    struct sp_file_worker *w = SP_CONTAINER(t, struct sp_file_worker, idle);
+    struct sp_loop *loop = w->files->loop;
+
+    sp_loop_unwatch(loop, &w->watch);
+    if (w->call == NULL || w->seat.cell == NULL || w->seat.cell->is_ready ||
+        !sp_loop_timer(loop, t, sp_loop_now(loop) + BUILDING_MS, end_worker))
+        fail_worker(w, NULL);
+}
+
 static void on_socket(struct sp_watch *watch, uint32_t events)
 {
     struct sp_file_worker *w = SP_CONTAINER(watch, struct sp_file_worker, watch);
@@ -314,7 +336,7 @@ static void on_socket(struct sp_watch *watch, uint32_t events)
     if (r > 0)
         on_answer(w, &h);
     else if (r < 0)
-        fail_worker(w, NULL);
+        end_worker(&w->idle);
 }
 
 /* ---- asking a worker ---- */
@@ -728,8 +750,9 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
     int r = find_worker_for(c, job->policy, &worker, e);
     if (r == 0)
         r = take_data(c, job, worker, e);
-    /* The job is borrowed: a call that waits needs its own copy of the policy. */
-    if (r == 0 && job->policy != NULL && (worker == NULL || may_be_larger(c))) {
+    /* The job is borrowed: a call that waits, or may have to, needs its own copy of the policy. */
+    if (r == 0 && job->policy != NULL &&
+        (worker == NULL || may_be_larger(c) || !worker->seat.cell->is_ready)) {
         c->parked->has_policy = sp_policy_copy(job->policy, &c->parked->policy);
         if (!c->parked->has_policy)
             r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");
@@ -760,6 +783,31 @@ static void release_call(struct sp_files_call *c)
         set_waiting(c, false);
     unlink_call(c);
     unpark(TAKE_PTR(c->parked));
+}
+
+/* The data of a call is in the window of a worker that never was: takes it back. */
+static bool take_data_back(struct sp_files_parked *p, const struct sp_file_worker *w)
+{
+    if (p->data >= 0 || p->head.data_len == 0)
+        return true;
+    p->data = memfd_create("sallyport-data", MFD_CLOEXEC);
+    if (p->data < 0 || sp_write_all(p->data, w->window, (size_t)p->head.data_len) != 0)
+        return false;
+    p->head.flags |= SP_FILES_DATA_APART;
+    return true;
+}
+
+/* Its cell was not built, because the disk has changed: the call waits for another cell. */
+static bool try_again(struct sp_files_call *c)
+{
+    struct sp_files_parked *p = c->parked;
+
+    if (!p->has_policy || ++p->tries > MAX_TRIES || !take_data_back(p, c->worker))
+        return false;
+    leave_worker(c);
+    set_waiting(c, true);
+    go_on(c->files);
+    return true;
 }
 
 void sp_files_drop(struct sp_files_call *c)

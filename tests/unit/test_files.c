@@ -374,6 +374,64 @@ static bool no_pool_cells(const void *unused)
     return server->cell_pool->count == 0;
 }
 
+static int changes_left; /* so many times w is another directory when the cell looks */
+static int launches;
+
+int __real_sp_cell_launch(const char *file, struct sp_wire_hello *hello, const struct sp_bell *bell,
+                          const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
+                          struct sp_err *e);
+int __wrap_sp_cell_launch(const char *file, struct sp_wire_hello *hello, const struct sp_bell *bell,
+                          const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
+                          struct sp_err *e);
+int __wrap_sp_cell_launch(const char *file, struct sp_wire_hello *hello, const struct sp_bell *bell,
+                          const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
+                          struct sp_err *e)
+{
+    if (plan != NULL && changes_left > 0) {
+        char from[PATH_MAX + 16];
+        char to[PATH_MAX + 16];
+
+        (void)snprintf(from, sizeof from, "%s/w", tree);
+        (void)snprintf(to, sizeof to, "%s/w%d", tree, changes_left--);
+        assert_int_equal(rename(from, to), 0);
+        assert_int_equal(mkdir(from, 0755), 0);
+    }
+    launches += plan != NULL;
+    return __real_sp_cell_launch(file, hello, bell, plan, ret_socket, ret, e);
+}
+
+/* As for a start: the operation is repeated in another cell, with its data. */
+static void test_the_disk_changes_while_the_cell_is_built(void **state)
+{
+    struct sp_files_job job = a_write("w/f", "the data");
+    char text[16] = {0};
+
+    (void)state;
+    if (!has_full_tier())
+        return;
+    make_dir("w");
+    struct sp_policy p = writing("w");
+    job.policy = &p;
+    launches = 0;
+    changes_left = 3;
+    does(calls, &job);
+    assert_int_equal(calls[0].answer.err, 0);
+    assert_int_equal(launches, 4);
+    const int fd = open(at("w/f"), O_RDONLY | O_CLOEXEC);
+    assert_int_equal(read(fd, text, sizeof text), 8);
+    (void)close(fd);
+    assert_string_equal(text, "the data");
+    until(no_pool_cells, NULL);
+
+    changes_left = 100; /* the retries have an end */
+    asks(&calls[0], &job);
+    awaits(&calls[0]);
+    changes_left = 0;
+    assert_false(calls[0].has_answer);
+    assert_int_equal(calls[0].e.code, SP_E_INVALID);
+    sp_policy_done(&p);
+}
+
 static void test_under_a_policy(void **state)
 {
     struct sp_files_job job = a_write("w/f", "in");
@@ -481,6 +539,7 @@ int main(void)
         files_test(test_signals_are_errors),
         files_test(test_one_that_is_never_asked_goes),
         files_test(test_under_a_policy),
+        files_test(test_the_disk_changes_while_the_cell_is_built),
         files_test(test_many_policies),
         files_test(test_the_end_of_a_session),
     };
