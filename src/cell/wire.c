@@ -59,7 +59,8 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
         head->version != SP_WIRE_VERSION || head->op == 0 || head->op >= SP_WIRE_OP_MAX ||
         m->len < (least_size[head->op] != 0 ? least_size[head->op] : sizeof(struct sp_wire_call))) {
         sp_wire_close_fds(m);
-        return sp_fail(e, SP_E_MALFORMED, 0, "a message of %zu bytes that is none of ours", m->len);
+        return sp_fail(e, SP_E_MALFORMED, 0, "invalid message of %zu bytes between server and cell",
+                       m->len);
     }
     return 1;
 }

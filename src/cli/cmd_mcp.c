@@ -156,7 +156,7 @@ static int open_here(struct mcp_server *s, struct sp_err *e)
     for (size_t i = 0; r == 0 && i < f->listen.count; i++)
         if (strncmp(f->listen.items[i], "unix://", 7) == 0 &&
             !sp_hidden_paths_add(&s->hidden_paths, f->listen.items[i] + 7))
-            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+            r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "collect the paths to hide from sandboxes");
     if (r < 0)
         return r;
     /* Hosts kill their servers: placeholders that a killed one left in a workspace are removed now,

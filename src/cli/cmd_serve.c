@@ -288,7 +288,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     if (r == 0 && !(sp_hidden_paths_find(s->runtime_dir, &s->hidden_paths) &&
                     sp_hidden_paths_add(&s->hidden_paths, socket) &&
                     sp_hidden_paths_add_real(&s->hidden_paths, o->auth.shared_secret_file)))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "collect the paths to hide from sandboxes");
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)

@@ -26,7 +26,7 @@ int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_
 
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
     if (!sp_hidden_paths_find(runtime_dir, ret))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "collect the paths to hide from sandboxes");
     return sp_own_places_find(ask, ret, e);
 }
 
@@ -39,7 +39,8 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
     const struct sp_local_options o = {
         .program = "/proc/self/exe",
         .max_processes = is_for_many ? 0 : MAX_PROCESSES,
-        .use_cgroups = is_for_many, /* parentage finds the few processes of one */
+        .use_cgroups = is_for_many, /* one command has few processes: walking the process tree finds
+                                        them */
         .fixed = sp_hidden_paths_places(hidden_paths),
         .runtime_dir = runtime_dir,
         .cwd = cwd,

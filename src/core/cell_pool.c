@@ -633,7 +633,7 @@ static struct sp_cell *use_pool_cell(struct pool_cell *c)
 static int give_up(struct sp_err *e)
 {
     e->code = SP_E_INVALID;
-    return sp_wrap(e, "failed to prepare process sandbox: changed");
+    return sp_wrap(e, "failed to prepare process sandbox: the disk changed %d times", TRIES);
 }
 
 int sp_cell_pool_get(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,

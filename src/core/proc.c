@@ -634,7 +634,7 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     if (r == 0 && cell == NULL)
         return keep_confined_start(p, o->policy, &m, &strings)
                    ? request_pool_cell(p, e)
-                   : sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the start");
+                   : sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the start request");
     if (r == 0)
         r = start_in(p, cell, &m, &strings, e);
     if (r < 0)

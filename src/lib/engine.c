@@ -141,7 +141,7 @@ static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const ch
     sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
     sp_hidden_paths_done(&engine->hidden_paths);
     if (r == 0 && !sp_hidden_paths_find(engine->runtime_dir, &engine->hidden_paths))
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember what to cover");
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "collect the paths to hide from sandboxes");
     if (r == 0)
         r = sp_own_places_find(&own, &engine->hidden_paths, e);
     if (r < 0)

@@ -13,7 +13,7 @@ PROXY = {'enabled': True, 'enableSocks5': True, 'enableSocks5Udp': False, 'allow
 CANNOT = 'managed network cannot be enforced on this executor: '
 NO_PROXY = CANNOT + 'it starts no proxy (networkProxy), as its capabilities say'
 NO_FORCE = CANNOT + 'it has no proxy to force traffic through (enforceManagedNetwork)'
-NO_GATE = CANNOT + 'its sandbox lets no one proxy through (managedNetwork)'
+NO_GATE = CANNOT + 'its sandbox cannot open the way to one proxy only (managedNetwork)'
 CONFIG = 'invalid network proxy config: '
 
 

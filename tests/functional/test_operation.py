@@ -87,7 +87,7 @@ class CommandLine(Case):
         for url in ('', 'WS://127.0.0.1:0', 'wss://127.0.0.1:0', 'http://127.0.0.1:0', '127.0.0.1:0', 'stdio:', 'tcp://x', 'STDIO'):
             run = self.program(SUB, '--listen', url)
             self.assertEqual(run.returncode, 1, url)
-            self.assertIn('Error: unsupported --listen URL `%s`; expected `ws://IP:PORT` or `stdio`' % url, run.stderr.decode())
+            self.assertIn('Error: unsupported --listen URL `%s`; expected `ws://IP:PORT`, `unix:///PATH` or `stdio`' % url, run.stderr.decode())
             self.assertEqual(run.stdout, b'')
 
     def test_invalid_websocket_urls(self):

@@ -98,9 +98,10 @@ static void test_other_urls_are_refused_in_the_known_words(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        (void)snprintf(want, sizeof want,
-                       "unsupported --listen URL `%s`; expected `ws://IP:PORT` or `stdio`",
-                       foreign[i]);
+        (void)snprintf(
+            want, sizeof want,
+            "unsupported --listen URL `%s`; expected `ws://IP:PORT`, `unix:///PATH` or `stdio`",
+            foreign[i]);
         is_no_url(foreign[i], want);
     }
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

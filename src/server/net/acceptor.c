@@ -90,8 +90,10 @@ int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e
         return 0;
     }
     if (strncmp(url, "ws://", 5) != 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "unsupported --listen URL `%s`; expected `ws://IP:PORT` or `stdio`", url);
+        return sp_fail(
+            e, SP_E_INVALID, 0,
+            "unsupported --listen URL `%s`; expected `ws://IP:PORT`, `unix:///PATH` or `stdio`",
+            url);
     u.kind = SP_LISTEN_WS;
     if (!read_address(url + 5, &u))
         return sp_fail(e, SP_E_INVALID, 0,
@@ -160,7 +162,7 @@ static int clear_path(const struct sockaddr_un *un, struct sp_err *e)
     if (lstat(un->sun_path, &st) < 0)
         return errno == ENOENT ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "look at %s", un->sun_path);
     if (!S_ISSOCK(st.st_mode))
-        return sp_fail(e, SP_E_INVALID, 0, "%s is there and is not a socket", un->sun_path);
+        return sp_fail(e, SP_E_INVALID, 0, "%s exists and is not a socket", un->sun_path);
 
     auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)

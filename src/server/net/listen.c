@@ -136,7 +136,8 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
                        struct sp_buf *out)
 {
     struct sp_listener *li = user;
-    struct sp_http_answer a = {.status = 400, .body = SP_STR("this socket carries lines")};
+    struct sp_http_answer a = {.status = 400,
+                               .body = SP_STR("this socket takes JSON lines, not HTTP")};
     auto_buf struct sp_buf text = {0};
     enum sp_http_gate_verdict verdict = SP_HTTP_GATE_ANSWER;
 

@@ -367,7 +367,7 @@ static void on_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
         return;
     }
     if (!sp_json_i64(j, id, &number) || number < 1 || (uint64_t)number > conn->last_ask) {
-        sp_conn_hang_up(conn, "an answer to nothing that this server asked");
+        sp_conn_hang_up(conn, "answer with an id that the server never sent");
         return;
     }
     sp_list_each(i, &conn->asks) { /* none: it was withdrawn */

@@ -125,7 +125,7 @@ static void answer(struct config_read *c)
     if (ok)
         sp_request_reply(c->request, sp_buf_str(&b));
     else
-        sp_request_fail_memory(c->request, "answer");
+        sp_request_fail_memory(c->request, "make the answer");
 }
 
 /* ---- layers ---- */
@@ -167,7 +167,7 @@ static int add_selected(struct config_read *c, struct sp_str text, struct sp_err
         !sp_buf_printf(b, ",\"baseDir\":\"") || !sp_uri_add(b, dir) ||
         !sp_buf_printf(b, "\",\"toml\":") || !sp_json_add_str(b, sp_buf_str(&out)) ||
         !sp_buf_add(b, "}", 1))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "answer");
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the answer");
     return sp_request_charge(c->request, to->layers.len - before, e);
 }
 

@@ -719,7 +719,7 @@ static void answer(struct discovery *d)
     if (ok && sp_buf_printf(&b, "]}"))
         sp_request_reply(d->request, sp_buf_str(&b));
     else
-        sp_request_fail_memory(d->request, "answer");
+        sp_request_fail_memory(d->request, "make the answer");
 }
 
 /* ---- the roots of a request ---- */

@@ -585,7 +585,7 @@ static void tell_path(struct sp_request *r, const struct sp_file_answer *a)
              sp_fs_add_uri(&b, sp_buf_str(&copy)) && sp_buf_add(&b, "}", 1))
         sp_request_reply(r, sp_buf_str(&b));
     else
-        sp_request_fail_memory(r, "answer");
+        sp_request_fail_memory(r, "make the answer");
 }
 
 static int fs_canonicalize(struct sp_rpc_call *c, struct sp_err *e)
@@ -655,7 +655,7 @@ static void tell_entries(struct sp_request *r, const struct sp_file_answer *a, b
     else if (err == -EBADMSG)
         sp_request_refuse(r, SP_E_FAILED, 0, SP_FS_MALFORMED);
     else
-        sp_request_fail_memory(r, "answer");
+        sp_request_fail_memory(r, "make the answer");
 }
 
 static void tell_list(struct sp_request *r, const struct sp_file_answer *a)
@@ -714,7 +714,7 @@ static void tell_opened(struct sp_request *r, const struct sp_file_answer *a)
         sp_request_reply(r, sp_buf_str(&b));
     } else {
         remove_handle(r->conn, h, 0); /* the client does not know it */
-        sp_request_fail_memory(r, "answer");
+        sp_request_fail_memory(r, "make the answer");
     }
 }
 

@@ -324,7 +324,7 @@ static void on_body(struct sp_web_call *call, struct sp_str bytes)
     if (r == 0)
         r = sp_request_charge(j->request, bytes.n, &e);
     if (r == 0 && !sp_buf_add_str(&j->body, bytes))
-        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "keep it");
+        r = sp_fail(&e, SP_E_SYSTEM, 0, "out of memory");
     if (r == 0) {
         sp_web_take(&j->call, bytes.n);
         return;

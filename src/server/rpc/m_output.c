@@ -396,7 +396,7 @@ static void on_ending(struct sp_observer *o)
            sp_observer_next(o, &r, &gap) > 0)
         sent = push_record(v, &r, &gap);
     if (sp_link_queued(c->link) > SP_CONN_MAX_QUEUED && !c->is_closing)
-        sp_conn_hang_up(c, "too slow to be told the end of what it is attached to");
+        sp_conn_hang_up(c, "client does not read: more than 4 MiB are queued");
     for (size_t i = 0; i < sizeof end / sizeof end[0] && !c->is_closing; i++) {
         gap = sp_observer_gap(o, end[i].seq, 0);
         gap.has_bytes = false; /* unknown: some of the lost output may follow the exit */

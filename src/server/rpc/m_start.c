@@ -441,7 +441,7 @@ static int check_start(const struct start *s, struct sp_err *e)
     else if (s->network.is_enforced)
         missing = "it has no proxy to force traffic through (enforceManagedNetwork)";
     else if (s->network.has_facts)
-        missing = "its sandbox lets no one proxy through (managedNetwork)";
+        missing = "its sandbox cannot open the way to one proxy only (managedNetwork)";
     if (missing != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
                        "managed network cannot be enforced on this executor: %s", missing);
