@@ -20,7 +20,7 @@
 
 /* ---- the wire, checked by both sides ---- */
 
-bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,
+bool sp_files_cut_paths(const struct sp_file_wire_ask *m, char paths[SP_FILES_PATHS], size_t len,
                         const char **ret_path, const char **ret_other)
 {
     const size_t a = m->path_len;
@@ -35,7 +35,7 @@ bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS]
     return true;
 }
 
-bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_files_answer *m,
+bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_file_wire_answer *m,
                         bool has_fd)
 {
     const bool is_apart = (m->flags & SP_FILES_APART) != 0;
@@ -58,7 +58,7 @@ bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_fil
 
 /* One datagram of the front; path and other point into paths. */
 struct taken {
-    struct sp_files_ask head;
+    struct sp_file_wire_ask head;
     char paths[SP_FILES_PATHS];
     const char *path, *other;
     size_t len;
@@ -85,7 +85,7 @@ static bool receive_ask(int socket, struct taken *t)
 /* Data that does not fit the window comes in a memory file, mapped for this call. */
 static void carry_out(const struct taken *t, char *window, struct sp_file_answer *a)
 {
-    const struct sp_files_ask *h = &t->head;
+    const struct sp_file_wire_ask *h = &t->head;
     struct sp_file_ask ask = {
         .op = (enum sp_file_op)h->op,
         .path = t->path,
@@ -94,7 +94,7 @@ static void carry_out(const struct taken *t, char *window, struct sp_file_answer
         .is_recursive = (h->flags & SP_FILES_RECURSIVE) != 0,
         .is_forced = (h->flags & SP_FILES_FORCED) != 0,
         .is_replace = (h->flags & SP_FILES_REPLACE) != 0,
-        .hides_placeholders = (h->flags & SP_FILES_HIDES) != 0,
+        .hides_placeholders = (h->flags & SP_FILES_HIDES_PLACEHOLDERS) != 0,
         .fd = t->fd,
         .offset = h->offset,
         .length = h->length,
@@ -122,7 +122,7 @@ static void carry_out(const struct taken *t, char *window, struct sp_file_answer
 /* Closes the answer's descriptor. false: the socket is closed. */
 static bool send_answer(int socket, uint64_t number, const struct sp_file_answer *a)
 {
-    const struct sp_files_answer m = {
+    const struct sp_file_wire_answer m = {
         .number = number,
         .err = a->err,
         .refusal = a->refusal,
@@ -137,7 +137,7 @@ static bool send_answer(int socket, uint64_t number, const struct sp_file_answer
         .created_ms = a->stat.created_ms,
         .modified_ms = a->stat.modified_ms,
     };
-    const struct sp_files_answer back = {.number = number, .flags = SP_FILES_BACK};
+    const struct sp_file_wire_answer back = {.number = number, .flags = SP_FILES_CLOSED};
     const int fd = a->memory >= 0 ? a->memory : a->fd;
     int r = sp_wire_send(socket, true, &m, sizeof m, NULL, 0, &fd, fd >= 0);
 

@@ -10,12 +10,12 @@
  * serves until the socket ends. The first datagram brings the window: a memory file of
  * SP_FILES_WINDOW bytes that both sides map.
  *
- * An ask is one datagram: struct sp_files_ask, its paths, and a descriptor if the operation needs
- * one (a file for blocks, an inotify descriptor, or a memory file with data that exceeds the
- * window). An answer is one datagram: struct sp_files_answer and at most one descriptor. After an
- * OPEN a second datagram, SP_FILES_BACK, says that the child has closed its copy of the file; it
- * takes no ask before. The front treats answers as hostile: commands in the cell have the worker's
- * uid. It is not dumpable, but the front does not rely on that.
+ * An ask is one datagram: struct sp_file_wire_ask, its paths, and a descriptor if the operation
+ * needs one (a file for blocks, an inotify descriptor, or a memory file with data that exceeds the
+ * window). An answer is one datagram: struct sp_file_wire_answer and at most one descriptor. After
+ * an OPEN a second datagram, SP_FILES_CLOSED, says that the child has closed its copy of the file;
+ * it takes no ask before. The front treats answers as hostile: commands in the cell have the
+ * worker's uid. It is not dumpable, but the front does not rely on that.
  */
 #ifndef SP_CELL_CELL_FILES_H
 #define SP_CELL_CELL_FILES_H
@@ -31,10 +31,10 @@ enum { /* flags of an ask */
        SP_FILES_REPLACE = 8,
        SP_FILES_DATA_APART =
            64, /* the data is in the memory file beside the ask, not in the window */
-       SP_FILES_HIDES = 128,
+       SP_FILES_HIDES_PLACEHOLDERS = 128,
 };
 
-struct sp_files_ask {
+struct sp_file_wire_ask {
     uint32_t op, flags;
     uint64_t number; /* echoed in the answer */
     uint64_t offset, data_len;
@@ -50,10 +50,10 @@ enum { /* flags of an answer */
        SP_FILES_IS_DIRECTORY = 8,
        SP_FILES_IS_FILE = 16,
        SP_FILES_IS_LINK = 32,
-       SP_FILES_BACK = 64, /* not an answer: the child has closed the OPENED file */
+       SP_FILES_CLOSED = 64, /* not an answer: the child has closed the OPENED file */
 };
 
-struct sp_files_answer {
+struct sp_file_wire_answer {
     uint64_t number;
     int32_t err;
     uint32_t refusal;
@@ -70,12 +70,12 @@ struct sp_files_answer {
 
 /* Splits the `len` bytes behind an ask into its two paths, in place; NULL: none. false: the lengths
  * in the ask do not match. */
-bool sp_files_cut_paths(const struct sp_files_ask *m, char paths[SP_FILES_PATHS], size_t len,
+bool sp_files_cut_paths(const struct sp_file_wire_ask *m, char paths[SP_FILES_PATHS], size_t len,
                         const char **ret_path, const char **ret_other);
 
 /* Whether the answer is plausible for an ask with this op and length. Does not check the descriptor
  * itself. */
-bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_files_answer *m,
+bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_file_wire_answer *m,
                         bool has_fd);
 
 /* In the forked child: serves until the socket ends. scope: a Landlock ruleset; -1: none. */

@@ -32,7 +32,7 @@
 struct sp_files_parked {
     struct sp_files_call *call; /* valid while it waits */
     struct sp_list link;        /* in waiting */
-    struct sp_files_ask head;
+    struct sp_file_wire_ask head;
     bool changes, has_policy;
     int tries; /* that failed because the disk has changed */
     int fd;    /* borrowed; -1: none */
@@ -48,7 +48,7 @@ struct sp_files_parked {
 struct sp_file_worker {
     struct sp_files *files;
     struct sp_list link;
-    struct sp_cell_worker seat; /* the cell's part of it */
+    struct sp_cell_worker in_cell; /* the cell's part of it */
     bool is_confined, is_working;
     bool is_orphan;  /* works for a client that is gone */
     bool is_closing; /* has answered, and is closing the file it has opened */
@@ -131,7 +131,7 @@ static void hang_up(struct sp_file_worker *w)
     sp_loop_cancel(w->files->loop, &w->idle);
     (void)shutdown(w->socket, SHUT_RDWR);
     (void)close(TAKE_FD(w->socket));
-    sp_cell_leave(&w->seat);
+    sp_cell_leave(&w->in_cell);
     count_again(w);
     w->files->working -= w->is_working;
     w->is_working = false;
@@ -162,7 +162,7 @@ static void fail_worker(struct sp_file_worker *w, const struct sp_err *why)
 
 static void on_lost(struct sp_cell_worker *h, const struct sp_err *why)
 {
-    fail_worker(SP_CONTAINER(h, struct sp_file_worker, seat), why);
+    fail_worker(SP_CONTAINER(h, struct sp_file_worker, in_cell), why);
 }
 
 static void on_idle(struct sp_timer *t)
@@ -177,7 +177,7 @@ static void set_resting(struct sp_file_worker *w)
     w->files->working -= w->is_working;
     w->is_working = false;
     w->is_closing = false;
-    w->seat.is_idle = true;
+    w->in_cell.is_idle = true;
     count_again(w);
     if (w->files->worker_count > SP_FILE_WORKERS_MAX ||
         !sp_loop_timer(w->files->loop, &w->idle, sp_loop_now(w->files->loop) + ms, on_idle))
@@ -188,7 +188,7 @@ static void set_resting(struct sp_file_worker *w)
 /* ---- answers of a worker, which commands in its cell may have taken over ---- */
 
 struct received {
-    struct sp_files_answer m;
+    struct sp_file_wire_answer m;
     int fd; /* -1: none */
 };
 
@@ -241,7 +241,7 @@ static int receive(const struct sp_file_worker *w, struct received *h)
         return errno == EAGAIN ? 0 : -1;
     const bool is_fine =
         n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 && h->m.number == w->number &&
-        w->is_working && w->is_closing == ((h->m.flags & SP_FILES_BACK) != 0) &&
+        w->is_working && w->is_closing == ((h->m.flags & SP_FILES_CLOSED) != 0) &&
         (w->call == NULL || ((msg.msg_flags & MSG_CTRUNC) == 0 &&
                              sp_files_is_answer(w->op, w->length, &h->m, h->fd >= 0) &&
                              (w->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd))));
@@ -269,7 +269,7 @@ static void *map_memory(const struct received *h)
 /* Reports the answer to its call, if that still waits, and lets the worker rest. */
 static void on_answer(struct sp_file_worker *w, struct received *h)
 {
-    const struct sp_files_answer *m = &h->m;
+    const struct sp_file_wire_answer *m = &h->m;
     const bool is_apart = (m->flags & SP_FILES_APART) != 0;
     bool is_kept = false;
     void *map = NULL;
@@ -321,7 +321,7 @@ static void end_worker(struct sp_timer *t)
     struct sp_loop *loop = w->files->loop;
 
     sp_loop_unwatch(loop, &w->watch);
-    if (w->call == NULL || w->seat.cell == NULL || w->seat.cell->is_ready ||
+    if (w->call == NULL || w->in_cell.cell == NULL || w->in_cell.cell->is_ready ||
         !sp_loop_timer(loop, t, sp_loop_now(loop) + BUILDING_MS, end_worker))
         fail_worker(w, NULL);
 }
@@ -341,7 +341,7 @@ static void on_socket(struct sp_watch *watch, uint32_t events)
 
 /* ---- asking a worker ---- */
 
-static int send_ask(int socket, const struct sp_files_ask *m, const char *paths, int fd)
+static int send_ask(int socket, const struct sp_file_wire_ask *m, const char *paths, int fd)
 {
     return sp_wire_send(socket, false, m, sizeof *m, paths, (size_t)m->path_len + m->other_len, &fd,
                         fd >= 0);
@@ -365,7 +365,7 @@ static int ask_worker(struct sp_file_worker *w, struct sp_files_call *c, struct 
     w->is_working = true;
     w->files->working++;
     sp_loop_expect(w->files->loop, EXPECTED_US);
-    w->seat.is_idle = false;
+    w->in_cell.is_idle = false;
     return 0;
 }
 
@@ -374,7 +374,7 @@ static int ask_worker(struct sp_file_worker *w, struct sp_files_call *c, struct 
 /* Asks the cell for a process, and shares the window with it. */
 static int open_worker(struct sp_file_worker *w, struct sp_cell *cell, struct sp_err *e)
 {
-    const struct sp_files_ask hello = {0};
+    const struct sp_file_wire_ask hello = {0};
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -393,7 +393,7 @@ static int open_worker(struct sp_file_worker *w, struct sp_cell *cell, struct sp
     if (r < 0)
         return sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations");
     r = sp_loop_watch(w->files->loop, &w->watch, w->socket, EPOLLIN, on_socket, e);
-    return r == 0 ? sp_cell_join(cell, &w->seat, theirs, e) : r;
+    return r == 0 ? sp_cell_join(cell, &w->in_cell, theirs, e) : r;
 }
 
 static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confined,
@@ -404,7 +404,7 @@ static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
     if (w == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for file operations");
     *w = (struct sp_file_worker){.files = f,
-                                 .seat = {.lost = on_lost},
+                                 .in_cell = {.lost = on_lost},
                                  .is_confined = is_confined,
                                  .socket = -1,
                                  .spare = -1};
@@ -436,7 +436,7 @@ static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
 
         if (w->socket < 0 || w->is_working)
             continue;
-        if (w->seat.cell == cell) {
+        if (w->in_cell.cell == cell) {
             *ret = w;
             return 0;
         }
@@ -480,7 +480,7 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
                           (ask->is_recursive ? SP_FILES_RECURSIVE : 0U) |
                           (ask->is_forced ? SP_FILES_FORCED : 0U) |
                           (ask->is_replace ? SP_FILES_REPLACE : 0U) |
-                          (ask->hides_placeholders ? SP_FILES_HIDES : 0U),
+                          (ask->hides_placeholders ? SP_FILES_HIDES_PLACEHOLDERS : 0U),
                  .offset = ask->offset,
                  .length = ask->length,
                  .walk = ask->walk,
@@ -752,7 +752,7 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
         r = take_data(c, job, worker, e);
     /* The job is borrowed: a call that waits, or may have to, needs its own copy of the policy. */
     if (r == 0 && job->policy != NULL &&
-        (worker == NULL || may_be_larger(c) || !worker->seat.cell->is_ready)) {
+        (worker == NULL || may_be_larger(c) || !worker->in_cell.cell->is_ready)) {
         c->parked->has_policy = sp_policy_copy(job->policy, &c->parked->policy);
         if (!c->parked->has_policy)
             r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");

@@ -9,7 +9,7 @@
 
 static void check_ask(const uint8_t *data, size_t size)
 {
-    struct sp_files_ask m;
+    struct sp_file_wire_ask m;
     const char *path;
     const char *other;
 
@@ -32,7 +32,7 @@ static void check_ask(const uint8_t *data, size_t size)
 
 static void check_answer(const uint8_t *data, size_t size)
 {
-    struct sp_files_answer m;
+    struct sp_file_wire_answer m;
 
     if (size < sizeof m + 6)
         return;

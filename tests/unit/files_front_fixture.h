@@ -17,7 +17,7 @@
 struct end {
     int socket;
     char *window;
-    struct sp_files_ask asked;
+    struct sp_file_wire_ask asked;
     int fd; /* that came with it; -1: none */
 };
 
@@ -139,9 +139,9 @@ static inline struct end *ask_one(enum sp_file_op op)
 }
 
 /* A plain answer, to be spoilt. */
-static inline struct sp_files_answer fine(const struct end *end)
+static inline struct sp_file_wire_answer fine(const struct end *end)
 {
-    return (struct sp_files_answer){.number = end->asked.number};
+    return (struct sp_file_wire_answer){.number = end->asked.number};
 }
 
 static inline bool has_fds(const void *n)

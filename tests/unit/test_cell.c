@@ -621,16 +621,16 @@ struct files {
     pid_t pid;
 };
 
-static void say_to_files(const struct files *f, const struct sp_files_ask *m, const char *path,
+static void say_to_files(const struct files *f, const struct sp_file_wire_ask *m, const char *path,
                          int fd)
 {
     assert_int_equal(sp_wire_send(f->socket, true, m, sizeof *m, path, strlen(path), &fd, fd >= 0),
                      0);
 }
 
-static struct sp_files_answer answer_of_files(const struct files *f)
+static struct sp_file_wire_answer answer_of_files(const struct files *f)
 {
-    struct sp_files_answer m = {0};
+    struct sp_file_wire_answer m = {0};
 
     assert_true(wait_fd(f->socket, POLLIN, DEADLINE_MS));
     assert_int_equal(recv(f->socket, &m, sizeof m, MSG_DONTWAIT), sizeof m);
@@ -638,15 +638,15 @@ static struct sp_files_answer answer_of_files(const struct files *f)
 }
 
 /* What a process of ours reads from this file. */
-static struct sp_files_answer file_reads(struct files *f, const char *path)
+static struct sp_file_wire_answer file_reads(struct files *f, const char *path)
 {
-    const struct sp_files_ask m = {.op = SP_FILE_READ,
-                                   .flags = SP_FILES_FOLLOWS,
-                                   .number = ++next_number,
-                                   .path_len = (uint16_t)strlen(path)};
+    const struct sp_file_wire_ask m = {.op = SP_FILE_READ,
+                                       .flags = SP_FILES_FOLLOWS,
+                                       .number = ++next_number,
+                                       .path_len = (uint16_t)strlen(path)};
 
     say_to_files(f, &m, path, -1);
-    const struct sp_files_answer a = answer_of_files(f);
+    const struct sp_file_wire_answer a = answer_of_files(f);
     assert_int_equal(a.number, next_number);
     return a;
 }
@@ -654,7 +654,7 @@ static struct sp_files_answer file_reads(struct files *f, const char *path)
 static void begin_files(struct files *f)
 {
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
-    const struct sp_files_ask hello = {0};
+    const struct sp_file_wire_ask hello = {0};
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
@@ -667,7 +667,7 @@ static void begin_files(struct files *f)
     assert_true(f->window != MAP_FAILED);
     say_to_files(f, &hello, "", window);
     (void)close(window);
-    const struct sp_files_answer a = file_reads(f, "/proc/self/stat");
+    const struct sp_file_wire_answer a = file_reads(f, "/proc/self/stat");
     assert_int_equal(a.err, 0);
     f->pid = (pid_t)strtol(f->window, NULL, 10);
 }
@@ -732,7 +732,7 @@ static void test_a_process_for_files_keeps_nothing_of_the_cell(void **state)
     runs(&p1);
     begin_files(&f);
     for (size_t i = 0; i < 2; i++) {
-        const struct sp_files_answer a = file_reads(&f, names[i]);
+        const struct sp_file_wire_answer a = file_reads(&f, names[i]);
 
         assert_true(a.data_len < SP_FILES_WINDOW);
         f.window[a.data_len] = 0; /* what may be read alone is this test's */
@@ -740,10 +740,10 @@ static void test_a_process_for_files_keeps_nothing_of_the_cell(void **state)
             if (strncmp(line + strcspn(line, "/\n"), "/memfd:sallyport-ring", 21) == 0)
                 fail_msg("%.200s", line);
     }
-    const struct sp_files_ask list = {
+    const struct sp_file_wire_ask list = {
         .op = SP_FILE_LIST, .flags = SP_FILES_FOLLOWS, .number = 1, .path_len = 13};
     say_to_files(&f, &list, "/proc/self/fd", -1);
-    const struct sp_files_answer a = answer_of_files(&f);
+    const struct sp_file_wire_answer a = answer_of_files(&f);
     assert_int_equal(a.data_len, 9 * (sizeof(struct sp_file_entry) + 1)); /* 0 to 8 */
     call(&p1, SP_WIRE_TERMINATE, 0, 0, 0);
     until(&p1, has_closed);
@@ -763,7 +763,7 @@ static void test_a_process_for_files_needs_its_socket(void **state)
     assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, two, 1), 0); /* no socket */
     begin_files(&f); /* the cell is as well as before */
     /* Nor does it take what is no ask of the front's: then it ends. */
-    const struct sp_files_ask lies = {.op = SP_FILE_STAT, .path_len = 9};
+    const struct sp_file_wire_ask lies = {.op = SP_FILE_STAT, .path_len = 9};
     say_to_files(&f, &lies, "/short", -1);
     assert_true(is_reaped(f.pid));
     end_files(&f);

@@ -16,14 +16,14 @@ static void test_every_field_of_an_answer(void **state)
 {
     static const struct {
         enum sp_file_op op;
-        struct sp_files_answer m; /* number: what is added to the right one */
+        struct sp_file_wire_answer m; /* number: what is added to the right one */
         bool is_fine;
     } cases[] = {
         {SP_FILE_STAT, {.size = UINT64_MAX, .created_ms = INT64_MIN}, true},
         {SP_FILE_STAT,
-         {.flags = UINT32_MAX & ~(uint32_t)(SP_FILES_APART | SP_FILES_OPENED | SP_FILES_BACK)},
+         {.flags = UINT32_MAX & ~(uint32_t)(SP_FILES_APART | SP_FILES_OPENED | SP_FILES_CLOSED)},
          true},
-        {SP_FILE_STAT, {.flags = SP_FILES_BACK}, false},
+        {SP_FILE_STAT, {.flags = SP_FILES_CLOSED}, false},
         {SP_FILE_READ, {.data_len = SP_FILES_WINDOW}, true},
         {SP_FILE_READ, {.data_len = SP_FILES_WINDOW + 1}, false},
         {SP_FILE_READ, {.data_len = UINT64_MAX}, false},
@@ -52,7 +52,7 @@ static void test_every_field_of_an_answer(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct end *end = ask_one(cases[i].op);
         const int fds = open_fds() - 1; /* without its socket */
-        struct sp_files_answer m = cases[i].m;
+        struct sp_file_wire_answer m = cases[i].m;
 
         m.number += end->asked.number;
         say(end, &m, sizeof m, NULL, 0);
@@ -70,13 +70,13 @@ static void test_every_field_of_an_answer(void **state)
 
 static void test_datagrams_that_are_no_answers(void **state)
 {
-    char bytes[sizeof(struct sp_files_answer) + 8] = {0};
+    char bytes[sizeof(struct sp_file_wire_answer) + 8] = {0};
 
     (void)state;
     for (size_t len = 0; len <= sizeof bytes; len += 7) {
         struct end *end = ask_one(SP_FILE_STAT);
         const int fds = open_fds() - 1;
-        const struct sp_files_answer m = fine(end);
+        const struct sp_file_wire_answer m = fine(end);
 
         memcpy(bytes, &m, sizeof m);
         if (len != sizeof m) {
@@ -91,7 +91,7 @@ static void test_datagrams_that_are_no_answers(void **state)
     until_workers(0);
     /* Twice the same: the second is none. */
     end = ask_one(SP_FILE_STAT);
-    const struct sp_files_answer m = fine(end);
+    const struct sp_file_wire_answer m = fine(end);
     say(end, &m, sizeof m, NULL, 0);
     say(end, &m, sizeof m, NULL, 0);
     awaits(&call);
@@ -113,7 +113,7 @@ static void test_descriptors_that_nobody_wants(void **state)
             for (int n = 1; n <= 8; n += n < 3 ? 1 : 5) {
                 const struct end *end = ask_one(ops[o]);
                 const int fds = open_fds() - 1;
-                struct sp_files_answer m = fine(end);
+                struct sp_file_wire_answer m = fine(end);
 
                 m.flags = flags[f];
                 m.data_len = flags[f] == SP_FILES_APART;
@@ -165,7 +165,7 @@ static void test_memory_files(void **state)
         const struct end *end = ask_one(SP_FILE_READ);
         const int fds = open_fds() - 1;
         const int fd = memory_of(cases[i].size, cases[i].seals, cases[i].flags);
-        struct sp_files_answer m = fine(end);
+        struct sp_file_wire_answer m = fine(end);
 
         m.flags = SP_FILES_APART;
         m.data_len = cases[i].data_len;
@@ -191,11 +191,11 @@ static bool is_nothing_done(const void *nothing)
 /* It has closed what it has opened: until then it gets nothing to do. */
 static void comes_back(const struct end *end)
 {
-    struct sp_files_answer m = fine(end);
+    struct sp_file_wire_answer m = fine(end);
 
     let_pass(5);
     assert_int_equal(server->files->working, 1);
-    m.flags = SP_FILES_BACK;
+    m.flags = SP_FILES_CLOSED;
     say(end, &m, sizeof m, NULL, 0);
     until(is_nothing_done, NULL);
 }
@@ -208,9 +208,9 @@ static void test_what_comes_too_early_or_twice(void **state)
     const int file = open(at("f"), O_RDONLY | O_CLOEXEC);
     for (int i = 0; i < 3; i++) {
         const struct end *end = ask_one(SP_FILE_OPEN);
-        struct sp_files_answer m = fine(end);
+        struct sp_file_wire_answer m = fine(end);
 
-        m.flags = i == 0 ? SP_FILES_BACK : SP_FILES_OPENED;
+        m.flags = i == 0 ? SP_FILES_CLOSED : SP_FILES_OPENED;
         say(end, &m, sizeof m, &file, i > 0);
         awaits(&call);
         assert_int_equal(call.has_answer, i > 0);
@@ -238,7 +238,7 @@ static void test_opened_things(void **state)
     for (size_t i = 0; i < sizeof things / sizeof things[0]; i++) {
         const struct end *end = ask_one(SP_FILE_OPEN);
         const int fds = open_fds() - 1;
-        struct sp_files_answer m = fine(end);
+        struct sp_file_wire_answer m = fine(end);
 
         m.flags = SP_FILES_OPENED;
         say(end, &m, sizeof m, &things[i], 1);
@@ -291,7 +291,7 @@ static void test_a_close_that_would_take_long(void **state)
         continue;
     const struct end *end = ask_one(SP_FILE_OPEN);
     const int fds = open_fds() - 2;
-    struct sp_files_answer m = fine(end);
+    struct sp_file_wire_answer m = fine(end);
     m.flags = SP_FILES_OPENED;
     const uint64_t began = test_now_ms();
     say(end, &m, sizeof m, &s, 1);
@@ -308,7 +308,7 @@ static void answer_all(void)
 {
     for (int i = 0; i < end_count; i++)
         while (has_been_asked(&ends[i])) {
-            const struct sp_files_answer m = fine(&ends[i]);
+            const struct sp_file_wire_answer m = fine(&ends[i]);
 
             say(&ends[i], &m, sizeof m, NULL, 0);
         }

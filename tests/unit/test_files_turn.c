@@ -13,7 +13,7 @@ static struct end *find_asked(uint32_t length)
 
 static void refuse_as_too_large(const struct end *end)
 {
-    struct sp_files_answer m = fine(end);
+    struct sp_file_wire_answer m = fine(end);
 
     m.refusal = SP_FILE_TOO_LARGE;
     m.value = end->asked.length;
@@ -22,7 +22,7 @@ static void refuse_as_too_large(const struct end *end)
 
 static void answer_empty(const struct end *end)
 {
-    const struct sp_files_answer m = fine(end);
+    const struct sp_file_wire_answer m = fine(end);
 
     say(end, &m, sizeof m, NULL, 0);
 }
