@@ -51,7 +51,7 @@
 
 /* The memory of one start. */
 struct start_memory {
-    struct sp_pending_start start; /* start.spawn.stack is owned by the room */
+    struct sp_pending_start start; /* start.spawn.stack is owned by this */
     struct sp_command *command;    /* NULL: abandoned, the child is not reaped yet */
     struct sp_wire_message *message;
     void *map; /* strings that came in a memfd; NULL: none */
@@ -86,9 +86,9 @@ struct cell {
  * EBUSY.
  */
 
-/* ---- rooms ---- */
+/* ---- the memory of starts ---- */
 
-static void free_room(struct start_memory *r)
+static void free_memory(struct start_memory *r)
 {
     if (r == NULL)
         return;
@@ -109,18 +109,18 @@ static struct start_memory *new_memory(void)
     r->message = malloc(sizeof *r->message);
     r->start.spawn.stack = sp_spawn_new_stack();
     if (r->message == NULL || r->start.spawn.stack == NULL) {
-        free_room(r);
+        free_memory(r);
         return NULL;
     }
     r->message->fd_count = 0;
     return r;
 }
 
-/* The child uses the room no more. */
+/* The child uses the memory no more. */
 static void give_back(struct cell *cell, struct start_memory *r)
 {
     if (cell->spare_memory != NULL) {
-        free_room(r);
+        free_memory(r);
         return;
     }
     if (r->map != NULL)
@@ -744,9 +744,9 @@ int sp_cell_run(int control, struct sp_err *e)
         const bool is_forgotten = m->command == NULL || m->command->pending != &m->start;
 
         if (is_forgotten && reap(cell, m->start.pidfd))
-            free_room(m); /* otherwise the child still uses it, and dies with us */
+            free_memory(m); /* otherwise the child still uses it, and dies with us */
     }
-    free_room(cell->spare_memory);
+    free_memory(cell->spare_memory);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->state.bell);
     sp_cgroup_free(&cell->state.cgroup);

@@ -235,7 +235,7 @@ static void on_stall(struct sp_timer *t)
 
 /* Without a pid no advice: the maker has not reported the cell yet, and `kill -KILL 0` would end
  * the reader's own processes. */
-static int fail_silent(const struct sp_cell *c, const char *what, struct sp_err *e)
+static int fail_no_answer(const struct sp_cell *c, const char *what, struct sp_err *e)
 {
     const int pid = (int)c->self.pid;
 
@@ -252,7 +252,7 @@ void sp_cell_suspect(struct sp_seat *s, int seconds, struct sp_err *ret)
     char what[64];
 
     (void)snprintf(what, sizeof what, "has not answered for %d s", seconds);
-    (void)fail_silent(s->cell, what, ret);
+    (void)fail_no_answer(s->cell, what, ret);
     if (s->cell->socket >= 0)
         set_stalled(s->cell);
 }
@@ -343,7 +343,7 @@ static int check_answers(const struct sp_cell *c, struct sp_err *e)
     if (c->socket < 0)
         return sp_fail(e, SP_E_FAILED, 0, "the cell was lost; try again");
     if (c->is_stalled)
-        return fail_silent(c, "does not answer", e);
+        return fail_no_answer(c, "does not answer", e);
     return 0;
 }
 

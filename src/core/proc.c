@@ -743,7 +743,7 @@ void sp_proc_free(struct sp_proc *p)
 /* The cell answers with DONE. If the request cannot be sent, the call is answered here. */
 static void ask_cell(struct sp_proc *p, struct sp_proc_call *c, enum sp_wire_op op, int a, int b)
 {
-    c->token = ++p->next_token;
+    c->token = ++p->last_token;
     c->err = 0;
     sp_waiters_add(&p->on_done, &c->waiter);
     const int err = sp_cell_send(&p->seat, op, c->token, a, b);

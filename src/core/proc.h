@@ -64,7 +64,7 @@ struct sp_denial_facts {
 struct sp_proc {
     struct sp_seat seat;
     struct sp_session *session;
-    void *owner; /* for the client's use */
+    void *user; /* for the client's use */
     struct sp_proc *next_in_bucket;
     struct sp_list link; /* of the session */
     enum sp_proc_life life;
@@ -105,7 +105,7 @@ struct sp_proc {
     struct sp_list observers;
     struct sp_observer *writer; /* NULL: none */
     unsigned observer_count;
-    uint64_t next_token;
+    uint64_t last_token;
     struct sp_denial_facts *denial; /* NULL: not denied, or no memory */
     unsigned requests;              /* unanswered ones: the process is not freed before */
     struct sp_timer life_timer;     /* STARTING: deadline of the survey, then of the cell's answer;

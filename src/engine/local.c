@@ -351,7 +351,7 @@ static void take_turn(struct sp_deferred *d)
 
 static void on_news(struct sp_session_client *c, struct sp_proc *p)
 {
-    struct sp_local_task *t = p->owner;
+    struct sp_local_task *t = p->user;
 
     (void)c;
     if (t != NULL)
@@ -437,7 +437,7 @@ static int start_process(struct sp_local_task *t, const struct sp_start *o, stru
         r = sp_proc_start(l->session, &s, &t->start, &t->proc, e);
     if (r != 0)
         return r;
-    t->proc->owner = t;
+    t->proc->user = t;
     t->proc->requests++; /* keeps it alive until free_process or release */
     t->is_confined = t->proc->is_confined;
     return 0;

@@ -205,7 +205,7 @@ void sp_request_drop(struct sp_request *r)
     }
     sp_waiters_remove(&r->waiter);
     sp_waiters_remove(&r->on_freed);
-    if (r->is_ask)
+    if (r->is_cell_call)
         sp_waiters_remove(&r->ask.call.waiter);
     if (r->is_file)
         sp_files_drop(&r->file.call);

@@ -126,7 +126,7 @@ struct sp_request {
     struct sp_waiter on_freed; /* the process is freed with its session: the request fails */
     struct sp_timer timer;
     size_t held_bytes;
-    bool is_read, is_write, is_ask, is_stdin_end; /* which of the union, below */
+    bool is_read, is_write, is_cell_call, is_stdin_end; /* which of the union, below */
     bool is_file;         /* file.call is pending, and must be dropped with the request */
     struct sp_task *task; /* NULL: none */
     /* The flags above say which member is live; without a flag it is start or again, by who parked

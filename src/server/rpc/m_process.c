@@ -243,7 +243,7 @@ static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, boo
 
     if (r != NULL) {
         sp_request_hold(r, p);
-        r->is_ask = true;
+        r->is_cell_call = true;
         r->ask.is_signal = is_signal;
         r->ask.call.waiter = (struct sp_waiter){.fn = on_cell_answer};
     }
