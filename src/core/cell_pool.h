@@ -68,8 +68,9 @@ void sp_cell_pool_free(struct sp_cell_pool *w);
 
 /* An existing cell for this session and policy, or a new one, which builds its sandbox while the
  * first start or file worker waits in its socket. Fails if the policy is wrong or cannot be
- * enforced on this host, or if there are too many cells. Blocks for the disk: SP_SURVEY_MS bounds
- * each look at it, of which there may be several, and a system call that hangs is not interrupted.
+ * enforced on this host, or if there are too many cells. Blocks for the disk: SP_DISK_BUDGET_MS
+ * bounds each look at it, of which there may be several, and a system call that hangs is not
+ * interrupted.
  */
 int sp_cell_pool_get(struct sp_cell_pool *w, uint64_t session, const struct sp_policy *p,
                      struct sp_cell **ret, struct sp_err *e);

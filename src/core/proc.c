@@ -25,8 +25,8 @@
 #define DEFAULT_ROWS 24 /* as the cell makes a terminal without a given size */
 #define DEFAULT_COLS 80
 
-#define SURVEY_MS 10000 /* deadline for the survey of a sandbox policy */
-#define ANSWER_MS 30000 /* deadline for the cell's answer; the cell's own deadline is shorter */
+#define SURVEY_WAIT_MS 10000 /* deadline for the survey of a sandbox policy */
+#define ANSWER_MS      30000 /* deadline for the cell's answer; the cell's own deadline is shorter */
 
 #define MAX_TRIES 8 /* of a start, when the disk changes under its sandbox */
 
@@ -418,7 +418,7 @@ static void on_no_survey(struct sp_timer *t)
     (void)sp_fail(&e, SP_E_FAILED, 0,
                   "failed to prepare process sandbox: a file system that its policy names did not "
                   "answer for %d s",
-                  SURVEY_MS / 1000);
+                  SURVEY_WAIT_MS / 1000);
     fail_start(p, &e);
 }
 
@@ -598,7 +598,7 @@ static int request_pool_cell(struct sp_proc *p, struct sp_err *e)
     struct sp_confined_start *a = p->confined_start;
 
     a->request.done = on_pool_cell;
-    set_deadline(p, SURVEY_MS, on_no_survey);
+    set_deadline(p, SURVEY_WAIT_MS, on_no_survey);
     return sp_cell_pool_request(p->session->front->cell_pool, p->session->number, &a->policy,
                                 &a->request, e);
 }

@@ -76,12 +76,12 @@ int sp_canonical_find(const char *path, struct sp_canonical *ret, struct sp_err 
  * ---- budget ----
  *
  * Policies come from clients, and commands shape the trees that policies name, so a look at the
- * disk could take any time. It gives up after SP_SURVEY_MS, so that the front, which looks for file
- * operations, goes on, and threads of the surveyor are not used up. Each thread has one budget at a
- * time. The clock is read between system calls: one that hangs is not interrupted.
+ * disk could take any time. It gives up after SP_DISK_BUDGET_MS, so that the front, which looks for
+ * file operations, goes on, and threads of the surveyor are not used up. Each thread has one budget
+ * at a time. The clock is read between system calls: one that hangs is not interrupted.
  */
 
-#define SP_SURVEY_MS 1000 /* to make a survey, or to check whether one still holds */
+#define SP_DISK_BUDGET_MS 1000 /* to make a survey, or to check whether one still holds */
 
 void sp_budget_begin(unsigned ms);
 /* Cheap: reads the clock at every 64th call. */

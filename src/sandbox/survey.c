@@ -168,7 +168,7 @@ static int check_write_links(struct sp_making *m)
     int r = 0;
 
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
         const struct sp_spot spot = {.access = v->fact->access};
 
         if (v->at.way == SP_WAY_FOUND && writable_link(m, &v->at) == NULL &&
@@ -177,7 +177,7 @@ static int check_write_links(struct sp_making *m)
     }
     r = sp_spots_settle(&sure, NULL, m->e);
     for (size_t i = 0; r == 0 && i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
 
         if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
             !sp_spots_can_write(&sure, v->at.path, strlen(v->at.path)))
@@ -194,11 +194,11 @@ static int locate_facts(struct sp_making *m)
 
     if (resolved->is_open || resolved->count == 0)
         return 0;
-    m->views = calloc(resolved->count, sizeof *m->views);
-    if (m->views == NULL)
+    m->located = calloc(resolved->count, sizeof *m->located);
+    if (m->located == NULL)
         return sp_making_no_memory(m);
     for (size_t i = 0; i < resolved->count; i++) {
-        struct sp_located_entry *v = &m->views[i];
+        struct sp_located_entry *v = &m->located[i];
         int r;
 
         v->fact = &resolved->facts[i];
@@ -214,7 +214,7 @@ static int locate_facts(struct sp_making *m)
 static int add_found(struct sp_making *m, bool is_minimal)
 {
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
         const struct sp_canonical *at = &v->at;
 
         if (v->fact->is_minimal != is_minimal || at->way != SP_WAY_FOUND)
@@ -265,8 +265,8 @@ static int add_first_missing(struct sp_making *m, const struct sp_canonical *at,
 static int add_missing(struct sp_making *m)
 {
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_fact *fact = m->views[i].fact;
-        const struct sp_canonical *at = &m->views[i].at;
+        const struct sp_fact *fact = m->located[i].fact;
+        const struct sp_canonical *at = &m->located[i].at;
         const char *last = at->parent != NULL ? at->parent : at->path;
         int r = 0;
 
@@ -296,7 +296,7 @@ static bool is_temporary_root(const struct sp_making *m, const char *root)
     if (strcmp(root, "/tmp") == 0 || strcmp(root, "/var/tmp") == 0)
         return true;
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
 
         if (v->at.way == SP_WAY_FOUND && sp_entry_is_temporary(m->policy, v->fact->entry) &&
             strcmp(v->at.path, root) == 0)
@@ -309,7 +309,7 @@ static bool is_temporary_root(const struct sp_making *m, const char *root)
 static bool is_asked_for(const struct sp_making *m, const char *path)
 {
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
 
         if (v->at.way == SP_WAY_MISSING && !v->fact->skips_missing &&
             v->fact->access != SP_ACCESS_WRITE && strcmp(v->at.path, path) == 0)
@@ -477,7 +477,7 @@ static int add_aliases(struct sp_making *m)
     if (m->resolved->is_full_read)
         return 0;
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
 
         if (v->fact->access == SP_ACCESS_DENY || v->at.way != SP_WAY_FOUND)
             continue;
@@ -619,7 +619,7 @@ static int make(struct sp_making *m, const struct sp_fixed_places *fixed)
         (r = sp_making_expand(m)) < 0 || (r = add_missing(m)) < 0 || (r = set_watched(m)) < 0)
         return r;
     for (size_t i = 0; i < m->view_count; i++) { /* needs the writable spots */
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
 
         if (v->fact->access != SP_ACCESS_WRITE &&
             (r = sp_making_check_links(m, v->fact->path, &v->at, v->fact->access)) < 0)
@@ -645,7 +645,7 @@ int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
     m.out.is_open = r->is_open;
     m.out.is_full_read = r->is_full_read;
     m.out.has_globs = r->glob_count != 0;
-    sp_budget_begin(SP_SURVEY_MS);
+    sp_budget_begin(SP_DISK_BUDGET_MS);
     const int err = make(&m, fixed != NULL ? fixed : &none);
     if (err == 0) {
         m.out.spots = TAKE_PTR(m.spots.items);
@@ -656,8 +656,8 @@ int sp_survey_make(const struct sp_policy *p, const struct sp_resolved *r,
         m.out = (struct sp_survey){0};
     }
     for (size_t i = 0; i < m.view_count; i++)
-        sp_canonical_done(&m.views[i].at);
-    free(m.views);
+        sp_canonical_done(&m.located[i].at);
+    free(m.located);
     sp_spots_done(&m.spots);
     sp_survey_done(&m.out);
     return err;
@@ -683,7 +683,7 @@ bool sp_survey_holds(const struct sp_survey *s)
 {
     if (s->has_globs)
         return false;
-    sp_budget_begin(SP_SURVEY_MS);
+    sp_budget_begin(SP_DISK_BUDGET_MS);
     for (size_t i = 0; i < s->mark_count; i++)
         if (sp_budget_is_spent() || !is_unchanged(&s->marks[i]))
             return false;

@@ -50,7 +50,7 @@ struct sp_located_entry {
 struct sp_making {
     const struct sp_policy *policy;
     const struct sp_resolved *resolved;
-    struct sp_located_entry *views; /* one per fact */
+    struct sp_located_entry *located; /* one per fact */
     size_t view_count;
     struct sp_spots spots;
     struct sp_survey out; /* out.spots is set at the end, from spots */

@@ -217,7 +217,7 @@ static int find_grants(struct protecting *p)
     int r = 0;
 
     for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
         const struct sp_spot spot = {.access = v->fact->access};
 
         if (v->fact->is_minimal)
@@ -228,7 +228,7 @@ static int find_grants(struct protecting *p)
     }
     r = sp_spots_settle(&p->granted, NULL, m->e);
     for (size_t i = 0; r == 0 && i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->views[i];
+        const struct sp_located_entry *v = &m->located[i];
 
         if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
             S_ISDIR(v->at.who.mode))

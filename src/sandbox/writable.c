@@ -45,7 +45,7 @@ void sp_writable_find(const struct sp_policy *p, struct sp_writable *ret)
     bool ok = true;
 
     *ret = (struct sp_writable){0};
-    sp_budget_begin(SP_SURVEY_MS); /* also for the following sp_writable_stays calls */
+    sp_budget_begin(SP_DISK_BUDGET_MS); /* also for the following sp_writable_stays calls */
     if (p == NULL || !sp_profile_needs_sandbox(&p->profile))
         return;
     if (sp_resolve(p, &r, NULL) < 0) {
@@ -153,7 +153,7 @@ bool sp_policy_may_write(const struct sp_policy *p, const char *path)
 
     if (!sp_profile_needs_sandbox(&p->profile))
         return false;
-    sp_budget_begin(SP_SURVEY_MS);
+    sp_budget_begin(SP_DISK_BUDGET_MS);
     if (path[0] != '/' || sp_resolve(p, &r, NULL) < 0)
         return true;
     if (r.is_open || sp_canonical_find(path, &at, NULL) < 0 || at.way != SP_WAY_FOUND)
