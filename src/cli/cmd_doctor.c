@@ -167,7 +167,6 @@ static void try_view(struct layer *ret)
         [SP_BUILD_ROOT_READONLY] = LAYER_MOUNTS,
         [SP_BUILD_NEW_ROOT] = LAYER_MOUNTS,
         [SP_BUILD_DEV] = LAYER_MOUNTS,
-        [SP_BUILD_RUN] = LAYER_MOUNTS,
         [SP_BUILD_ROOT] = LAYER_MOUNTS,
         [SP_BUILD_CARVEOUT] = LAYER_MOUNTS,
         [SP_BUILD_DENY] = LAYER_MOUNTS,

@@ -642,7 +642,7 @@ static bool must_wait(const struct sp_files_call *c)
             return false;
         if ((i->parked->handle != NULL && i->parked->handle == c->parked->handle &&
              i->parked->head.op == SP_FILE_OPEN) ||
-            (!c->client->is_concurrent && is_in_the_way(i->parked, c->parked)) ||
+            is_in_the_way(i->parked, c->parked) ||
             (is_read(c) && is_read(i) && i->worker == NULL &&
              i->parked->head.length > SP_FILES_SMALL_READ)) /* or the large read would starve */
             return true;

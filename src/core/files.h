@@ -19,7 +19,7 @@
  *
  * Order: two operations of one client, one of which changes something, run in the order they were
  * asked for if their paths are equal or one contains the other (as written), or if they use the
- * same handle; unless the client is_concurrent. Others may overtake each other.
+ * same handle. Others may overtake each other.
  */
 #ifndef SP_CORE_FILES_H
 #define SP_CORE_FILES_H
@@ -57,8 +57,7 @@ struct sp_files {
     struct sp_deferred more;
 };
 
-struct sp_files_client { /* embedded in a connection, zero before use */
-    bool is_concurrent;
+struct sp_files_client {  /* embedded in a connection, zero before use */
     bool is_held;         /* does not read its answers: no call begins until sp_files_resume */
     struct sp_list calls; /* at work or waiting, in the order they were asked for */
     uint32_t working, waiting;

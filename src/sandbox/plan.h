@@ -88,7 +88,6 @@ static inline const char *sp_plan_string(const struct sp_plan *p, uint32_t offse
     X(NEW_ROOT, "new_root")                          \
     X(DEV, "dev")                                    \
     X(PROC, "proc")                                  \
-    X(RUN, "run")                                    \
     X(ROOT, "root")                                  \
     X(CARVEOUT, "carveout")                          \
     X(DENY, "deny")                                  \

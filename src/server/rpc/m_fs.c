@@ -536,7 +536,6 @@ static int fs_copy(struct sp_rpc_call *c, struct sp_err *e)
     const struct sp_params p = sp_rpc_call_params(c, e);
 
     a.job.ask.op = SP_FILE_COPY;
-    a.job.ask.follows = true;
     sp_fs_read_path(&p, "sourcePath", &a.path);
     sp_fs_read_path(&p, "destinationPath", &a.other);
     sp_params_bool(&p, "recursive", &a.job.ask.is_recursive);

@@ -500,7 +500,6 @@ static int fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
         const struct sp_files_job job = {
             .ask = {.op = i->is_present ? SP_FILE_WATCH_PRESENT : SP_FILE_WATCH_MISSING,
                     .path = i->path,
-                    .hides_placeholders = true,
                     .fd = all->fd},
             .session = c->conn->session->number,
         };
