@@ -38,7 +38,9 @@ class StoppedCell(Case):
         # an escaped spelling, which is found only when the message has been parsed
         self.other.send_raw('{"id":900,"method":"process/read","params":{"session\\u0049d":"%s","processId":"p"}}'
                             % self.c.session_id)
-        self.assertEqual(self.other.reply(900)['error'], {'code': -32600, 'message': 'process p is starting; try again'})
+        self.c.send_raw('{"id":900,"method":"process/read","params":{"process\\u0049d":"p"}}')
+        for client in (self.other, self.c):
+            self.assertEqual(client.reply(900)['error'], {'code': -32600, 'message': 'process p is starting; try again'})
         os.kill(self.cell, signal.SIGCONT)
         self.c.result(start)
 

@@ -446,6 +446,7 @@ static void on_object(struct sp_conn *conn, struct sp_json *j, struct sp_str cop
  * tokens are valid only until the method returns. */
 static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t started_us)
 {
+    static const char process_key[] = "\"processId\"";
     static const char session_key[] = "\"sessionId\"";
     struct sp_json *j = &conn->rpc->json;
     struct sp_err e = {0};
@@ -453,11 +454,11 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
 
     /* Parsing unescapes strings in place, so a message that may be parsed again is copied first:
      * one about a process that is starting, of the connection's session or, if the message names a
-     * session, of any. (An escaped spelling of the member is not found: such a call is refused.) */
-    if (conn->session != NULL &&
+     * session, of any. (An escaped spelling of a member is not found: such a call is refused.) */
+    if (conn->session != NULL && conn->rpc->front->starting > 0 &&
+        memmem(text, len, process_key, sizeof process_key - 1) != NULL &&
         (conn->session->starting > 0 ||
-         (conn->rpc->front->starting > 0 &&
-          memmem(text, len, session_key, sizeof session_key - 1) != NULL)) &&
+         memmem(text, len, session_key, sizeof session_key - 1) != NULL) &&
         (copy = malloc(len + 1)) != NULL)
         memcpy(copy, text, len);
     if (sp_json_parse(j, text, len, &e) == 0) {
