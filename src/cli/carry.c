@@ -499,8 +499,8 @@ static void begin_retry(struct sp_carry *c)
     ask_permission(c);
 }
 
-/* Only a plain exit, or SIGSYS of the filter, leads to a retry: a command that was killed is not
- * run again. */
+/* Only a plain exit, or SIGSYS, leads to a retry: a command that was killed is not run again. Our
+ * filter never kills: SIGSYS comes from a filter around the server, or one of the command's own. */
 static void finish_carry(struct sp_carry *c)
 {
     const struct sp_carry_options *o = c->options;

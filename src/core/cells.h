@@ -68,9 +68,11 @@ struct sp_cell_options {
     size_t lock_count;
     void *user;
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
-    void (*died)(void *user);    /* after every seat has heard ops.lost */
-    void (*closed)(void *user);  /* a process has closed; may be NULL */
-    void (*idle)(void *user);    /* ... and only idle workers are left; may be NULL */
+    /* The cell has ended by itself. Every seat has heard ops.lost; in tier CELL they hear it in
+     * sp_cell_kill, which has to follow. */
+    void (*died)(void *user);
+    void (*closed)(void *user); /* a process has closed; may be NULL */
+    void (*idle)(void *user);   /* ... and only idle workers are left; may be NULL */
     void (*gone)(void *user); /* after sp_cell_kill: no process of the cell is left; may be NULL */
 };
 

@@ -215,7 +215,8 @@ static void drop_fd(const struct sp_file_worker *w, struct received *h)
     sp_files_close(w->files, c, fd);
 }
 
-/* A regular file and nothing else: the front, which reads from it later, is not confined. */
+/* A regular file and nothing else: a worker of the open cell, which reads and writes its blocks
+ * later, is not confined. */
 static bool is_file(int fd)
 {
     struct statx sx;
@@ -453,7 +454,7 @@ static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
 
 /* The reads of a client must fit SP_FILES_READING_MAX, but the size of a file is not known. So a
  * READ asks for SP_FILES_SMALL_READ at first; on TOO_LARGE finish_call puts it back with its whole
- * limit (waits_for_room), it runs when client->reading leaves room, and later reads wait behind it.
+ * limit, it runs when client->reading leaves room, and later reads wait behind it.
  */
 static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_err *e)
 {

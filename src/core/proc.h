@@ -55,7 +55,9 @@ void sp_waiters_wake_in_turn(struct sp_waiters *l);
 
 /* Why a failed process counts as denied. */
 struct sp_denial_facts {
-    bool has_evidence;             /* the kernel refused: system calls, the network, or SIGSYS */
+    /* The kernel refused: system calls, the network, or SIGSYS, which comes from another filter
+     * than ours (a container's, the command's own): ours answers with an errno. */
+    bool has_evidence;
     bool has_words;                /* the output contains a known error message */
     const char *reason;            /* class of that message; NULL: none */
     char path[SP_DENIAL_PATH + 1]; /* named by the message; "": none */
