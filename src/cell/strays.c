@@ -22,7 +22,8 @@ struct leaf {
     int fd;          /* -1: NONE */
     uint32_t number; /* in the directory's name; never reused */
     enum leaf_use use;
-    bool was_killed;  /* not reused: removed once it is empty */
+    bool was_killed;  /* not reused, but removed once it is empty: kernels with kill_seq would kill
+                         every later child at birth */
     uint64_t session; /* owner of the strays in it */
     uint32_t next_free;
 };
