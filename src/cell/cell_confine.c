@@ -523,7 +523,7 @@ static bool build_view(const struct sp_plan *plan, struct sp_built *ret)
 static bool fork_into_namespace(int control, struct sp_built *report)
 {
     int pidfd;
-    const pid_t pid = sp_namespaces_be_born(&pidfd);
+    const pid_t pid = sp_namespaces_fork(&pidfd);
 
     if (pid < 0)
         return report_failure(report, SP_BUILD_NAMESPACES, pid, NULL);

@@ -48,7 +48,7 @@ int sp_namespaces_map_ids(uid_t uid, gid_t gid)
     return write_file("/proc/self/uid_map", line) ? 0 : -errno;
 }
 
-pid_t sp_namespaces_be_born(int *ret_pidfd)
+pid_t sp_namespaces_fork(int *ret_pidfd)
 {
     *ret_pidfd = -1;
 #if defined(__x86_64__) || defined(__aarch64__)

@@ -15,7 +15,7 @@ int sp_namespaces_unshare(bool with_network);
 int sp_namespaces_map_ids(uid_t uid, gid_t gid);
 /* Forks the first process of the new pid namespace, as a child of our parent (CLONE_PARENT).
  * Returns twice, as fork does: 0 in the child, its pid here. */
-pid_t sp_namespaces_be_born(int *ret_pidfd);
+pid_t sp_namespaces_fork(int *ret_pidfd);
 /* Brings up the loopback interface of our network namespace. */
 int sp_namespaces_raise_loopback(void);
 
