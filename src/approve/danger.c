@@ -120,7 +120,7 @@ static uint32_t words_of(const struct wrapper *w, struct sp_words argv, uint32_t
     return i < argv.count ? (uint32_t)i : argv.count;
 }
 
-/* ---- the search_words ---- */
+/* ---- the search ---- */
 
 static int search_script(struct sp_str script, unsigned wrapped, enum sp_danger *ret,
                          struct sp_err *e)

@@ -134,8 +134,9 @@ bool sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t cou
     u->woken_by = -1;
     c->until = u;
     if (count > SP_UNTIL_COUNT_MAX) {
-        (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: %u conditions, and at most %d can be",
-                      (unsigned)count, SP_UNTIL_COUNT_MAX);
+        (void)sp_fail(&u->misuse, SP_E_INVALID, 0,
+                      "`until` has %u conditions; at most %d are allowed", (unsigned)count,
+                      SP_UNTIL_COUNT_MAX);
         return true;
     }
     u->count = count;
@@ -159,8 +160,8 @@ bool sp_until_copy(struct sp_call *c, const struct sp_until *items, uint32_t cou
             continue;
         if (why.code == SP_E_SYSTEM)
             return false;
-        (void)sp_fail(&u->misuse, SP_E_INVALID, 0, "`until`: `pattern` is no expression: %s",
-                      why.msg);
+        (void)sp_fail(&u->misuse, SP_E_INVALID, 0,
+                      "`until`: `pattern` is not a valid extended regular expression: %s", why.msg);
     }
     return true;
 }
@@ -326,9 +327,8 @@ static bool is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
 {
     const struct sp_exec_event too_slow = {
         .type = SP_EVENT_WARNING,
-        .message = SP_STR("`until`: looking for its `pattern` takes too long, so the wait has "
-                          "ended; a simpler expression does not: fewer and smaller repetitions "
-                          "{m,n}")};
+        .message = SP_STR("`until`: the pattern used too much CPU time, so the wait ended; use "
+                          "fewer or smaller {m,n}")};
     struct sp_until_set *u = c->until;
     bool has_ports = false;
 

@@ -831,7 +831,7 @@ static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
     /* The message is gone when the run still needs its arguments: parse a copy, once. */
     int r = sp_arguments_parse(&parsed, m->arguments.n == 0 ? SP_STR("{}") : m->arguments, &e);
     if (r == 0 && !sp_arguments_digest(&parsed, m->name, &c->digest))
-        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "look at a call");
+        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "compute the digest of a call");
     if (r < 0) {
         refuse_start(c, t, &e);
         return;

@@ -427,18 +427,18 @@ static const char *find_mismatch(const struct sp_mcp_headers *h, const struct sp
     if (h->version.n == 0)
         return "the header MCP-Protocol-Version is missing";
     if (m->version.p != NULL && !sp_str_eq(h->version, m->version))
-        return "the header MCP-Protocol-Version is unlike the version in params._meta";
+        return "the header MCP-Protocol-Version does not match the version in params._meta";
     if (h->method.n == 0)
         return "the header Mcp-Method is missing";
     if (!sp_str_eq(h->method, m->method))
-        return "the header Mcp-Method is unlike the method";
+        return "the header Mcp-Method does not match the method";
     if (method == NULL || !method->has_name)
         return NULL;
     if (h->is_name_broken)
         return "the header Mcp-Name cannot be decoded";
     if (h->name.n == 0)
         return m->name.n != 0 ? "the header Mcp-Name is missing" : NULL;
-    return sp_str_eq(h->name, m->name) ? NULL : "the header Mcp-Name is unlike the params";
+    return sp_str_eq(h->name, m->name) ? NULL : "the header Mcp-Name does not match the params";
 }
 
 static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers *headers)
@@ -568,7 +568,7 @@ static bool take_batch(struct sp_mcp_peer *p, struct sp_mcp_out *out, struct sp_
             const struct sp_mcp_to to = {.out = &b->face, .id = one.id};
 
             sp_mcp_say_error(&to, SP_MCP_BAD_STATUS, SP_MCP_INVALID_REQUEST,
-                             "such a message cannot be part of a batch");
+                             "initialize and modern messages cannot be part of a batch");
         } else if (!sp_mcp_take(p, &b->face, NULL, &one)) {
             b->waiting--;
         }

@@ -87,7 +87,7 @@ static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
     static const struct sp_mcp_denial killed = {
         .access = "system call",
         .target = "",
-        .rule = "the sandbox's filter ends whoever makes it (SIGSYS)",
+        .rule = "the sandbox's filter kills the process that makes it (SIGSYS)",
         .layer = "seccomp",
         .evidence = "kernel"};
 

@@ -726,8 +726,8 @@ static int take_env(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
         if (!is_name || sp_str_has_nul(name) || sp_json_type(j, key + 1) != SP_JSON_STRING ||
             sp_str_has_nul(sp_json_str(j, key + 1)))
             return sp_fail(e, SP_E_INVALID, 0,
-                           "`env`: `%.*s` is no variable with a text; names have no `=`, and "
-                           "neither has a NUL",
+                           "`env`: `%.*s`: want NAME: \"VALUE\"; the name must not be empty or "
+                           "contain `=`, and neither may contain NUL",
                            (int)(name.n > 60 ? 60 : name.n), name.p);
         vars[count++] = (struct sp_env_var){name, sp_json_str(j, key + 1)};
     }

@@ -18,8 +18,9 @@ static inline int parse_and_digest(struct sp_str tool, struct sp_str arguments,
 
     if (r < 0)
         return r;
-    return sp_arguments_digest(&a, tool, ret) ? 0
-                                              : sp_fail(e, SP_E_SYSTEM, ENOMEM, "look at a call");
+    return sp_arguments_digest(&a, tool, ret)
+               ? 0
+               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "compute the digest of a call");
 }
 
 static inline struct sp_mcp_digest digest_of(const char *tool, const char *arguments)

@@ -79,7 +79,7 @@ static void test_a_pattern_that_takes_too_long_ends_its_wait(void **state)
     assert_true((double)(clock() - from) / CLOCKS_PER_SEC < 5);
     assert_int_equal(a.woken_by, -1);
     assert_running(&a, 1000);
-    assert_non_null(strstr(story, "warning:`until`: looking for its `pattern` takes too long"));
+    assert_non_null(strstr(story, "warning:`until`: the pattern used too much CPU time"));
     write_until(&a, "", items + 1, 1, 60000); /* the next is its own master */
     say(0, "the last");
     until(a.is_there);
@@ -267,7 +267,8 @@ static void test_nonsense_starts_nothing(void **state)
     exec_ask(&a, &ask);
     until(a.is_there);
     assert_int_equal(a.fault, SP_FAULT_ARGUMENTS);
-    assert_non_null(strstr(a.text, "`until`: `pattern` is no expression: "));
+    assert_non_null(
+        strstr(a.text, "`until`: `pattern` is not a valid extended regular expression: "));
     ask.until = no_port;
     ask.until_count = 1;
     exec_ask(&a, &ask);
@@ -277,7 +278,7 @@ static void test_nonsense_starts_nothing(void **state)
     ask.until_count = SP_UNTIL_COUNT_MAX + 1;
     exec_ask(&a, &ask);
     until(a.is_there);
-    assert_fault(&a, SP_FAULT_ARGUMENTS, "`until`: 9 conditions, and at most 8 can be");
+    assert_fault(&a, SP_FAULT_ARGUMENTS, "`until` has 9 conditions; at most 8 are allowed");
     assert_int_equal(job_count, 0);
     assert_int_equal(sp_manager_reserved(manager), 0);
 

@@ -224,7 +224,7 @@ static void test_what_the_kernel_told_comes_first(void **state)
                "denied: connect: the policy gives commands no network\n\xe2\x80\xa6 and 1 more\n");
     assert_has(json, "{\"access\":\"mount\",\"target\":\"\",");
     assert_has(json, "\"layer\":\"seccomp\",\"evidence\":\"kernel\"}");
-    assert_has(json, "ends whoever makes it (SIGSYS)");
+    assert_has(json, "kills the process that makes it (SIGSYS)");
     assert_hasnt(json, "words");
     struct sp_mcp_denied unconfined = what;
     unconfined.was_confined = false; /* the command itself may raise SIGSYS */
