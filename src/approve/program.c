@@ -257,7 +257,7 @@ static bool leads_to_writable(const struct sp_writable *w, const char *word)
     return false;
 }
 
-char **sp_decider_environ(const struct sp_policy *profile, char *const *own)
+char **sp_decider_environ(const struct sp_policy *policy, char *const *own)
 {
     auto_writable struct sp_writable w = {0};
     auto_free char *kept = NULL;
@@ -267,7 +267,7 @@ char **sp_decider_environ(const struct sp_policy *profile, char *const *own)
     while (own[count] != NULL)
         if (strncmp(own[count++], "PATH=", 5) == 0 && path == NULL)
             path = own[count - 1] + 5;
-    sp_writable_find(profile, &w);
+    sp_writable_find(policy, &w);
     if (path != NULL && !keep_entries(&w, sp_str_of(path), &kept))
         return NULL;
     if (kept != NULL)
@@ -294,14 +294,14 @@ char **sp_decider_environ(const struct sp_policy *profile, char *const *own)
     return ret;
 }
 
-bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str environ)
+bool sp_startup_is_writable(const struct sp_policy *policy, struct sp_str environ)
 {
     static const char *const files[] = {".bash_profile", ".bash_login", ".profile", ".bashrc",
                                         ".zshenv",       ".zprofile",   ".zshrc",   ".zlogin"};
     static const char *const homes[] = {"HOME", "ZDOTDIR"};
     auto_writable struct sp_writable w = {0};
 
-    sp_writable_find(profile, &w);
+    sp_writable_find(policy, &w);
     if (!does_code_stay(&w, environ))
         return true;
     for (size_t i = 0; i < sizeof homes / sizeof *homes; i++) {
@@ -328,7 +328,7 @@ static bool reads_startup(const struct sp_program_ask *ask)
     static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh", NULL};
 
     return sp_str_is_any_of(sp_base_name(ask->argv.items[0]), shells) &&
-           !ask->judged->segments.is_wrapper && sp_startup_is_writable(ask->profile, ask->environ);
+           !ask->judged->segments.is_wrapper && sp_startup_is_writable(ask->policy, ask->environ);
 }
 
 /* Whether the path leads to the file that PATH has under its base name. */
@@ -378,11 +378,11 @@ bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
     struct sp_program program = {0};
 
     *ret = program;
-    if (ask->profile == NULL)
+    if (ask->policy == NULL)
         return is_named(ask);
     if (ask->environ.p == NULL || path.p == NULL || ask->argv.count == 0)
         return false;
-    sp_writable_find(ask->profile, &w);
+    sp_writable_find(ask->policy, &w);
     if (!reads_startup(ask) && find_program(&w, ask->argv.items[0], path, &program) &&
         does_code_stay(&w, ask->environ) && do_segments_stay(&w, &ask->judged->segments, path) &&
         keep_entries(&w, path, &program.search_path)) {

@@ -34,7 +34,7 @@ void sp_program_done(struct sp_program *p);
 struct sp_program_ask {
     struct sp_words argv;
     const struct sp_requirement *judged; /* the judgement of argv */
-    const struct sp_policy *profile;     /* including grants; NULL: no sandbox */
+    const struct sp_policy *policy;      /* including grants; NULL: no sandbox */
     struct sp_str environ; /* of the command: NAME=VALUE strings with their NULs; p NULL: unknown,
                               or it runs elsewhere */
 };
@@ -50,11 +50,11 @@ bool sp_path_is_relative(struct sp_str path);
 
 /* The variables of a program that decides about commands and runs without a sandbox: an approver, a
  * hook, the reviewer. They are those of the server, without the entries of PATH and the variables
- * that lead to code which commands under the profile may write. NULL at the end; the caller frees
+ * that lead to code which commands under the policy may write. NULL at the end; the caller frees
  * the array, which borrows from `own`. NULL: no memory. */
-char **sp_decider_environ(const struct sp_policy *profile, char *const *own);
+char **sp_decider_environ(const struct sp_policy *policy, char *const *own);
 
 /* Whether a shell would read a startup file of the user that commands may write. */
-bool sp_startup_is_writable(const struct sp_policy *profile, struct sp_str environ);
+bool sp_startup_is_writable(const struct sp_policy *policy, struct sp_str environ);
 
 #endif

@@ -434,7 +434,7 @@ static bool does_approval_hold(const struct sp_run_plan *p)
 {
     const struct sp_program_ask files = {.argv = p->ask.argv,
                                          .judged = &p->requirement,
-                                         .profile = &p->reach,
+                                         .policy = &p->reach,
                                          .environ = p->ask.environ};
     struct sp_program program = {0};
 
@@ -556,19 +556,19 @@ static bool can_ask(const struct sp_run_plan *p)
 static int judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struct sp_err *e)
 {
     struct sp_requirement *q = &p->requirement;
-    const struct sp_policy *profile =
+    const struct sp_policy *policy =
         p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->reach : NULL;
     const struct sp_program_ask files = {
-        .argv = p->ask.argv, .judged = q, .profile = profile, .environ = p->ask.environ};
+        .argv = p->ask.argv, .judged = q, .policy = policy, .environ = p->ask.environ};
 
     if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
-        (profile != NULL && p->ask.keeps_policy))
+        (policy != NULL && p->ask.keeps_policy))
         return 0;
-    if ((profile == NULL || q->is_free) && sp_program_find(&files, &p->free.program))
+    if ((policy == NULL || q->is_free) && sp_program_find(&files, &p->free.program))
         return 0;
     q->is_free = false;
     /* Without the rule, it would run in its sandbox, and no question would be asked. */
-    if (profile != NULL &&
+    if (policy != NULL &&
         (p->ask.permissions == SP_PERMISSIONS_DEFAULT ||
          (p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->is_preapproved) ||
          (p->ask.permissions == SP_PERMISSIONS_ESCALATED && !sp_judge_may_run_free(&p->policy))))

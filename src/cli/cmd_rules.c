@@ -391,7 +391,7 @@ static int explain_to_stdout(const struct explanation *ask, bool is_json, struct
     for (size_t i = 0; r == 0 && i < POLICIES; i++) {
         struct sp_judge_ask one = ask->judge;
         const struct sp_program_ask files = {
-            .argv = one.argv, .judged = &all[i], .profile = one.profile, .environ = ask->environ};
+            .argv = one.argv, .judged = &all[i], .policy = one.profile, .environ = ask->environ};
         struct sp_program program = {0};
 
         one.policy = policies[i];
