@@ -122,8 +122,6 @@ int sp_json_wrong_type(struct sp_json *j, uint32_t token, const char *expected, 
 /* Appends s as a JSON string with quotes: compact, non-ASCII as it is, bytes that are not UTF-8 as
  * U+FFFD. false: no room. */
 bool sp_json_add_str(struct sp_buf *out, struct sp_str s);
-/* The most bytes sp_json_add_str can need for n bytes. */
-#define SP_JSON_STR_MAX(n) ((n)*6 + 2)
 
 /* Members of an object that is being written: `"name":` with a string, or with a value in printf's
  * words. Each starts with a comma, unless it is the first: the text is empty or ends in `{`. false:

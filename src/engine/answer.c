@@ -74,7 +74,7 @@ static bool add_text(struct sp_buf *out, const struct sp_exec_answer *a,
         ok = ok && sp_buf_printf(out, "Process running with session ID %d\n", a->session_id);
     if (a->has_token_count)
         ok = ok && sp_buf_printf(out, "Original token count: %" PRIu64 "\n", a->token_count);
-    ok = ok && sp_buf_add_str(out, a->more) && sp_buf_add_str(out, SP_STR("Output:\n"));
+    ok = ok && sp_buf_add_str(out, SP_STR("Output:\n"));
     const uint64_t header = out->len - mark;
     if (ok && sp_truncate_fit(out, a->output, sp_allowance_effective(requested, limits->configured),
                               sp_answer_omission(a), whole > header ? whole - header : 0))

@@ -37,7 +37,6 @@ struct sp_exec_answer {
     uint64_t token_count; /* of everything received, omitted bytes included */
     uint64_t omitted;     /* bytes; `output` has a marker in their place */
     struct sp_str output;
-    struct sp_str more; /* extra header lines, each with its LF; borrowed */
 };
 
 /* Appends the text with its omission marker; each maximal ill-formed part becomes U+FFFD. */

@@ -56,6 +56,4 @@ int sp_shell_of_account(char **ret, struct sp_err *e);
 int sp_shell_find(const struct sp_shell_places *places, struct sp_str asked, struct sp_shell *ret,
                   struct sp_err *e);
 
-#define auto_shell __attribute__((cleanup(sp_shell_done)))
-
 #endif

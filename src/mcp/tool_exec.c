@@ -499,7 +499,7 @@ static void answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
         return;
     }
     r->reply = *reply;
-    r->reply.text = r->reply.error = r->reply.answer.more = (struct sp_str){0};
+    r->reply.text = r->reply.error = (struct sp_str){0};
     r->reply.denial = NULL;
     r->reply.kernel = NULL;
     if (n != 0)

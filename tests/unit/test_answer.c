@@ -168,31 +168,6 @@ static void test_wall_time_has_four_decimals(void **state)
     }
 }
 
-static void test_more_lines_stand_before_the_output_and_count(void **state)
-{
-    static const struct limits small = {.configured = {SP_ALLOWANCE_TOKENS, 100}};
-    static char much[4000];
-    struct sp_exec_answer a = exited(3);
-    auto_buf struct sp_buf plain = {0};
-    auto_buf struct sp_buf out = {0};
-
-    (void)state;
-    memset(much, 'x', sizeof much);
-    a.has_token_count = true;
-    a.output = SP_STR("hello");
-    a.more = SP_STR("State: exited\nWoken by: exit\n");
-    assert_true(add_text(&out, &a, &USUAL));
-    is(&out, SP_STR("Chunk ID: 7dd315\nWall time: 0.0920 seconds\nProcess exited with code 3\n"
-                    "Original token count: 0\nState: exited\nWoken by: exit\nOutput:\nhello"));
-    a.output = (struct sp_str){much, sizeof much};
-    out.len = 0;
-    assert_true(add_text(&out, &a, &small));
-    a.more = (struct sp_str){0};
-    assert_true(add_text(&plain, &a, &small));
-    assert_true(out.len <= 480 && plain.len <= 480);
-    assert_true(body_of(&out).n < body_of(&plain).n); /* what is not output takes its room */
-}
-
 static void test_a_request_for_fewer_tokens_is_kept(void **state)
 {
     static const char words[] =
@@ -406,7 +381,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_command_taken_over_has_neither_id_nor_code_nor_count),
     cmocka_unit_test(test_an_unknown_code_is_minus_one),
     cmocka_unit_test(test_wall_time_has_four_decimals),
-    cmocka_unit_test(test_more_lines_stand_before_the_output_and_count),
     cmocka_unit_test(test_a_request_for_fewer_tokens_is_kept),
     cmocka_unit_test(test_the_whole_answer_keeps_within_the_configured_bound),
     cmocka_unit_test(test_a_request_does_not_raise_the_configured_bound),
