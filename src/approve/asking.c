@@ -11,9 +11,11 @@
 #define BY_CONFIGURATION "rejected by configuration"
 #define NO_MEMORY        "no memory to ask"
 
-#define IN_A_ROW 3  /* refusals that interrupt the turn */
-#define OF_LAST  50 /* answers that are remembered, ... */
-#define IN_ALL   10 /* ... of which so many refusals do, too */
+/* The reviewer's refusals that interrupt the turn: so many in a row, or so many of the last
+ * answers. */
+#define MAX_REFUSALS_IN_ROW     3
+#define ANSWERS_REMEMBERED      50
+#define MAX_REFUSALS_REMEMBERED 10
 
 #define REVIEW_TOO_LATE                                                                       \
     "The automatic permission approval review did not finish before its deadline. Do not "    \
@@ -228,8 +230,9 @@ static bool count_review(struct sp_approvals *a, struct sp_str turn_id, bool is_
         }
     }
     t->row = is_refusal ? t->row + 1 : 0;
-    t->last = (t->last << 1 | is_refusal) & ((UINT64_C(1) << OF_LAST) - 1);
-    if (!is_refusal || (t->row < IN_A_ROW && __builtin_popcountll(t->last) < IN_ALL))
+    t->last = (t->last << 1 | is_refusal) & ((UINT64_C(1) << ANSWERS_REMEMBERED) - 1);
+    if (!is_refusal ||
+        (t->row < MAX_REFUSALS_IN_ROW && __builtin_popcountll(t->last) < MAX_REFUSALS_REMEMBERED))
         return false;
     sp_approvals_warn(a, "the automatic reviewer has refused too much in this turn: the turn is "
                          "interrupted");

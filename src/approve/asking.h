@@ -2,7 +2,7 @@
 /*
  * asking: one question and all who may answer it, one after the other.
  *
- *   HOOK (each, in order) --no opinion--> known? --no--> REVIEWER (some attempts), or else USER
+ *   HOOK (each, in order) --no opinion--> known? --no--> REVIEWER (some attempts), or else APPROVER
  *     '--yes, no, failed--> told  <--yes---'    <--------------'--------------------------'
  *
  * Each stage has a deadline, and each attempt a number of its own, so late answers are ignored.

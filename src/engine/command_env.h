@@ -28,7 +28,9 @@ struct sp_env_request {
     struct sp_str permission_profile;             /* p NULL: none */
 
     struct sp_env_vars plain; /* sp_env_plain, other names, or none */
-    struct sp_env_vars marks; /* further ones of this attempt: the variables of the proxy */
+    /* Further ones of this attempt. Without its sandbox: GIT_CONFIG_*, PATH, BASH_ENV and ENV, as
+     * the plan sets them against files that commands may have written. */
+    struct sp_env_vars marks;
     /* The sandbox of this attempt; sp_job_start sets them if there is a policy. Under a sandbox
      * names that look like credentials are not inherited (hides_secrets). */
     bool is_confined, has_no_network;

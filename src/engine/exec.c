@@ -261,7 +261,7 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
     env->session_id = optional(m->options.session_id);
     if (x->ask.call_id.n != 0)
         env->call_id = x->ask.call_id;
-    /* The marks say how this attempt is confined; a retry may have others. */
+    /* These depend on how the attempt is confined; a retry may have others. */
     if (x->plan.is_free) {
         env->marks = (struct sp_env_vars){x->plan.free.marks, x->plan.free.mark_count};
     } else {
@@ -600,12 +600,12 @@ static void on_snapshot(struct sp_snapshot_wait *w, const char *path)
 
 /* Set by us for each attempt: the snapshot must not override them. */
 static const struct sp_str runtime[] = {
-    {"CODEX_THREAD_ID", 15},
-    {"CODEX_SESSION_ID", 16},
-    {"CODEX_TOOL_CALL_ID", 18},
-    {"CODEX_PERMISSION_PROFILE", 24},
-    {"CODEX_SANDBOX_NETWORK_DISABLED", 30},
-    {"SALLYPORT_SANDBOX", 17},
+    SP_STR("CODEX_THREAD_ID"),
+    SP_STR("CODEX_SESSION_ID"),
+    SP_STR("CODEX_TOOL_CALL_ID"),
+    SP_STR("CODEX_PERMISSION_PROFILE"),
+    SP_STR("CODEX_SANDBOX_NETWORK_DISABLED"),
+    SP_STR("SALLYPORT_SANDBOX"),
 };
 
 #define RUNTIME_COUNT (sizeof runtime / sizeof runtime[0])
@@ -614,7 +614,7 @@ static const struct sp_str runtime[] = {
 static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_request *env,
                                 struct sp_buf *out)
 {
-    /* marks holds, among others, the proxy in force, so they too must outlive the profile. */
+    /* marks protects a run without its sandbox, so the profile must not replace them either. */
     const struct sp_env_vars lists[] = {env->set, env->plain, env->marks};
     auto_buf struct sp_buf made = {0};
     uint32_t count = 0;

@@ -111,7 +111,7 @@ bool sp_job_flush(struct sp_job *j, struct sp_job_call *c);
 /* To the process group. Also OK after the exit; SIGKILL then ends the rest of the group. */
 void sp_job_signal(struct sp_job *j, struct sp_job_call *c, int signal);
 void sp_job_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint16_t cols);
-/* Kills the process tree. OK: confirmed; a local process has been reaped by then, or 100 ms have
+/* Kills the process tree. OK: confirmed; a local process has been reaped by then, or 1 s has
  * passed. Output, exit and close are reported as usual. */
 void sp_job_terminate(struct sp_job *j, struct sp_job_call *c);
 /* Between started and closed. false: this backend cannot inspect this job, and fn is not called. */
