@@ -14,6 +14,14 @@
 #include "engine/run.h"
 #include "engine/snapshot.h"
 
+/*
+ * The stages of exec_command. Each may also answer the call with a fault.
+ *
+ *   CHECKING -> FACTS -> PREPARING -> ASKING -> SNAPSHOT -> STARTING -> EARLY -> COLLECTING
+ *   a patch:              PREPARING -> VERIFYING -> ASKING -> PATCHING
+ *   it exits in EARLY:    EARLY -> STRAGGLING -> COLLECTING
+ *   denied, and retried:  STRAGGLING, COLLECTING or PATCHING -> ASKING
+ */
 enum sp_exec_stage {
     SP_EXEC_CHECKING,
     SP_EXEC_FACTS, /* asks the backend for its facts */

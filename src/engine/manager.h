@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager: the processes of one conversation, and the calls that a model makes about them.
- * exec_command starts a process and waits a bounded time, write_stdin types or polls. A call is a
- * state machine on the loop: STARTING, COLLECTING, ANSWERED.
+ * manager: the processes of one MCP caller or of one engine of the library, and the calls that a
+ * model makes about them. exec_command starts a process and waits a bounded time, write_stdin types
+ * or polls. A call is a state machine on the loop (enum sp_exec_stage in exec_priv.h).
  *
  * src/mcp and src/lib translate a model's JSON into these structs and the replies back.
  */

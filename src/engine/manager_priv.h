@@ -7,9 +7,8 @@
  * sp_call_changed, and the loop runs it at the end of the turn. So no transition can be missed, no
  * callback runs inside a caller's function, and nothing is freed while it is in use.
  *
- *   exec   CHECKING -> FACTS -> PREPARING -> [ASKING] -> [SNAPSHOT] -> STARTING -> EARLY
- *             -> [STRAGGLING -> [ASKING -> STARTING ...]] -> COLLECTING -> answered
- *   write  WAITING (for its turn) -> [WRITING] -> COLLECTING -> answered
+ * The stages of exec_command are in exec_priv.h. write_stdin waits for its turn (write_stdin.c),
+ * types, and collects output as exec_command does.
  *
  * Output that no call has answered yet is in the process's `pending`; the call that answers takes
  * all of it at once, so a cancelled call loses no output.
