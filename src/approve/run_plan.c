@@ -42,7 +42,7 @@ static bool audit_plan(struct sp_run_plan *p, const char *requirement, const cha
 {
     auto_buf struct sp_buf words = {0};
 
-    if (runs && p->is_free && p->has_policy && sp_words_add_quoted(&words, p->ask.argv))
+    if (runs && p->is_unconfined && p->has_policy && sp_words_add_quoted(&words, p->ask.argv))
         sp_log(SP_LOG_WARN, "without a sandbox: " SP_STR_FMT,
                (int)(words.len > 200 ? 200 : words.len), words.data);
     const struct sp_audit_entry entry = {
@@ -278,10 +278,10 @@ static void add_mark(struct sp_run_plan_unconfined *f, const char *name, const c
     f->marks[f->mark_count++] = (struct sp_env_var){sp_str_of(name), sp_str_of(value)};
 }
 
-/* Fills p->free. false: no memory. */
+/* Fills p->unconfined. false: no memory. */
 static bool make_unconfined(struct sp_run_plan *p)
 {
-    struct sp_run_plan_unconfined *f = &p->free;
+    struct sp_run_plan_unconfined *f = &p->unconfined;
     const bool is_by_rule = p->requirement.kind == SP_REQUIRE_NOTHING && f->program.path != NULL;
     const struct sp_str set = sp_env_value(p->ask.environ, "GIT_CONFIG_COUNT");
     uint64_t count = 0;
@@ -361,8 +361,8 @@ static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider 
         sp_profile_done(&p->policy.profile);
         p->policy.profile = wider;
     }
-    p->is_free = would_be_unconfined(p);
-    if (p->is_free && !make_unconfined(p)) {
+    p->is_unconfined = would_be_unconfined(p);
+    if (p->is_unconfined && !make_unconfined(p)) {
         fail_without_memory(p);
         return;
     }
@@ -564,7 +564,7 @@ static int judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struc
     if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
         (policy != NULL && p->ask.keeps_policy))
         return 0;
-    if ((policy == NULL || q->is_free) && sp_program_find(&files, &p->free.program))
+    if ((policy == NULL || q->is_free) && sp_program_find(&files, &p->unconfined.program))
         return 0;
     q->is_free = false;
     /* Without the rule, it would run in its sandbox, and no question would be asked. */
@@ -700,7 +700,7 @@ void sp_run_plan_done(struct sp_run_plan *p)
         sp_policy_done(&p->policy);
         sp_policy_done(&p->reach);
     }
-    unconfined_done(&p->free);
+    unconfined_done(&p->unconfined);
     sp_buf_done(&p->reason);
     sp_buf_done(&p->key);
     sp_buf_done(&p->command);

@@ -76,15 +76,15 @@ struct sp_run_plan {
      * once. */
     void (*told)(struct sp_run_plan *p);
     enum sp_run_plan_state state;
-    bool is_free;    /* the next attempt runs without a sandbox */
-    bool is_abort;   /* REFUSED: the turn is to be interrupted */
-    bool has_policy; /* policy is set, with all grants */
+    bool is_unconfined; /* the next attempt runs without a sandbox */
+    bool is_abort;      /* REFUSED: the turn is to be interrupted */
+    bool has_policy;    /* policy is set, with all grants */
     struct sp_policy policy;
     /* What commands of this conversation may write, and may have written: the policy with the
      * grants of every turn. No file in there decides what runs without a sandbox. */
     struct sp_policy reach;
-    struct sp_run_plan_unconfined free; /* is_free: how it runs */
-    struct sp_buf reason;               /* REFUSED: for the caller, truncated */
+    struct sp_run_plan_unconfined unconfined; /* is_unconfined: how it runs */
+    struct sp_buf reason;                     /* REFUSED: for the caller, truncated */
     struct sp_err error;
 
     /* private */
@@ -104,7 +104,7 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
                        const struct sp_run_plan_ask *ask, void (*told)(struct sp_run_plan *p));
 
 /* The sandbox denied the attempt something; is_guess: only its output says so. false: no second
- * attempt. true: the state says what is next, and is_free how. */
+ * attempt. true: the state says what is next, and is_unconfined how. */
 bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess);
 
 /* Notices for the caller: before the question about a retry, and after its approval. */
@@ -114,7 +114,7 @@ bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess);
 /* Whether the next attempt has a sandbox. */
 static inline bool sp_run_plan_is_confined(const struct sp_run_plan *p)
 {
-    return p->has_policy && !p->is_free && sp_profile_needs_sandbox(&p->policy.profile);
+    return p->has_policy && !p->is_unconfined && sp_profile_needs_sandbox(&p->policy.profile);
 }
 
 /* Whether sp_run_plan_retry would lead to a second attempt, or a question about one. */

@@ -210,9 +210,10 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
         if (a->plan.is_retry)
             sp_plain_say("sallyport", SP_RUN_PLAN_RETRY_NOTICE);
         sp_job_apply_plan(&x->launch, &a->plan);
-        if (a->plan.is_free && a->plan.free.mark_count != 0) {
+        if (a->plan.is_unconfined && a->plan.unconfined.mark_count != 0) {
             a->env = *x->launch.environ;
-            a->env.marks = (struct sp_env_vars){a->plan.free.marks, a->plan.free.mark_count};
+            a->env.marks =
+                (struct sp_env_vars){a->plan.unconfined.marks, a->plan.unconfined.mark_count};
             x->launch.environ = &a->env;
         }
         say_left_out(x);

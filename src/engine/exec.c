@@ -262,8 +262,8 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
     if (x->ask.call_id.n != 0)
         env->call_id = x->ask.call_id;
     /* These depend on how the attempt is confined; a retry may have others. */
-    if (x->plan.is_free) {
-        env->marks = (struct sp_env_vars){x->plan.free.marks, x->plan.free.mark_count};
+    if (x->plan.is_unconfined) {
+        env->marks = (struct sp_env_vars){x->plan.unconfined.marks, x->plan.unconfined.mark_count};
     } else {
         env->permission_profile = optional(x->environment->policy_name);
         if (x->plan.has_policy) {
@@ -580,7 +580,7 @@ static bool wants_snapshot(const struct sp_exec *x)
 {
     const enum sp_shell_type type = x->shell.type;
 
-    if (x->plan.is_free && x->plan.free.drops_login)
+    if (x->plan.is_unconfined && x->plan.unconfined.drops_login)
         return false;
     return x->call.m->options.snapshots != NULL && x->environment->has_snapshots &&
            !x->facts.is_remote && x->shell.path != NULL && x->is_login &&

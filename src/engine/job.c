@@ -118,16 +118,16 @@ void sp_backend_free(struct sp_backend *b)
 void sp_job_apply_plan(struct sp_start *s, const struct sp_run_plan *p)
 {
     s->policy = sp_run_plan_is_confined(p) ? &p->policy : NULL;
-    if (!p->is_free)
+    if (!p->is_unconfined)
         return;
-    if (p->free.argv != NULL) {
-        s->argv = p->free.argv;
-        s->argc = p->free.argc;
+    if (p->unconfined.argv != NULL) {
+        s->argv = p->unconfined.argv;
+        s->argc = p->unconfined.argc;
     }
-    if (p->free.program.path != NULL) {
-        s->file = sp_str_of(p->free.program.path);
-        s->dev = p->free.program.dev;
-        s->ino = p->free.program.ino;
+    if (p->unconfined.program.path != NULL) {
+        s->file = sp_str_of(p->unconfined.program.path);
+        s->dev = p->unconfined.program.dev;
+        s->ino = p->unconfined.program.ino;
     }
 }
 

@@ -64,7 +64,7 @@ struct sp_job {
 
 struct sp_run_plan;
 /* Applies an approved plan to a start: its sandbox, or the argv and program of a run without one.
- * The plan must outlive the start. The caller adds the variables in plan->free.marks. */
+ * The plan must outlive the start. The caller adds the variables in plan->unconfined.marks. */
 void sp_job_apply_plan(struct sp_start *s, const struct sp_run_plan *p);
 
 enum sp_job_result {

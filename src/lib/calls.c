@@ -546,7 +546,8 @@ static void start_attempt(struct run_call *c)
     ask.launch.environ = &environ;
     sp_job_apply_plan(&ask.launch, &c->plan);
     if (ask.launch.policy == NULL) { /* the sandbox's marks do not apply */
-        environ.marks = (struct sp_env_vars){c->plan.free.marks, c->plan.free.mark_count};
+        environ.marks =
+            (struct sp_env_vars){c->plan.unconfined.marks, c->plan.unconfined.mark_count};
         environ.permission_profile = (struct sp_str){0};
     }
     if (sp_run_start(c->place->where->backend, &ask, on_result, c, &c->run, &e) < 0)
