@@ -258,7 +258,7 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
 
     *env = m->environ;
     env->thread_id = optional(m->options.thread_id);
-    env->session_id = optional(m->options.session_id);
+    env->session_id = optional(m->options.conversation_id);
     if (x->ask.call_id.n != 0)
         env->call_id = x->ask.call_id;
     /* These depend on how the attempt is confined; a retry may have others. */

@@ -708,7 +708,7 @@ static int open_manager(struct sp_manager *m, const struct sp_manager_options *o
         !sp_env_copy_request(&m->keep, o->environ != NULL ? o->environ : &usual, &m->environ) ||
         !sp_arena_text(&m->keep, o->policy_name, &m->options.policy_name) ||
         !sp_arena_text(&m->keep, o->thread_id, &m->options.thread_id) ||
-        !sp_arena_text(&m->keep, o->session_id, &m->options.session_id))
+        !sp_arena_text(&m->keep, o->conversation_id, &m->options.conversation_id))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process manager");
     for (uint32_t i = 0; r == 0 && i < o->environment_count; i++)
         r = sp_manager_set_environment(m, &o->environments[i], e);

@@ -198,11 +198,11 @@ struct sp_manager_options {
     bool keeps_line_endings;         /* patches preserve the line endings of files */
     /* Approval settings; loop, warn and user are set by the manager. */
     struct sp_approvals_options approvals;
-    const struct sp_policy *policy;       /* of first attempts; copied; NULL: no sandbox */
-    const char *policy_name;              /* for CODEX_PERMISSION_PROFILE; NULL: none */
-    const char *thread_id, *session_id;   /* NULL: none */
-    const struct sp_env_request *environ; /* own, policy, set and never_seen; copied deeply */
-    struct sp_snapshots *snapshots;       /* NULL: no shell snapshots */
+    const struct sp_policy *policy;          /* of first attempts; copied; NULL: no sandbox */
+    const char *policy_name;                 /* for CODEX_PERMISSION_PROFILE; NULL: none */
+    const char *thread_id, *conversation_id; /* for CODEX_THREAD_ID, CODEX_SESSION_ID; NULL: none */
+    const struct sp_env_request *environ;    /* own, policy, set and never_seen; copied deeply */
+    struct sp_snapshots *snapshots;          /* NULL: no shell snapshots */
 };
 
 int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, struct sp_err *e);

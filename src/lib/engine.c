@@ -489,7 +489,7 @@ static int open_manager(struct sp_engine *engine, const struct sp_engine_options
         .approvals = engine->approvals.options,
         .environ = &place->environ,
         .thread_id = engine->thread_id,
-        .session_id = engine->thread_id,
+        .conversation_id = engine->thread_id,
         .snapshots = engine->snapshots,
     };
     sp_config_manager(&engine->config, &mo);

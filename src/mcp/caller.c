@@ -326,7 +326,7 @@ static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
     int r = sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
     if (r < 0)
         return r;
-    o.thread_id = o.session_id = thread_id; /* copied; one conversation is one session */
+    o.thread_id = o.conversation_id = thread_id; /* copied; one conversation is one session */
     o.loop = c->loop;
     o.ops = &sp_mcp_manager_ops;
     o.user = c;

@@ -435,7 +435,7 @@ static void take(struct agent_options *o, int opt)
         o->manager.thread_id = optarg;
         return;
     case OPT_SESSION_ID:
-        o->manager.session_id = optarg;
+        o->manager.conversation_id = optarg;
         return;
     case OPT_SNAPSHOTS:
         o->snapshots = optarg;

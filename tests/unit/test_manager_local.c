@@ -208,7 +208,7 @@ static void test_the_environment_is_plain_and_says_who_runs_it(void **state)
 
     (void)state;
     options.thread_id = "thread";
-    options.session_id = "session";
+    options.conversation_id = "session";
     end_manager();
     make_manager();
     exec_for(&a,
