@@ -698,7 +698,7 @@ struct retry {
 };
 
 /* NULL, or what is wrong with the params. */
-static const char *check_params(const struct sp_mcp_turn *t, struct retry *ret)
+static const char *check_params(const struct sp_mcp_incoming *t, struct retry *ret)
 {
     struct sp_json *j = &t->message->json;
     const uint32_t params = t->message->params;
@@ -744,7 +744,7 @@ static void attach_run(struct call *c, struct sp_mcp_run *r)
 }
 
 /* A repeated call with requestState and the person's answer. false: the call has been answered. */
-static bool resume_call(struct call *c, const struct sp_mcp_turn *t, const struct retry *retry)
+static bool resume_call(struct call *c, const struct sp_mcp_incoming *t, const struct retry *retry)
 {
     struct sp_mcp_caller *caller = t->peer->caller;
     struct sp_json *j = &t->message->json;
@@ -777,7 +777,7 @@ static bool resume_call(struct call *c, const struct sp_mcp_turn *t, const struc
     return true;
 }
 
-static void refuse_start(struct call *c, const struct sp_mcp_turn *t, const struct sp_err *e)
+static void refuse_start(struct call *c, const struct sp_mcp_incoming *t, const struct sp_err *e)
 {
     close_call(c);
     if (e->code == SP_E_NO_METHOD)
@@ -789,7 +789,7 @@ static void refuse_start(struct call *c, const struct sp_mcp_turn *t, const stru
 }
 
 /* false: the call has been answered. */
-static bool start_call(struct call *c, const struct sp_mcp_turn *t, struct sp_arguments *parsed)
+static bool start_call(struct call *c, const struct sp_mcp_incoming *t, struct sp_arguments *parsed)
 {
     const bool repeats_output =
         t->to.revision->is_modern
@@ -814,7 +814,7 @@ static bool start_call(struct call *c, const struct sp_mcp_turn *t, struct sp_ar
     return false;
 }
 
-static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
+static void begin_call(const struct sp_mcp_incoming *t, const struct retry *retry)
 {
     auto_arguments struct sp_arguments parsed = {0};
     struct sp_mcp_message *m = t->message;
@@ -857,7 +857,7 @@ static void begin_call(const struct sp_mcp_turn *t, const struct retry *retry)
         say_progress(c);
 }
 
-void sp_mcp_call(const struct sp_mcp_turn *t)
+void sp_mcp_call(const struct sp_mcp_incoming *t)
 {
     struct retry retry = {.responses = SP_JSON_NONE};
     const char *wrong = check_params(t, &retry);

@@ -150,7 +150,7 @@ static enum sp_mcp_log_level log_level_of(struct sp_str name)
     return SP_MCP_LOG_NONE;
 }
 
-void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
+void *sp_mcp_request_open(const struct sp_mcp_incoming *t, size_t size,
                           void (*drop)(struct sp_mcp_request *r))
 {
     struct sp_mcp_peer *p = t->peer;
@@ -271,7 +271,7 @@ static bool add_instructions(struct sp_buf *b, const struct sp_mcp_options *o, b
 
 /* ---- tools/list, in both eras ---- */
 
-static void list_tools(const struct sp_mcp_turn *t)
+static void list_tools(const struct sp_mcp_incoming *t)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_json *j = &t->message->json;
@@ -295,7 +295,7 @@ static void list_tools(const struct sp_mcp_turn *t)
 
 /* ---- the legacy era: `initialize` sets the rules for all later messages of the peer ---- */
 
-static void initialize(const struct sp_mcp_turn *t)
+static void initialize(const struct sp_mcp_incoming *t)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_peer *p = t->peer;
@@ -341,7 +341,7 @@ static void initialize(const struct sp_mcp_turn *t)
     sp_mcp_say_result(&to, "complete", sp_buf_str(&b));
 }
 
-static void set_log_level(const struct sp_mcp_turn *t)
+static void set_log_level(const struct sp_mcp_incoming *t)
 {
     struct sp_mcp_message *m = t->message;
     struct sp_str name = {0};
@@ -359,7 +359,7 @@ static void set_log_level(const struct sp_mcp_turn *t)
     sp_mcp_say_result(&t->to, "complete", (struct sp_str){0});
 }
 
-static void take_legacy(const struct sp_mcp_turn *t)
+static void take_legacy(const struct sp_mcp_incoming *t)
 {
     const struct sp_str method = t->message->method;
     struct sp_mcp_to to = t->to;
@@ -387,7 +387,7 @@ static void take_legacy(const struct sp_mcp_turn *t)
 
 /* ---- the modern era: each request carries everything it needs ---- */
 
-static void discover(const struct sp_mcp_turn *t)
+static void discover(const struct sp_mcp_incoming *t)
 {
     auto_buf struct sp_buf b = {0};
     const bool elicits = sp_mcp_can_elicit(&t->message->json, t->message->capabilities);
@@ -441,7 +441,7 @@ static const char *find_mismatch(const struct sp_mcp_headers *h, const struct sp
     return sp_str_eq(h->name, m->name) ? NULL : "the header Mcp-Name does not match the params";
 }
 
-static void take_modern(const struct sp_mcp_turn *t, const struct sp_mcp_headers *headers)
+static void take_modern(const struct sp_mcp_incoming *t, const struct sp_mcp_headers *headers)
 {
     const struct sp_mcp_message *m = t->message;
     const struct sp_mcp_method *method = find_method(m->method);
@@ -610,7 +610,7 @@ bool sp_mcp_take(struct sp_mcp_peer *p, struct sp_mcp_out *out,
     if (headers != NULL && !sp_str_eq(m->method, SP_STR("initialize")))
         version = headers->version;
     const bool has_modern_header = sp_str_eq(version, SP_STR(SP_MCP_MODERN));
-    const struct sp_mcp_turn t = {
+    const struct sp_mcp_incoming t = {
         .peer = p,
         .message = m,
         .to = {.out = out,

@@ -96,7 +96,7 @@ struct sp_mcp_peer {
 };
 
 /* A request that has just come in. */
-struct sp_mcp_turn {
+struct sp_mcp_incoming {
     struct sp_mcp_peer *peer;
     struct sp_mcp_message *message;
     struct sp_mcp_to to;
@@ -104,7 +104,7 @@ struct sp_mcp_turn {
 
 /* Opens a request that is answered later: an object of `size` bytes with the request as its first
  * member. NULL: an error has been sent. */
-void *sp_mcp_request_open(const struct sp_mcp_turn *t, size_t size,
+void *sp_mcp_request_open(const struct sp_mcp_incoming *t, size_t size,
                           void (*drop)(struct sp_mcp_request *r));
 void sp_mcp_request_close(struct sp_mcp_request *r); /* frees it; sends nothing */
 /* The address of its answer, which stays valid after the request is closed; `id` is room for its
@@ -124,12 +124,12 @@ bool sp_mcp_host_repeats_output(enum sp_mcp_structured_output when, struct sp_st
 
 /* ---- methods ---- */
 
-void sp_mcp_call(const struct sp_mcp_turn *t); /* tools/call */
+void sp_mcp_call(const struct sp_mcp_incoming *t); /* tools/call */
 
 /* A method of the modern era. Tables end with a name of NULL. */
 struct sp_mcp_method {
     const char *name;
-    void (*take)(const struct sp_mcp_turn *t);
+    void (*take)(const struct sp_mcp_incoming *t);
     bool has_name; /* the header Mcp-Name repeats a parameter */
 };
 extern const struct sp_mcp_method sp_mcp_task_methods[]; /* with subscriptions/listen */

@@ -393,7 +393,7 @@ bool sp_mcp_task_adopt(struct sp_mcp_run *r, int session_id, bool elicits, struc
 /* ---- tasks/get, tasks/update, tasks/cancel ---- */
 
 /* false: the client lacks the capability; the error has been sent. */
-static bool check_capability(const struct sp_mcp_turn *t)
+static bool check_capability(const struct sp_mcp_incoming *t)
 {
     if (sp_mcp_can_task(&t->message->json, t->message->capabilities))
         return true;
@@ -421,7 +421,7 @@ static void take_answer(struct task *t, struct sp_json *j, uint32_t answer)
     sp_mcp_run_decide(t->run, &d);
 }
 
-static void take_task(const struct sp_mcp_turn *t)
+static void take_task(const struct sp_mcp_incoming *t)
 {
     struct sp_json *j = &t->message->json;
     const struct sp_str method = t->message->method;
@@ -475,7 +475,7 @@ static bool is_listening(const struct sp_mcp_tasks *all, const struct listener *
     return false;
 }
 
-static void listen_to_tasks(const struct sp_mcp_turn *t)
+static void listen_to_tasks(const struct sp_mcp_incoming *t)
 {
     struct sp_json *j = &t->message->json;
     auto_buf struct sp_buf b = {0};

@@ -119,7 +119,7 @@ const char *sp_mcp_state_name(bool has_exited, bool is_output_held,
                               const struct sp_inspection *found)
 {
     if (has_exited)
-        return sp_mcp_is_held(is_output_held, found) ? "output_held" : "exited";
+        return sp_mcp_is_output_held(is_output_held, found) ? "output_held" : "exited";
     return sp_doing_name(found == NULL ? SP_DOING_UNKNOWN : found->doing);
 }
 

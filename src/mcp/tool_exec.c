@@ -392,7 +392,7 @@ static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r,
     /* printf's %f would use the decimal point of the locale. */
     ok = ok && sp_buf_printf(out, "Wall time: %" PRIu64 ".%02u seconds\n", ns / 1000000000,
                              (unsigned)(ns % 1000000000 / 10000000));
-    if (is_alive(r) || sp_mcp_is_held(p->is_output_held, found))
+    if (is_alive(r) || sp_mcp_is_output_held(p->is_output_held, found))
         ok = ok && sp_buf_printf(out, "State: %s\n", state_of(r, found));
     if (is_early(r))
         ok = ok && sp_buf_add_str(out, SP_STR("Answered early: " EARLY "\n"));
@@ -425,7 +425,7 @@ static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
               (!b->is_cut || sp_json_add_value(out, "omitted_from_byte", "%" PRIu64, b->from)) &&
               sp_mcp_denials_add(out, &r->denials, true);
 
-    if (found != NULL && sp_mcp_is_held(p->is_output_held, found)) {
+    if (found != NULL && sp_mcp_is_output_held(p->is_output_held, found)) {
         ok = ok && sp_json_add_value(out, "holders", "[");
         for (uint32_t i = 0; ok && i < found->holder_count && i < SP_INSPECT_HOLDERS; i++)
             ok = sp_buf_printf(out, "%s{\"pid\":%d", i == 0 ? "" : ",", found->holders[i].pid) &&
