@@ -16,13 +16,13 @@
 
 struct member {
     struct sp_approver *approver; /* NULL: the chain's client */
-    unsigned turn;
+    unsigned round;
     bool owns;
 };
 
 struct sp_approvers {
     struct sp_loop *loop;
-    struct member members[SP_APPROVERS_MAX]; /* sorted by turn */
+    struct member members[SP_APPROVERS_MAX]; /* sorted by round */
     size_t count;
     uint64_t timeout_ms;
 };
@@ -49,8 +49,8 @@ struct query {
     uint64_t id;
     sp_approver_fn *done; /* NULL: answered, or withdrawn */
     void *user;
-    unsigned turn;
-    bool is_asking; /* ask_turns is running and will free the query */
+    unsigned round;
+    bool is_asking; /* ask_rounds is running and will free the query */
     struct sp_timer timer;
     struct sp_buf why; /* members without an answer, with their reasons */
     struct slot slots[SP_APPROVERS_MAX];
@@ -76,7 +76,7 @@ static void free_query(struct query *q)
 {
     withdraw_members(q);
     sp_loop_cancel(q->chain->set->loop, &q->timer);
-    if (q->is_asking) { /* ask_turns frees it */
+    if (q->is_asking) { /* ask_rounds frees it */
         q->done = NULL;
         return;
     }
@@ -85,7 +85,7 @@ static void free_query(struct query *q)
     free(q);
 }
 
-/* Answers and frees the query (or lets ask_turns free it). */
+/* Answers and frees the query (or lets ask_rounds free it). */
 static void answer_query(struct query *q, const struct sp_decision *d)
 {
     sp_approver_fn *done = q->done;
@@ -117,12 +117,12 @@ static bool is_open(const struct query *q)
     return false;
 }
 
-static unsigned turn_count(const struct sp_approvers *a)
+static unsigned round_count(const struct sp_approvers *a)
 {
-    return a->count == 0 ? 0 : a->members[a->count - 1].turn + 1;
+    return a->count == 0 ? 0 : a->members[a->count - 1].round + 1;
 }
 
-static void ask_turns(struct query *q);
+static void ask_rounds(struct query *q);
 
 static void on_answer(void *user, uint64_t question, const struct sp_decision *d)
 {
@@ -142,8 +142,8 @@ static void on_answer(void *user, uint64_t question, const struct sp_decision *d
                  d->kind == SP_DECISION_FAILED ? d->rejection : SP_STR("it said nothing"));
     if (q->is_asking || is_open(q))
         return;
-    q->turn++;
-    ask_turns(q);
+    q->round++;
+    ask_rounds(q);
 }
 
 static void on_too_late(struct sp_timer *t)
@@ -154,23 +154,23 @@ static void on_too_late(struct sp_timer *t)
         if (q->slots[i].is_open)
             note_failure(q, approver_of(q, i)->name, SP_STR("no answer in time"));
     withdraw_members(q);
-    q->turn++;
-    ask_turns(q);
+    q->round++;
+    ask_rounds(q);
 }
 
-/* Asks turn after turn, from q->turn on, until a member is open or has answered. The last turn has
- * no timer: the deadline of the whole question ends it. */
-static void ask_turns(struct query *q)
+/* Asks round after round, from q->round on, until a member is open or has answered. The last round
+ * has no timer: the deadline of the whole question ends it. */
+static void ask_rounds(struct query *q)
 {
     const struct sp_approvers *set = q->chain->set;
 
     sp_loop_cancel(set->loop, &q->timer);
     q->is_asking = true;
-    for (; q->done != NULL && q->turn < turn_count(set); q->turn++) {
+    for (; q->done != NULL && q->round < round_count(set); q->round++) {
         for (size_t i = 0; q->done != NULL && i < set->count; i++) {
             struct sp_approver *a = approver_of(q, i);
 
-            if (set->members[i].turn != q->turn || a == NULL)
+            if (set->members[i].round != q->round || a == NULL)
                 continue;
             q->slots[i] = (struct slot){.query = q, .is_open = true};
             a->ops->ask(a, q->question, on_answer, &q->slots[i]);
@@ -181,13 +181,13 @@ static void ask_turns(struct query *q)
     q->is_asking = false;
     if (q->done == NULL)
         free_query(q);
-    else if (q->turn == turn_count(set)) {
+    else if (q->round == round_count(set)) {
         struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = SP_STR(SP_NOBODY_ANSWERS)};
 
         if (q->why.len != 0 && sp_buf_add_str(&q->why, SP_STR(REMEDY)))
             d.rejection = sp_buf_str(&q->why);
         answer_query(q, &d);
-    } else if (set->timeout_ms != 0 && q->turn + 1 < turn_count(set))
+    } else if (set->timeout_ms != 0 && q->round + 1 < round_count(set))
         (void)sp_loop_timer(
             set->loop, &q->timer, sp_loop_now(set->loop) + set->timeout_ms,
             on_too_late); /* without memory the deadline of the question is the limit */
@@ -208,7 +208,7 @@ static void ask_chain(struct sp_approver *a, const struct sp_approval_question *
     *q = (struct query){
         .chain = c, .question = question, .id = question->id, .done = done, .user = user};
     sp_list_prepend(&c->queries, &q->link);
-    ask_turns(q);
+    ask_rounds(q);
 }
 
 static void withdraw_chain(struct sp_approver *a, uint64_t question, void *user)
@@ -251,7 +251,7 @@ int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struc
 
 /* ---- a set ---- */
 
-int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned turn,
+int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned round,
                      struct sp_approver *approver, bool owns, struct sp_err *e)
 {
     if (*a == NULL && (*a = calloc(1, sizeof **a)) == NULL) {
@@ -266,7 +266,7 @@ int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned tur
     }
     (*a)->loop = loop;
     (*a)->members[(*a)->count++] =
-        (struct member){.approver = approver, .turn = turn, .owns = owns};
+        (struct member){.approver = approver, .round = round, .owns = owns};
     return 0;
 }
 
@@ -298,7 +298,7 @@ bool sp_approvers_has_others(const struct sp_approvers *a)
 
 uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a)
 {
-    return a == NULL ? 0 : a->timeout_ms * turn_count(a);
+    return a == NULL ? 0 : a->timeout_ms * round_count(a);
 }
 
 /* ---- the words of --approver ---- */
@@ -353,7 +353,7 @@ int sp_approvers_check(const char *word, const char *choices, bool is_absolute, 
 struct opening {
     const struct sp_approvers_ask *ask;
     struct sp_approvers *set;
-    unsigned turn;
+    unsigned round;
     bool denies;
     struct sp_err skipped; /* the first approver that was skipped; code NONE: none was */
 };
@@ -390,7 +390,7 @@ static int open_one(struct opening *o, char *text, struct sp_err *e)
     case CLIENT:
         if (!ask->has_client)
             return skip_or_fail(o, text, NULL, e);
-        return sp_approvers_add(&o->set, ask->loop, o->turn, NULL, false, e);
+        return sp_approvers_add(&o->set, ask->loop, o->round, NULL, false, e);
     case TERMINAL:
         if (ask->open_terminal == NULL)
             return skip_or_fail(o, text, ask->no_terminal, e);
@@ -402,11 +402,11 @@ static int open_one(struct opening *o, char *text, struct sp_err *e)
     case KIND_MAX:
         return refuse_word(text, ask->choices, e);
     }
-    return r < 0 ? r : sp_approvers_add(&o->set, ask->loop, o->turn, approver, true, e);
+    return r < 0 ? r : sp_approvers_add(&o->set, ask->loop, o->round, approver, true, e);
 }
 
-/* One word: the approvers of one turn, asked at the same time. */
-static int open_turn(struct opening *o, const char *word, struct sp_err *e)
+/* One word: the approvers of one round, asked at the same time. */
+static int open_round(struct opening *o, const char *word, struct sp_err *e)
 {
     const size_t before = o->set == NULL ? 0 : o->set->count;
     int r = sp_approvers_check(word, o->ask->choices, false, e);
@@ -422,7 +422,7 @@ static int open_turn(struct opening *o, const char *word, struct sp_err *e)
         at += n + 1;
     }
     if (o->set != NULL && o->set->count != before)
-        o->turn++;
+        o->round++;
     return r;
 }
 
@@ -445,10 +445,10 @@ int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **
 
     if (ask->begins_with_client && !names_client(ask->words)) {
         r = sp_approvers_add(&o.set, ask->loop, 0, NULL, false, e);
-        o.turn = 1;
+        o.round = 1;
     }
     for (size_t i = 0; r == 0 && ask->words != NULL && ask->words[i] != NULL; i++)
-        r = open_turn(&o, ask->words[i], e);
+        r = open_round(&o, ask->words[i], e);
     if (r == 0 && o.denies && sp_approvers_has_others(o.set))
         r = sp_fail(e, SP_E_INVALID, 0, "`deny` stands alone: no other approver beside it");
     if (r == 0 && o.skipped.code != SP_E_NONE && o.set == NULL && !o.denies) {

@@ -4,7 +4,7 @@
  *
  *   --approver client --approver terminal,program:/usr/local/bin/ask
  *
- * Each word is a turn; the approvers of the next turn are asked only if none of the turn before
+ * Each word is a round; the approvers of the next round are asked only if none of the round before
  * gave an answer. Approvers separated by a comma are asked at the same time, and the first answer
  * counts. An approver that fails, declines or does not answer in time gives no answer.
  *
@@ -18,7 +18,7 @@
 #include "approve/approver.h"
 #include "os/loop.h"
 
-#define SP_APPROVERS_MAX 8 /* in all turns together */
+#define SP_APPROVERS_MAX 8 /* in all rounds together */
 
 struct sp_approvers;
 
@@ -34,24 +34,24 @@ struct sp_approvers_ask {
     /* NULL: this command has no terminal, for the reason no_terminal. */
     int (*open_terminal)(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e);
     const char *no_terminal;
-    uint64_t timeout_ms; /* of one turn; 0: none */
+    uint64_t timeout_ms; /* of one round; 0: none */
 };
 
 /* *ret NULL: there is no approver. */
 int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **ret,
                       struct sp_err *e);
 void sp_approvers_free(struct sp_approvers *a); /* after its chains; NULL is fine */
-/* Adds an approver to this turn (from 0); the set owns it if `owns`. NULL: the client of the
+/* Adds an approver to this round (from 0); the set owns it if `owns`. NULL: the client of the
  * chain. */
-int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned turn,
+int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned round,
                      struct sp_approver *approver, bool owns, struct sp_err *e);
 
 bool sp_approvers_has_client(const struct sp_approvers *a);
 bool sp_approvers_has_others(const struct sp_approvers *a);
-/* The sum over all turns. */
+/* The sum over all rounds. */
 uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a);
 
-/* client is borrowed; NULL: its turns are skipped. */
+/* client is borrowed; NULL: its rounds are skipped. */
 int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struct sp_approver **ret,
                        struct sp_err *e);
 
