@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the command that the first argument names. Two of them sallyport runs of itself, with a
- * SOCK_SEQPACKET socket to the parent as stdin: `cell` and `http`.
+ * Finds the command that the first argument names. Three of them sallyport runs of itself, with a
+ * SOCK_SEQPACKET socket to the parent as stdin: `cell`, `http` and `proxy`.
  */
 #include <errno.h>
 #include <locale.h>
@@ -20,6 +20,8 @@
 #include "core/cell_child.h"
 #include "core/http_worker.h"
 #include "os/spawn.h"
+#include "proxy/proxy.h"
+#include "proxy/resolver.h"
 
 /* ---- internal commands ---- */
 
@@ -71,8 +73,42 @@ static int http_main(int argc, char **argv)
     return sp_web_worker_run(STDIN_FILENO, &e) < 0 ? SP_EXIT_FAILED : SP_EXIT_OK;
 }
 
+/* A process of the managed network, which confines itself. */
+static int run_network_process(const char *name, const char *comm, int argc,
+                               int (*run)(int socket, struct sp_err *e))
+{
+    struct sp_err e = {0};
+    sigset_t none;
+
+    if (!has_parent_socket(name, argc))
+        return SP_EXIT_USAGE;
+    (void)prctl(PR_SET_NAME, comm);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    /* Not exit(): threads may be inside getaddrinfo, and LeakSanitizer needs calls that the process
+     * has given up. */
+    _exit(run(STDIN_FILENO, &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK);
+}
+
+/* Carries the connections of one managed cell. */
+static int proxy_main(int argc, char **argv)
+{
+    (void)argv;
+    return run_network_process("proxy", "sallyport-proxy", argc, sp_proxy_run);
+}
+
+/* Looks up names for all of them. */
+static int resolver_main(int argc, char **argv)
+{
+    (void)argv;
+    return run_network_process("resolver", "sallyport-dns", argc, sp_resolver_run);
+}
+
 const struct sp_cli_command sp_command_cell = {.name = "cell", .main = cell_main};
 const struct sp_cli_command sp_command_http = {.name = "http", .main = http_main};
+const struct sp_cli_command sp_command_proxy = {.name = "proxy", .main = proxy_main};
+const struct sp_cli_command sp_command_resolver = {.name = "resolver", .main = resolver_main};
 
 /* ---- for all commands ---- */
 
@@ -128,10 +164,11 @@ int sp_cli_load_config(const struct sp_config_options *o, const char *before, st
 
 /* In the order of `sallyport help`. */
 static const struct sp_cli_command *const commands[] = {
-    &sp_command_serve, &sp_command_exec,  &sp_command_mcp,          &sp_command_sandbox,
-    &sp_command_patch, &sp_command_rules, &sp_command_audit,        &sp_command_doctor,
-    &sp_command_ps,    &sp_command_logs,  &sp_command_attach,       &sp_command_kill,
-    &sp_command_cell,  &sp_command_http,  &sp_command_patch_inside,
+    &sp_command_serve,        &sp_command_exec,  &sp_command_mcp,    &sp_command_sandbox,
+    &sp_command_patch,        &sp_command_rules, &sp_command_audit,  &sp_command_doctor,
+    &sp_command_ps,           &sp_command_logs,  &sp_command_attach, &sp_command_kill,
+    &sp_command_cell,         &sp_command_http,  &sp_command_proxy,  &sp_command_resolver,
+    &sp_command_patch_inside,
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

@@ -9,7 +9,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/fs.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
@@ -27,15 +26,6 @@
 
 #include "base/auto.h"
 #include "os/seccomp_calls.h"
-
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#define X32_FIRST   0x40000000U
-#elif defined(__aarch64__)
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "seccomp: this architecture is not known yet"
-#endif
 
 /* Missing in older kernel headers. */
 #ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
@@ -125,13 +115,9 @@ struct check {
 #define NO_MASK        UINT32_MAX
 #define COUNT(array)   (sizeof(array) / sizeof(array)[0])
 
-/* Calls with int arguments ignore the high half: a 64-bit comparison would miss values that differ
- * only there. */
 static size_t low_half(unsigned arg)
 {
-    const bool is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
-
-    return offsetof(struct seccomp_data, args) + arg * sizeof(uint64_t) + (is_big ? 4 : 0);
+    return sp_syscall_low_half(arg);
 }
 
 static size_t high_half(unsigned arg)
@@ -339,11 +325,11 @@ static void put_entry(struct maker *m, unsigned tree)
 {
     /* ioctl first: the only frequent call that has a test. */
     m->at[BY_NUMBER] = put_branch(m, BPF_JEQ, SYS_ioctl, label_of_test(SP_TEST_IOCTL), tree);
-#ifdef X32_FIRST
-    m->at[BY_NUMBER] = put_branch(m, BPF_JGE, X32_FIRST, NO_SUCH, BY_NUMBER);
+#ifdef SP_X32_FIRST
+    m->at[BY_NUMBER] = put_branch(m, BPF_JGE, SP_X32_FIRST, NO_SUCH, BY_NUMBER);
 #endif
     m->at[BY_NUMBER] = put_load(m, offsetof(struct seccomp_data, nr));
-    (void)put_branch(m, BPF_JEQ, NATIVE_ARCH, BY_NUMBER, NO_SUCH);
+    (void)put_branch(m, BPF_JEQ, SP_NATIVE_ARCH, BY_NUMBER, NO_SUCH);
     (void)put_load(m, offsetof(struct seccomp_data, arch));
 }
 

@@ -1,13 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seccomp_calls: the table of system calls that are refused to confined commands.
+ * seccomp_calls: the table of system calls that are refused to confined commands, and what all
+ * filters need to know about this architecture.
  */
 #ifndef SP_OS_SECCOMP_CALLS_H
 #define SP_OS_SECCOMP_CALLS_H
 
+#include <linux/audit.h>
+#include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#if defined(__x86_64__)
+#define SP_NATIVE_ARCH AUDIT_ARCH_X86_64
+#define SP_X32_FIRST   0x40000000U /* call numbers of the x32 ABI */
+#elif defined(__aarch64__)
+#define SP_NATIVE_ARCH AUDIT_ARCH_AARCH64
+#else
+#error "seccomp: this architecture is not known yet"
+#endif
+
+/* The offset in struct seccomp_data. Calls with int arguments ignore the high half: a 64-bit
+ * comparison would miss values that differ only there. */
+static inline size_t sp_syscall_low_half(unsigned arg)
+{
+    const bool is_big = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
+
+    return offsetof(struct seccomp_data, args) + arg * sizeof(uint64_t) + (is_big ? 4 : 0);
+}
 
 enum sp_syscall_when {
     SP_WHEN_ALWAYS,
