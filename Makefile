@@ -75,11 +75,11 @@ hooks:
 	@git config core.hooksPath tools/hooks
 
 bench: build
-	@ninja -C $(BUILD) bench/sallyport-bench
+	@ninja -C $(BUILD) bench/sallyport-bench tests/sallyport-test-hosts
 	@$(BUILD)/bench/sallyport-bench --server '$(SERVE)' --binary $(BUILD)/sallyport $(BENCH_ARGS)
 
 bench-peer: build
-	@ninja -C $(BUILD) bench/sallyport-bench
+	@ninja -C $(BUILD) bench/sallyport-bench tests/sallyport-test-hosts
 	@peer=$$(bench/install-peer $(PEER)) && \
 	 $(BUILD)/bench/sallyport-bench --server '$(SERVE)' --binary $(BUILD)/sallyport \
 	   --peer "$$peer exec-server --listen ws://127.0.0.1:0" $(BENCH_ARGS)

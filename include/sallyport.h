@@ -253,6 +253,9 @@ struct sp_answer {
     size_t text_size;
     const char *error; /* REFUSED, UNKNOWN, FAILED: why; else NULL */
     const char *json;  /* call_tool: the structured answer, an object; NULL: none */
+    /* Hosts that the command reached through its managed network, and those that it was denied:
+     * {"reached":[...],"denied":[...],"truncated":false}; NULL: none. Up to this answer. */
+    const char *network_json;
 };
 
 /* Called once for each call. */

@@ -87,6 +87,7 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
     a->fingerprint = copy;
     a->options.fingerprint = (struct sp_str){copy, fingerprint.n};
     a->options.rules = rules;
+    sp_network_rules_changed(a, before);
     sp_rules_unref(before);
     return true;
 }

@@ -43,9 +43,10 @@ struct sp_approvals {
 
 void sp_approvals_warn(struct sp_approvals *a, const char *text);
 
-/* network_question.c: withdraws every open question and calls back all waiting requests. NULL is
- * fine. */
+/* network.c: withdraws every open question and calls back all waiting requests. NULL is fine. */
 void sp_network_free(struct sp_network *n);
+/* Running commands learn of new rules. */
+void sp_network_rules_changed(struct sp_approvals *a, const struct sp_rules *before);
 
 /* Whether the reviewer must see every command of this turn, even allowed and approved ones. */
 bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id);

@@ -319,6 +319,6 @@ int sp_explainer_init(struct sp_explainer *q, const struct sp_policy *p,
     if (r == 0)
         r = sp_survey_make(p, &q->resolved, is_disabled ? NULL : fixed, &q->survey, e);
     if (r == 0)
-        r = sp_plan_compile(&q->survey, p->profile.has_network, &all, &q->plan, e);
+        r = sp_plan_compile(&q->survey, &p->profile, &all, &q->plan, e);
     return r;
 }

@@ -24,14 +24,29 @@
 #define NO_HOST        "Network access was blocked by policy."
 #define BY_USER        "rejected by user"
 
+#define ONCE_MAX 1024 /* hosts allowed to single commands; the oldest is dropped */
+
 /* What one conversation knows about hosts. */
 struct sp_network {
     struct sp_list questions; /* open ones */
     uint32_t count;
+    struct sp_list commands; /* those that have begun */
+    struct sp_list once;     /* struct once, oldest first */
+    uint32_t once_count;
     bool is_closing; /* no new questions */
     /* By key (environment, protocol, host, port); NULL: none yet. */
     struct sp_cache *denied, *approved;
+    struct sp_cache *known; /* hosts that were approved at some port */
     struct sp_cache *noted; /* decisions that are in the log already */
+};
+
+/* A host that is allowed to one command. */
+struct once {
+    struct sp_list link;
+    const struct sp_network_command *command;
+    struct sp_hostname host;
+    size_t key_len;
+    char key[];
 };
 
 /* One question, and all requests that wait for its answer. */
@@ -66,22 +81,9 @@ static const struct {
 #undef X
 };
 
-static const struct {
-    const char *wire, *text;
-} reasons[] = {
-#define X(name, wire, text) [SP_NETWORK_REASON_##name] = {wire, text},
-    SP_NETWORK_REASONS(X)
-#undef X
-};
-
 static const char *wire_name(enum sp_network_protocol p)
 {
     return protocols[p].wire;
-}
-
-const char *sp_network_reason_name(enum sp_network_reason r)
-{
-    return reasons[(unsigned)r < SP_NETWORK_REASON_MAX ? r : SP_NETWORK_REASON_OTHER].wire;
 }
 
 bool sp_network_add_refusal(struct sp_buf *out, struct sp_str host, enum sp_network_reason r)
@@ -92,9 +94,7 @@ bool sp_network_add_refusal(struct sp_buf *out, struct sp_str host, enum sp_netw
         return sp_buf_add_str(out, SP_STR(NO_HOST));
     if (sp_buf_add_str(out, SP_STR("Network access to \"")) &&
         sp_question_add_visible(out, host, false) &&
-        sp_buf_printf(
-            out, "\" was blocked: %s.",
-            reasons[(unsigned)r < SP_NETWORK_REASON_MAX ? r : SP_NETWORK_REASON_OTHER].text))
+        sp_buf_printf(out, "\" was blocked: %s.", sp_network_reason_text(r)->sentence))
         return true;
     out->len = mark;
     return false;
@@ -198,6 +198,7 @@ static bool audit_note(struct sp_approvals *a, const struct note *n, struct sp_e
 /* What rules and earlier decisions say of a host. Neither: a question is needed. */
 struct standing {
     bool is_denied, is_allowed;
+    bool is_once; /* allowed to this command alone */
     enum sp_decider by;
 };
 
@@ -212,25 +213,29 @@ static bool is_about(const struct sp_network_rule *rule, const struct sp_hostnam
            strcmp(named.text, host->text) == 0;
 }
 
-enum word { UNSAID, ALLOW, DENY };
-
 /* The last rule of the files, then the last amendment; no amendment overrides a deny in a file. */
-static enum word word_of_rules(const struct sp_rules *rules, const struct sp_hostname *host)
+static enum sp_network_word word_of_rules(const struct sp_rules *rules,
+                                          const struct sp_hostname *host)
 {
-    enum word files = UNSAID;
-    enum word amended = UNSAID;
+    enum sp_network_word files = SP_NETWORK_UNSAID;
+    enum sp_network_word amended = SP_NETWORK_UNSAID;
     struct sp_network_rule rule;
 
     for (uint32_t i = 0; rules != NULL && sp_rules_network(rules, i, &rule); i++) {
         const bool allows = sp_str_eq(rule.decision, SP_STR("allow"));
 
         if ((allows || sp_str_eq(rule.decision, SP_STR("deny"))) && is_about(&rule, host))
-            *(rule.is_amendment ? &amended : &files) = allows ? ALLOW : DENY;
+            *(rule.is_amendment ? &amended : &files) = allows ? SP_NETWORK_ALLOW : SP_NETWORK_DENY;
     }
-    return files == DENY || amended == UNSAID ? files : amended;
+    return files == SP_NETWORK_DENY || amended == SP_NETWORK_UNSAID ? files : amended;
 }
 
-/* The key of a host that was denied at every port. */
+bool sp_network_is_denied_by_rules(const struct sp_rules *rules, const struct sp_hostname *host)
+{
+    return word_of_rules(rules, host) == SP_NETWORK_DENY;
+}
+
+/* The key of a host that was denied at every port, or allowed at some. */
 struct host_key {
     char text[SP_HOSTNAME_MAX + 8];
 };
@@ -241,30 +246,141 @@ static struct sp_str key_of_host(const struct sp_hostname *host, struct host_key
     return sp_str_of(room->text);
 }
 
-static struct standing find_standing(const struct sp_approvals *a, const struct sp_hostname *host,
-                                     struct sp_str key)
+static bool is_stored(const struct sp_cache *c, struct sp_str key)
+{
+    return c != NULL && sp_cache_has(c, key, false);
+}
+
+enum sp_network_word sp_network_word(const struct sp_approvals *a, const struct sp_hostname *host,
+                                     enum sp_decider *ret_by)
 {
     const struct sp_network *n = a->network;
-    const enum word word = word_of_rules(a->options.rules, host);
+    const enum sp_network_word word = word_of_rules(a->options.rules, host);
+    struct host_key room = {0};
+    const struct sp_str key = key_of_host(host, &room);
+
+    *ret_by = word != SP_NETWORK_UNSAID ? SP_DECIDER_RULE : SP_DECIDER_CACHE;
+    if (word == SP_NETWORK_DENY || n == NULL)
+        return word;
+    if (is_stored(n->denied, key)) {
+        *ret_by = SP_DECIDER_CACHE;
+        return SP_NETWORK_DENY;
+    }
+    return word == SP_NETWORK_UNSAID && is_stored(n->known, key) ? SP_NETWORK_ALLOW : word;
+}
+
+/* key n 0: of any port and protocol. */
+static const struct once *find_once(const struct sp_approvals *a,
+                                    const struct sp_network_command *c,
+                                    const struct sp_hostname *host, struct sp_str key)
+{
+    if (a->network == NULL)
+        return NULL;
+    sp_list_each(i, &a->network->once) {
+        const struct once *o = SP_CONTAINER(i, struct once, link);
+
+        if (o->command == c && strcmp(o->host.text, host->text) == 0 &&
+            (key.n == 0 || sp_str_eq((struct sp_str){o->key, o->key_len}, key)))
+            return o;
+    }
+    return NULL;
+}
+
+bool sp_network_knows(const struct sp_approvals *a, const struct sp_network_command *c,
+                      const struct sp_hostname *host)
+{
+    enum sp_decider by;
+    const enum sp_network_word word = sp_network_word(a, host, &by);
+
+    return word == SP_NETWORK_ALLOW ||
+           (word == SP_NETWORK_UNSAID && find_once(a, c, host, (struct sp_str){0}) != NULL);
+}
+
+static struct standing find_standing(const struct sp_approvals *a,
+                                     const struct sp_network_command *c,
+                                     const struct sp_hostname *host, struct sp_str key)
+{
+    const struct sp_network *n = a->network;
+    const enum sp_network_word rules = word_of_rules(a->options.rules, host);
     struct host_key room = {0};
 
-    if (word == DENY)
+    if (rules == SP_NETWORK_DENY)
         return (struct standing){.is_denied = true, .by = SP_DECIDER_RULE};
-    if (n != NULL && n->denied != NULL &&
-        (sp_cache_has(n->denied, key, false) ||
-         sp_cache_has(n->denied, key_of_host(host, &room), false)))
+    if (n != NULL && (is_stored(n->denied, key) || is_stored(n->denied, key_of_host(host, &room))))
         return (struct standing){.is_denied = true, .by = SP_DECIDER_CACHE};
-    if (word == ALLOW)
+    if (rules == SP_NETWORK_ALLOW)
         return (struct standing){.is_allowed = true, .by = SP_DECIDER_RULE};
-    if (n != NULL && n->approved != NULL && sp_cache_has(n->approved, key, false))
+    if (n != NULL && is_stored(n->approved, key))
         return (struct standing){.is_allowed = true, .by = SP_DECIDER_CACHE};
+    if (find_once(a, c, host, key) != NULL)
+        return (struct standing){.is_allowed = true, .is_once = true, .by = SP_DECIDER_CACHE};
     return (struct standing){.by = SP_DECIDER_CONFIG};
 }
 
-static void remember(struct sp_approvals *a, struct sp_str key, bool allows)
+static void drop_once(struct sp_network *n, struct once *o)
 {
-    struct sp_cache **list = allows ? &a->network->approved : &a->network->denied;
+    sp_list_remove(&o->link);
+    n->once_count--;
+    free(o);
+}
 
+/* command NULL: of all commands. */
+static void drop_all_once(struct sp_network *n, const struct sp_network_command *command)
+{
+    sp_list_each_safe(i, &n->once) {
+        struct once *o = SP_CONTAINER(i, struct once, link);
+
+        if (command == NULL || o->command == command)
+            drop_once(n, o);
+    }
+}
+
+/* Without memory the next connection of the command asks again. */
+static void remember_once(const struct sp_network_question *q)
+{
+    struct sp_network *n = q->approvals->network;
+    struct once *o = malloc(sizeof *o + q->key.n);
+
+    if (o == NULL)
+        return;
+    *o = (struct once){.command = q->command, .host = q->host, .key_len = q->key.n};
+    memcpy(o->key, q->key.p, q->key.n);
+    if (n->once_count == ONCE_MAX)
+        drop_once(n, SP_CONTAINER(n->once.next, struct once, link));
+    sp_list_append(&n->once, &o->link);
+    n->once_count++;
+}
+
+/* ---- changes ---- */
+
+static void tell_changed(struct sp_approvals *a, struct sp_str denied)
+{
+    sp_list_each_safe(i, &a->network->commands) {
+        struct sp_network_command *c = SP_CONTAINER(i, struct sp_network_command, link);
+
+        if (c->changed != NULL)
+            c->changed(c, denied);
+    }
+}
+
+void sp_network_rules_changed(struct sp_approvals *a, const struct sp_rules *before)
+{
+    struct sp_network_rule rule;
+    struct sp_hostname host;
+
+    if (a->network == NULL || sp_list_is_empty(&a->network->commands))
+        return;
+    tell_changed(a, (struct sp_str){0});
+    for (uint32_t i = 0; sp_rules_network(a->options.rules, i, &rule); i++)
+        if (sp_str_eq(rule.decision, SP_STR("deny")) &&
+            sp_hostname_read(rule.host, &host) == NULL &&
+            word_of_rules(a->options.rules, &host) == SP_NETWORK_DENY &&
+            word_of_rules(before, &host) != SP_NETWORK_DENY)
+            tell_changed(a, sp_str_of(host.text));
+}
+
+static void remember(struct sp_approvals *a, struct sp_cache **list, struct sp_str key)
+{
     if (*list == NULL)
         *list = sp_cache_new();
     if (*list == NULL || !sp_cache_store(*list, key, false))
@@ -345,7 +461,8 @@ static void refuse_for(struct sp_network_request *r, enum sp_network_reason reas
     refuse_request(r, reason, url, sp_buf_str(&text), by);
 }
 
-static void allow_known(struct sp_network_request *r, struct sp_str url, enum sp_decider by)
+static void allow_known(struct sp_network_request *r, struct sp_str url, enum sp_decider by,
+                        bool is_once)
 {
     const struct note note = {
         .command = r->command,
@@ -357,7 +474,7 @@ static void allow_known(struct sp_network_request *r, struct sp_str url, enum sp
     struct sp_err e = {0};
 
     if (audit_note(r->approvals, &note, &e)) {
-        r->state = SP_NETWORK_ALLOWED;
+        r->state = is_once ? SP_NETWORK_ALLOWED_ONCE : SP_NETWORK_ALLOWED;
         return;
     }
     deny_request(r, SP_NETWORK_REASON_OTHER, sp_str_of(e.msg));
@@ -365,15 +482,19 @@ static void allow_known(struct sp_network_request *r, struct sp_str url, enum sp
         r->command->outcome(r->command, &(struct sp_network_outcome){.text = sp_str_of(e.msg)});
 }
 
-/* Every policy but `never` asks about hosts, and only for commands in a sandbox. */
+/* Every policy but `never` asks about hosts, and only for commands in a sandbox whose network is
+ * managed and asks. */
 static bool may_ask(const struct sp_approvals *a, const struct sp_network_command *c)
 {
+    const struct sp_network_policy *lists =
+        c->policy == NULL ? NULL : sp_profile_managed(&c->policy->profile);
+
     switch (c->approval.kind) {
     case SP_APPROVAL_UNTRUSTED:
     case SP_APPROVAL_ON_FAILURE:
     case SP_APPROVAL_ON_REQUEST:
     case SP_APPROVAL_GRANULAR:
-        return c->policy != NULL && c->policy->profile.kind == SP_PROFILE_MANAGED &&
+        return lists != NULL && lists->asks && c->policy->profile.kind == SP_PROFILE_MANAGED &&
                sp_approvals_can_ask(a) && !a->network->is_closing;
     case SP_APPROVAL_NEVER:
     case SP_APPROVAL_MAX:
@@ -500,7 +621,9 @@ static bool log_approval(struct sp_network_question *q, const char *decision, en
 
     if (log_answer(q, decision, by, &e))
         return true;
-    finish_question(q, &(struct ending){.state = SP_NETWORK_DENIED, .text = sp_str_of(e.msg)});
+    finish_question(q, &(struct ending){.state = SP_NETWORK_DENIED,
+                                        .reason = SP_NETWORK_REASON_OTHER,
+                                        .text = sp_str_of(e.msg)});
     return false;
 }
 
@@ -511,7 +634,7 @@ static void settle_known(struct sp_approvals *a)
 
     while (i != &a->network->questions) {
         struct sp_network_question *q = SP_CONTAINER(i, struct sp_network_question, link);
-        const struct standing known = find_standing(a, &q->host, q->key);
+        const struct standing known = find_standing(a, q->command, &q->host, q->key);
 
         if (!known.is_denied && !known.is_allowed) {
             i = i->next;
@@ -530,8 +653,9 @@ static void settle_known(struct sp_approvals *a)
 static void accept_host(struct sp_network_question *q, enum sp_decision_kind kind)
 {
     struct sp_approvals *a = q->approvals;
-    const struct standing known = find_standing(a, &q->host, q->key);
+    const struct standing known = find_standing(a, q->command, &q->host, q->key);
     const bool is_once = kind == SP_DECISION_APPROVED;
+    struct host_key room = {0};
     const char *name = kind == SP_DECISION_NETWORK_AMENDMENT ? "approved_with_network_policy_allow"
                                                              : sp_decision_name(kind);
 
@@ -541,10 +665,15 @@ static void accept_host(struct sp_network_question *q, enum sp_decision_kind kin
     }
     if (!log_approval(q, name, q->asking.decided_by))
         return;
-    if (!is_once)
-        remember(a, q->key, true);
+    if (is_once) {
+        remember_once(q);
+    } else {
+        remember(a, &a->network->approved, q->key);
+        remember(a, &a->network->known, key_of_host(&q->host, &room));
+    }
     if (kind == SP_DECISION_NETWORK_AMENDMENT)
         amend_host(q, true);
+    tell_changed(a, (struct sp_str){0});
     finish_question(
         q, &(struct ending){.state = is_once ? SP_NETWORK_ALLOWED_ONCE : SP_NETWORK_ALLOWED});
     if (!is_once)
@@ -581,9 +710,10 @@ static void take_amendment(struct sp_network_question *q, const struct sp_decisi
         accept_host(q, SP_DECISION_NETWORK_AMENDMENT);
     } else {
         (void)log_answer(q, "denied_with_network_policy_deny", q->asking.decided_by, NULL);
-        remember(a, q->key, false);
-        remember(a, key_of_host(&q->host, &room), false);
+        remember(a, &a->network->denied, q->key);
+        remember(a, &a->network->denied, key_of_host(&q->host, &room));
         amend_host(q, false);
+        tell_changed(a, sp_str_of(q->host.text));
         cancel_command(q, SP_STR(BY_USER), false);
         settle_known(a);
     }
@@ -649,6 +779,18 @@ static bool keep_text(struct sp_network_question *q, struct sp_str text, struct 
     return ret->p != NULL;
 }
 
+/* `github.com, port 22, by ssh`: what a person reads. */
+static bool add_people(struct sp_buf *out, const struct sp_network_request *r)
+{
+    const char *by = r->protocol == SP_NETWORK_HTTP    ? "http"
+                     : r->protocol == SP_NETWORK_HTTPS ? "https"
+                     : r->port == 22                   ? "ssh"
+                     : r->port == 9418                 ? "git"
+                                                       : "tcp";
+
+    return sp_buf_printf(out, "%s, port %u, by %s", r->host.text, r->port, by);
+}
+
 static struct sp_network_question *new_question(const struct sp_network_request *r,
                                                 struct sp_str url, struct sp_str key,
                                                 struct sp_str turn_id)
@@ -658,6 +800,7 @@ static struct sp_network_question *new_question(const struct sp_network_request 
     auto_buf struct sp_buf shown = {0};
     auto_buf struct sp_buf reason = {0};
     auto_buf struct sp_buf asking = {0};
+    auto_buf struct sp_buf people = {0};
 
     if (q == NULL)
         return NULL;
@@ -667,6 +810,7 @@ static struct sp_network_question *new_question(const struct sp_network_request 
     q->protocol = r->protocol;
     q->argv[0] = SP_STR("network-access");
     q->asking.told = on_told;
+    q->asking.nobody_answers = c->nobody_answers;
     struct sp_approval_question *to = &q->asking.question;
     *to = (struct sp_approval_question){
         .kind = SP_QUESTION_NETWORK,
@@ -684,7 +828,8 @@ static struct sp_network_question *new_question(const struct sp_network_request 
         !keep_text(q, sp_buf_str(&shown), &to->command) ||
         !sp_buf_printf(&reason, "%s is not in the allowed_domains", q->host.text) ||
         !keep_text(q, sp_buf_str(&reason), &to->reason) || !sp_words_add_quoted(&asking, c->argv) ||
-        !keep_text(q, sp_buf_str(&asking), &to->asking_command) ||
+        !keep_text(q, sp_buf_str(&asking), &to->asking_command) || !add_people(&people, r) ||
+        !keep_text(q, sp_buf_str(&people), &to->shown_host) ||
         !keep_text(q, key, &to->approval_id)) {
         free_question(q);
         return NULL;
@@ -692,6 +837,29 @@ static struct sp_network_question *new_question(const struct sp_network_request 
     sp_list_prepend(&r->approvals->network->questions, &q->link);
     r->approvals->network->count++;
     return q;
+}
+
+/* ---- commands ---- */
+
+static bool need_network(struct sp_approvals *a)
+{
+    if (a->network != NULL)
+        return true;
+    a->network = calloc(1, sizeof *a->network);
+    if (a->network == NULL)
+        return false;
+    sp_list_init(&a->network->questions);
+    sp_list_init(&a->network->commands);
+    sp_list_init(&a->network->once);
+    return true;
+}
+
+bool sp_network_command_begin(struct sp_approvals *a, struct sp_network_command *c)
+{
+    if (!need_network(a))
+        return false;
+    sp_list_append(&a->network->commands, &c->link);
+    return true;
 }
 
 /* ---- requests and commands that end ---- */
@@ -770,6 +938,7 @@ void sp_network_command_done(struct sp_approvals *a, struct sp_network_command *
     struct sp_list *i = a->network == NULL ? NULL : a->network->questions.next;
 
     c->outcome = NULL; /* the command ended: no more outcomes */
+    sp_list_remove(&c->link);
     while (i != NULL && i != &a->network->questions) {
         struct sp_network_question *q = SP_CONTAINER(i, struct sp_network_question, link);
 
@@ -780,6 +949,8 @@ void sp_network_command_done(struct sp_approvals *a, struct sp_network_command *
         finish_abandoned(q, q->waiting->since_ms);
         i = a->network->questions.next; /* callbacks may have changed the list */
     }
+    if (a->network != NULL)
+        drop_all_once(a->network, c);
 }
 
 void sp_network_free(struct sp_network *n)
@@ -793,8 +964,10 @@ void sp_network_free(struct sp_network *n)
 
         finish_abandoned(q, q->waiting->since_ms);
     }
+    drop_all_once(n, NULL);
     sp_cache_free(n->denied);
     sp_cache_free(n->approved);
+    sp_cache_free(n->known);
     sp_cache_free(n->noted);
     free(n);
 }
@@ -857,19 +1030,18 @@ static void open_question(struct sp_network_request *r, struct sp_str url, struc
 static void judge_request(struct sp_network_request *r, const struct sp_network_ask *ask,
                           struct sp_str url, struct sp_str key)
 {
-    const struct standing known = find_standing(r->approvals, &r->host, key);
+    const struct standing known = find_standing(r->approvals, r->command, &r->host, key);
+    const enum sp_network_reason reason = sp_network_standing_reason(ask->standing);
     struct sp_network_question *q = find_question(r, key, &ask->turn_id);
-    /* A rule may allow a literal local address; a name that resolves to one is never allowed by its
-     * rule. */
-    const bool is_local = r->host.is_local ? !(known.is_allowed && known.by == SP_DECIDER_RULE)
-                                           : ask->resolves_to_local;
 
     if (known.is_denied)
         refuse_for(r, SP_NETWORK_REASON_DENIED, url, known.by);
-    else if (is_local && !ask->allows_local)
-        refuse_for(r, SP_NETWORK_REASON_NOT_ALLOWED_LOCAL, url, SP_DECIDER_CONFIG);
+    else if (reason != SP_NETWORK_REASON_NONE && ask->standing != SP_STANDING_UNLISTED)
+        refuse_for(r, reason, url, SP_DECIDER_CONFIG);
+    else if (ask->standing != SP_STANDING_UNLISTED)
+        allow_known(r, url, SP_DECIDER_CONFIG, false);
     else if (known.is_allowed)
-        allow_known(r, url, known.by);
+        allow_known(r, url, known.by, known.is_once);
     else if (r->command->is_cancelled)
         refuse_request(r, SP_NETWORK_REASON_NOT_ALLOWED, url, SP_STR(BY_USER),
                        r->command->cancelled_by);
@@ -897,12 +1069,7 @@ void sp_network_ask(struct sp_network_request *r, struct sp_approvals *a,
                                      .port = ask->port,
                                      .protocol = ask->protocol,
                                      .since_ms = sp_clock_ms()};
-    if (a->network == NULL) {
-        a->network = calloc(1, sizeof *a->network);
-        if (a->network != NULL)
-            sp_list_init(&a->network->questions);
-    }
-    if (a->network == NULL) {
+    if (!need_network(a)) {
         refuse_for(r, SP_NETWORK_REASON_OTHER, (struct sp_str){0}, SP_DECIDER_CONFIG);
         return;
     }

@@ -2,9 +2,11 @@
 /*
  * network: whether a running command may reach a host.
  *
- * A proxy asks for every host that is on none of its lists. Rules and earlier decisions of this
- * conversation answer at once; otherwise the approver is asked, once for a host, a turn and a
- * command: requests that come meanwhile wait for the same answer.
+ * The lists of the profile are judged before (sandbox/network_policy.h). What they refuse is final;
+ * a rule or a decision may still deny what they allow. About a host on no list, rules and earlier
+ * decisions of this conversation answer at once; otherwise the approver is asked, once for a host,
+ * a turn and a command: requests that come meanwhile wait for the same answer. A yes for once holds
+ * for the command, this port and protocol, until the command ends.
  *
  *   ask --> ALLOWED_ONCE, ALLOWED, DENIED, or ASKING --answer, deadline, hang-up--> one of these
  *
@@ -15,6 +17,9 @@
 
 #include "approve/approvals.h"
 #include "base/hostname.h"
+#include "base/list.h"
+#include "base/network_reason.h"
+#include "sandbox/network_policy.h"
 
 /* Open questions of one conversation; one more is denied. Decisions for the conversation are kept
  * in a cache: the oldest is dropped, and asked about again. */
@@ -33,26 +38,11 @@ enum sp_network_protocol {
         SP_NETWORK_PROTOCOL_MAX
 };
 
-/* Why a request was refused: name, on the wire, to the caller. */
-#define SP_NETWORK_REASONS(X)                                                                    \
-    X(OTHER, "other", "request is blocked by network policy")                                    \
-    X(DENIED, "denied",                                                                          \
-      "domain is explicitly denied by policy and cannot be approved from this prompt")           \
-    X(NOT_ALLOWED, "not_allowed", "domain is not on the allowlist for the current sandbox mode") \
-    X(NOT_ALLOWED_LOCAL, "not_allowed_local",                                                    \
-      "local/private network addresses are blocked by the sandbox policy")                       \
-    X(METHOD_NOT_ALLOWED, "method_not_allowed",                                                  \
-      "request method is blocked by the current network mode")                                   \
-    X(PROXY_DISABLED, "proxy_disabled", "network proxy is disabled")
-enum sp_network_reason {
-#define X(name, wire, text) SP_NETWORK_REASON_##name,
-    SP_NETWORK_REASONS(X)
-#undef X
-        SP_NETWORK_REASON_MAX
-};
-const char *sp_network_reason_name(enum sp_network_reason r); /* on the wire */
 /* `Network access to "HOST" was blocked: ...`; n 0: there is no host. false: no memory. */
 bool sp_network_add_refusal(struct sp_buf *out, struct sp_str host, enum sp_network_reason r);
+
+/* Whether the rules deny the host at every port. rules NULL: there are none. */
+bool sp_network_is_denied_by_rules(const struct sp_rules *rules, const struct sp_hostname *host);
 
 /* ---- a command ---- */
 
@@ -73,22 +63,30 @@ struct sp_network_command {
     struct sp_approval_policy approval; /* that it began with */
     /* A request was denied. May end the command and its requests. May be NULL. */
     void (*outcome)(struct sp_network_command *c, const struct sp_network_outcome *o);
+    /* Rules or decisions have changed: verdicts that were kept are not valid any more. host: was
+     * allowed before and is denied now, n 0: none. May be NULL. */
+    void (*changed)(struct sp_network_command *c, struct sp_str host);
+    bool nobody_answers; /* no approver answers: only hooks and the reviewer are asked */
 
     bool is_cancelled; /* a request was refused: no more questions */
     enum sp_decider cancelled_by;
+    struct sp_list link; /* private */
 };
 
-/* The command ended: its questions are withdrawn, and its requests are called back. */
+/* From now on `changed` is called. false: no memory. */
+bool sp_network_command_begin(struct sp_approvals *a, struct sp_network_command *c);
+/* The command ended: its questions are withdrawn, its requests are called back, and what was
+ * allowed to it alone is forgotten. */
 void sp_network_command_done(struct sp_approvals *a, struct sp_network_command *c);
 
 /* ---- a request ---- */
 
 enum sp_network_state {
     SP_NETWORK_NEW,
-    SP_NETWORK_ASKING, /* told will be called */
-    SP_NETWORK_ALLOWED_ONCE,
-    SP_NETWORK_ALLOWED, /* for the rest of the conversation */
-    SP_NETWORK_DENIED,  /* reason and text say why */
+    SP_NETWORK_ASKING,       /* told will be called */
+    SP_NETWORK_ALLOWED_ONCE, /* for this command */
+    SP_NETWORK_ALLOWED,      /* for the rest of the conversation */
+    SP_NETWORK_DENIED,       /* reason and text say why */
 };
 
 /* Borrowed for the call, but the command until the request is done. */
@@ -98,8 +96,7 @@ struct sp_network_ask {
     struct sp_str host;    /* as the client wrote it */
     uint16_t port;
     enum sp_network_protocol protocol;
-    bool resolves_to_local; /* a name that resolves to an address that is not public */
-    bool allows_local;      /* allow_local_binding: such addresses are like any other */
+    enum sp_network_standing standing; /* what the lists of the profile say */
 };
 
 struct sp_network_request {
@@ -129,6 +126,16 @@ void sp_network_ask(struct sp_network_request *r, struct sp_approvals *a,
 /* The client is gone: denied if undecided, without a callback. The question ends with the last
  * request that waits for it. */
 void sp_network_hang_up(struct sp_network_request *r);
+
+/* Whether a rule or a decision allows the host to the command at some port, so that its name may be
+ * looked up. */
+bool sp_network_knows(const struct sp_approvals *a, const struct sp_network_command *c,
+                      const struct sp_hostname *host);
+
+/* What the rules and the decisions of this conversation say of the host at any port. */
+enum sp_network_word { SP_NETWORK_UNSAID, SP_NETWORK_ALLOW, SP_NETWORK_DENY };
+enum sp_network_word sp_network_word(const struct sp_approvals *a, const struct sp_hostname *host,
+                                     enum sp_decider *ret_by);
 
 /* Hangs up if it still waits, and frees its memory. Zero or done before is fine. */
 void sp_network_request_done(struct sp_network_request *r);

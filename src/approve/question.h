@@ -40,6 +40,7 @@ struct sp_approval_question {
     struct sp_str grant_root;               /* PATCH: n 0: none */
     /* NETWORK; else empty. argv is what is asked for, asking_command the command that runs. */
     struct sp_str asking_command; /* as a person would type it */
+    struct sp_str shown_host;     /* `github.com, port 22, by ssh` */
     struct sp_str host;           /* offered for a permanent allow or deny rule */
     const char *protocol;         /* "http", "https", "socks5_tcp", "socks5_udp" */
 };

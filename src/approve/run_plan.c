@@ -148,6 +148,8 @@ static int assess_patch(struct sp_run_plan *p, struct sp_err *e)
 bool sp_run_plan_make_read_only(struct sp_profile *p)
 {
     p->has_network = false;
+    sp_network_policy_free(p->managed);
+    p->managed = NULL;
     for (size_t i = 0; i < p->count; i++)
         if (p->entries[i].access == SP_ACCESS_WRITE)
             p->entries[i].access = SP_ACCESS_READ;

@@ -22,7 +22,9 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
+#include "cell/ports.h"
 #include "cell/wire.h"
 #include "os/landlock.h"
 #include "os/mount.h"
@@ -58,7 +60,7 @@ struct view {
     struct sp_built *report;
     int host;             /* "/" of the host */
     int root;             /* "/" of the view; equals host unless the view is SP_VIEW_NEW */
-    int shop;             /* the workshop: empty/ (0555), closed/ (000), file (000) */
+    int shop;             /* the workshop: empty/ (0555), closed/ (000), file (000), texts */
     int devices[DEVICES]; /* clones, made before everything becomes nodev */
     int dev;              /* our own /dev, writable until freeze() */
     FILE *mounts;         /* /proc/self/mountinfo */
@@ -264,6 +266,23 @@ static bool clone_devices(struct view *v)
 
 /* ---- the ground ---- */
 
+/* The name of an op's text in the workshop. */
+static const char *text_name(uint32_t i, char name[16])
+{
+    (void)snprintf(name, 16, "text%u", i);
+    return name;
+}
+
+static bool write_text(const struct view *v, uint32_t i)
+{
+    const char *text = sp_plan_string(v->plan, v->plan->ops[i].target);
+    char name[16];
+    auto_close int fd =
+        openat(v->shop, text_name(i, name), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+
+    return fd >= 0 && fchmod(fd, 0444) == 0 && sp_write_all(fd, text, strlen(text)) == 0;
+}
+
 static bool open_workshop(struct view *v)
 {
     static const char *const options[] = {"mode", "0700", "size", "64k", NULL};
@@ -274,6 +293,9 @@ static bool open_workshop(struct view *v)
     r = v->shop < 0 ? v->shop : target < 0 ? target : sp_mount_attach(v->shop, target);
     if (r < 0)
         return fail(v, SP_BUILD_DENY, r, NULL);
+    for (uint32_t i = 0; i < v->plan->op_count; i++)
+        if (v->plan->ops[i].op == SP_OP_TEXT && !write_text(v, i))
+            return fail(v, SP_BUILD_CARVEOUT, errno, sp_plan_string(v->plan, v->plan->ops[i].path));
     auto_close int file = openat(v->shop, "file", O_CREAT | O_EXCL | O_CLOEXEC, 0);
     if (file < 0 || fchmod(file, 0) < 0 || mkdirat(v->shop, "empty", 0555) < 0 ||
         fchmodat(v->shop, "empty", 0555, 0) < 0 || mkdirat(v->shop, "closed", 0) < 0 ||
@@ -420,6 +442,28 @@ static bool put_alias(struct view *v, const struct sp_place_op *o)
     return true;
 }
 
+/* Over the path itself, also if it is a symlink, perhaps to nothing: resolv.conf often leads to
+ * /run. */
+static bool put_text(struct view *v, uint32_t i)
+{
+    const char *path = sp_plan_string(v->plan, v->plan->ops[i].path);
+    const char *slash = strrchr(path, '/');
+    char parent[64];
+    char name[16];
+
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    auto_close int dir = sp_path_open(v->root, parent);
+    auto_close int target = dir < 0 ? dir : openat(dir, slash + 1, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (dir == -ENOENT || (dir >= 0 && target < 0 && errno == ENOENT))
+        return true; /* programs do without the file */
+    auto_close int tree = from_workshop(v, text_name(i, name));
+    const int r = dir < 0      ? dir
+                  : target < 0 ? -errno
+                  : tree < 0   ? tree
+                               : sp_mount_attach(tree, target);
+    return r == 0 || fail(v, SP_BUILD_CARVEOUT, r, path);
+}
+
 /* In the plan's order: a place follows the directories around it. */
 static bool put_places(struct view *v)
 {
@@ -429,7 +473,9 @@ static bool put_places(struct view *v)
         const struct sp_place_op *o = &v->plan->ops[i];
 
         if (o->op != SP_OP_NOTHING)
-            ok = o->op == SP_OP_ALIAS ? put_alias(v, o) : put_place(v, i);
+            ok = o->op == SP_OP_ALIAS  ? put_alias(v, o)
+                 : o->op == SP_OP_TEXT ? put_text(v, i)
+                                       : put_place(v, i);
     }
     return ok;
 }
@@ -462,7 +508,8 @@ static bool verify(struct view *v)
         const struct sp_place_op *o = &v->plan->ops[i];
         const char *path = sp_plan_string(v->plan, o->path);
 
-        if (o->op == SP_OP_ALIAS || o->op == SP_OP_EMPTY || o->op == SP_OP_NOTHING)
+        if (o->op == SP_OP_ALIAS || o->op == SP_OP_EMPTY || o->op == SP_OP_TEXT ||
+            o->op == SP_OP_NOTHING)
             continue;
         auto_close int fd = sp_path_open(root, path);
         if (fd < 0 || !sp_path_is(fd, o->dev, o->ino))
@@ -517,6 +564,11 @@ static bool build_view(const struct sp_plan *plan, struct sp_built *ret)
 }
 
 /* ==== confinement ==== */
+
+static bool has_own_network(const struct sp_plan *plan)
+{
+    return plan->net == SP_NET_OWN || plan->net == SP_NET_MANAGED;
+}
 
 /* Only a child is inside of the new pid namespace: it returns and goes on as the cell. The parent
  * sends the child's pidfd to the front and exits. */
@@ -609,7 +661,7 @@ static bool enter_filter(const struct sp_plan *plan, struct sp_confined *ret,
 {
     static struct sp_filter filter;
     const struct sp_filter_options o = {
-        .net = plan->net == SP_NET_OWN      ? SP_FILTER_LOOPBACK
+        .net = has_own_network(plan)        ? SP_FILTER_LOOPBACK
                : plan->net == SP_NET_FILTER ? SP_FILTER_NONE
                                             : SP_FILTER_ENABLED,
         .denies_metadata = plan->tier == SP_TIER_THIN && plan->view != SP_VIEW_OPEN,
@@ -639,6 +691,17 @@ static bool self_test(const struct sp_plan *plan, struct sp_built *report)
            report_failure(report, SP_BUILD_SELF_TEST, errno, "read-only root");
 }
 
+/* Before the view is built: its /proc is read-only. */
+static bool open_network(const struct sp_plan *plan, int control, struct sp_built *report)
+{
+    int r = has_own_network(plan) ? sp_namespaces_raise_loopback() : 0;
+
+    if (r < 0)
+        return report_failure(report, SP_BUILD_LOOPBACK, r, NULL);
+    r = plan->net == SP_NET_MANAGED ? sp_ports_open(plan, control) : 0;
+    return r == 0 || report_failure(report, SP_BUILD_PORTS, r, NULL);
+}
+
 static bool confine(const struct sp_plan *plan, int control, struct sp_confined *ret,
                     struct sp_built *report)
 {
@@ -648,20 +711,18 @@ static bool confine(const struct sp_plan *plan, int control, struct sp_confined 
         const uid_t uid = geteuid();
         const gid_t gid = getegid();
 
-        r = sp_namespaces_unshare(plan->net == SP_NET_OWN);
+        r = sp_namespaces_unshare(has_own_network(plan));
         if (r < 0)
             return report_failure(report, SP_BUILD_NAMESPACES, r, NULL);
         r = sp_namespaces_map_ids(uid, gid);
         if (r < 0)
             return report_failure(report, SP_BUILD_ID_MAP, r, NULL);
-        if (!fork_into_namespace(control, report) || !build_view(plan, report))
+        if (!fork_into_namespace(control, report) || !open_network(plan, control, report) ||
+            !build_view(plan, report))
             return false;
         r = sp_spawn_renew_null(); /* commands inherit it, and could change the host's inode */
         if (r < 0)
             return report_failure(report, SP_BUILD_DEV, r, "/dev/null");
-        r = plan->net == SP_NET_OWN ? sp_namespaces_raise_loopback() : 0;
-        if (r < 0)
-            return report_failure(report, SP_BUILD_LOOPBACK, r, NULL);
     }
     if ((r = sp_privilege_no_core()) < 0)
         return report_failure(report, SP_BUILD_LIMITS, r, NULL);
@@ -693,7 +754,7 @@ bool sp_confine(int plan_fd, int control, struct sp_confined *ret, struct sp_bui
     if (!confine(plan, control, ret, report))
         return false; /* the plan stays mapped: report->where points into it */
     ret->has_new_root = plan->view == SP_VIEW_NEW;
-    ret->has_own_network = plan->net == SP_NET_OWN;
+    ret->has_own_network = has_own_network(plan);
     (void)munmap(map, (size_t)st.st_size);
     return true;
 }

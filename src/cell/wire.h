@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-#define SP_WIRE_VERSION 2
+#define SP_WIRE_VERSION 3
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* descriptors with one datagram */
 
@@ -43,6 +43,7 @@ enum sp_wire_op {
     SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */
     SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
     SP_WIRE_BORN,        /* maker of a confined cell: struct sp_wire_born + the cell's pidfd */
+    SP_WIRE_PORTS,       /* managed cell, before READY: struct sp_wire_ports + its sockets */
     SP_WIRE_READY,       /* confined cell, as its first message: struct sp_wire_ready */
     SP_WIRE_OP_MAX
 };
@@ -109,6 +110,26 @@ struct sp_wire_born {
     struct sp_wire_head head;
     int32_t pid; /* in the front's pid namespace */
     uint32_t zero;
+};
+
+enum sp_port_kind {
+    SP_PORT_DNS_UDP = 1, /* 127.0.0.1:53 */
+    SP_PORT_DNS_TCP,
+    SP_PORT_PROXY,   /* 127.0.0.1:808 */
+    SP_PORT_BY_NAME, /* 0.0.0.0:PORT */
+    SP_PORT_DIAG,    /* NETLINK_SOCK_DIAG: tells the front which command has a connection */
+    SP_PORT_KIND_MAX
+};
+
+struct sp_wire_port {
+    uint16_t kind, port;
+};
+
+struct sp_wire_ports {
+    struct sp_wire_head head;
+    uint32_t count; /* of the descriptors */
+    uint32_t is_last;
+    struct sp_wire_port ports[SP_WIRE_FDS];
 };
 
 struct sp_wire_ready {

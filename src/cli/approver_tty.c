@@ -147,7 +147,7 @@ static bool add_subject(const struct page *out, const struct sp_approval_questio
         }
         return true;
     case SP_QUESTION_NETWORK:
-        return add_line(out, "host:", q->argv.count > 1 ? q->argv.items[1] : q->host) &&
+        return add_line(out, "host:", q->shown_host.n != 0 ? q->shown_host : q->host) &&
                add_line(out, "command:", q->asking_command);
     case SP_QUESTION_RUN:
     case SP_QUESTION_ESCALATE:

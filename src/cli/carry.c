@@ -20,6 +20,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "cli/escape_text.h"
 #include "cli/own_stdio.h"
 #include "cli/signals.h"
@@ -625,6 +626,8 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
     r->was_denied = how->denied == 1;
     if (how->denial != NULL)
         r->denial = *how->denial;
+    free(r->network);
+    r->network = how->network.n == 0 ? NULL : sp_str_dup(how->network); /* no memory: without it */
     end_carry_input(c);
     if (r->end == SP_CARRY_TIMED_OUT)
         return; /* on_killed ends the run */
@@ -687,6 +690,17 @@ static void on_timeout(struct sp_timer *t)
         kill_command(c);
 }
 
+static void on_rejected(struct sp_timer *t)
+{
+    end_with(SP_CONTAINER(t, struct sp_carry, timeout), SP_CARRY_REJECTED, NULL);
+}
+
+void sp_carry_reject(struct sp_carry *c)
+{
+    if (!c->has_exited && !sp_loop_timer(c->loop, &c->timeout, sp_loop_now(c->loop), on_rejected))
+        kill_command(c);
+}
+
 /* ---- starting ---- */
 
 static bool set_timeout(struct sp_carry *c)
@@ -723,6 +737,7 @@ static void ask_permission(struct sp_carry *c)
             return;
         }
         c->result = c->first; /* the result of the first attempt stands */
+        c->first.network = NULL;
         c->has_exited = true;
         finish_carry(c);
         return;
@@ -770,10 +785,12 @@ int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp
     sp_terminal_restore(&c->terminal);
     if (r < 0)
         return r;
-    if (c->failed < 0 && e != NULL)
+    if (c->failed < 0 && e != NULL) {
         *e = c->error;
-    else
+    } else {
         *ret = c->result;
+        c->result.network = NULL; /* the caller frees it */
+    }
     return c->failed;
 }
 
@@ -808,6 +825,8 @@ void sp_carry_free(struct sp_carry *c)
     if (c->signals.fd >= 0)
         (void)close(c->signals.fd);
     sp_buf_done(&c->output.pending);
+    free(c->result.network);
+    free(c->first.network);
     sp_loop_free(c->loop);
     free(c);
 }
@@ -908,5 +927,27 @@ void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long)
         print_guess(&r->denial);
     } else { /* the verdict of a server, which gives no reasons */
         (void)fprintf(stderr, "sallyport: the sandbox denied the command something\n");
+    }
+}
+
+void sp_carry_print_denied_hosts(const struct sp_carry_result *r)
+{
+    struct sp_json j __attribute__((cleanup(sp_json_done))) = {0};
+    uint32_t denied = SP_JSON_NONE;
+
+    if (r->network == NULL || (r->end == SP_CARRY_EXITED && r->exit.code == 0) ||
+        sp_json_parse(&j, r->network, strlen(r->network), NULL) < 0 ||
+        sp_json_opt_array(&j, 0, "denied", &denied, NULL) < 0 || denied == SP_JSON_NONE)
+        return;
+    sp_json_each(&j, denied, t) {
+        struct sp_str host = {0};
+        struct sp_str rule = {0};
+        uint64_t port = 0;
+
+        if (sp_json_need_str(&j, t, "host", &host, NULL) == 0 &&
+            sp_json_need_u64(&j, t, "port", UINT16_MAX, &port, NULL) == 0 &&
+            sp_json_need_str(&j, t, "rule", &rule, NULL) == 0)
+            (void)fprintf(stderr, "sallyport: connect " SP_STR_FMT ":%u: " SP_STR_FMT "\n",
+                          SP_STR_ARG(host), (unsigned)port, SP_STR_ARG(rule));
     }
 }

@@ -43,6 +43,8 @@ struct sp_carry_result {
     bool was_taken;  /* bytes of our stdin were read */
     bool was_killed; /* TIMED_OUT: the kill was confirmed */
     struct sp_denial_facts denial;
+    char *network; /* the receipt of its managed network (sp_managed_add_receipt), to be freed;
+                      NULL: none */
     struct sp_err error;
     uint64_t duration_ns;
 };
@@ -88,6 +90,9 @@ struct sp_carry_options {
 int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp_carry_result *ret,
                  struct sp_err *e);
 
+/* A person refused what the command does: ends it, and the run with REJECTED, from the loop. */
+void sp_carry_reject(struct sp_carry *c);
+
 /* may_start has decided. Not to be called from within it. */
 void sp_carry_wake(struct sp_carry *c);
 
@@ -98,5 +103,7 @@ int sp_carry_not_run(const struct sp_err *refusal, int *ret_err);
 /* Prints on stderr what the sandbox denied a command, and the evidence; nothing if nothing was
  * denied. is_long: one line for each piece of evidence. */
 void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long);
+/* Prints on stderr which hosts a command that failed was not let reach: one line for each. */
+void sp_carry_print_denied_hosts(const struct sp_carry_result *r);
 
 #endif

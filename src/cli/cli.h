@@ -19,7 +19,7 @@ extern const struct sp_cli_command sp_command_serve, sp_command_exec, sp_command
 
 /* Internal: sallyport starts itself with these. */
 extern const struct sp_cli_command sp_command_cell, sp_command_http, sp_command_proxy,
-    sp_command_resolver, sp_command_patch_inside;
+    sp_command_resolver, sp_command_patch_inside, sp_command_doctor_inside;
 
 /* "Error: text" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_err *e);

@@ -16,6 +16,8 @@
 #include "base/log.h"
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
+#include "cli/doctor_network.h"
+#include "cli/escape_text.h"
 #include "cli/own_stdio.h"
 #include "core/cell_child.h"
 #include "core/journal.h"
@@ -45,6 +47,7 @@ enum layer_name {
     LAYER_MOUNTS,
     LAYER_PROC,
     LAYER_NETWORK,
+    LAYER_MANAGED_NETWORK,
     LAYER_PRIVILEGES,
     LAYER_LANDLOCK,
     LAYER_SECCOMP,
@@ -69,6 +72,8 @@ static const struct {
                     "programs miss their /proc"},
     [LAYER_NETWORK] = {"network_namespace", "a network with nothing but loopback",
                        "without the network there is no loopback either: sockets are refused"},
+    [LAYER_MANAGED_NETWORK] = {"managed_network", "a network with the hosts that are allowed",
+                               "commands have the host's whole network or none"},
     [LAYER_PRIVILEGES] = {"privileges", "giving up every capability",
                           "uid 0 keeps what it could do"},
     [LAYER_LANDLOCK] = {"landlock", "the kernel's own rules on files",
@@ -118,6 +123,8 @@ struct findings {
     enum sp_tier tier;
     int landlock; /* ABI level of the kernel */
     struct layer layers[LAYER_MAX];
+    char managed_failure[400]; /* remedy of its layer */
+    struct sp_doctor_upstream upstream;
     struct verdict verdicts[4];
 };
 
@@ -199,6 +206,29 @@ static void try_view(struct layer *ret)
         set_missing(&ret[LAYER_NETWORK], t.step, t.err);
 }
 
+/* Tries it as a whole, with a command in it. Needs all layers of a view and a network. */
+static void try_managed(struct findings *f)
+{
+    struct sp_err e = {0};
+    char why[300];
+
+    if (f->tier != SP_TIER_CELL || f->layers[LAYER_NETWORK].state != LAYER_OK)
+        return;
+    if (f->layers[LAYER_LANDLOCK].state == LAYER_MISSING) { /* the proxy locks itself in with it */
+        f->layers[LAYER_MANAGED_NETWORK] = f->layers[LAYER_LANDLOCK];
+        return;
+    }
+    if (sp_doctor_try_network(&e) == 0) {
+        f->layers[LAYER_MANAGED_NETWORK].state = LAYER_OK;
+        return;
+    }
+    (void)snprintf(f->managed_failure, sizeof f->managed_failure,
+                   "see what fails there, then try `sallyport sandbox --network managed -v -- "
+                   "true`: %s",
+                   sp_error_text(&e, why, sizeof why));
+    f->layers[LAYER_MANAGED_NETWORK] = (struct layer){LAYER_MISSING, e.sys, f->managed_failure};
+}
+
 /* A failure of another step leaves the layer untested. */
 static void try_filter(const struct sp_plan *plan, uint32_t step, struct layer *ret)
 {
@@ -252,7 +282,7 @@ static void try_mode(const struct sp_host_features *host_features,
                        sp_fail(&e, SP_E_SYSTEM, ENOMEM, "make a policy") == 0) &&
                       sp_resolve(&policy, &resolved, &e) == 0 &&
                       sp_survey_make(&policy, &resolved, fixed, &survey, &e) == 0 &&
-                      sp_plan_compile(&survey, false, host_features, &plan, &e) == 0);
+                      sp_plan_compile(&survey, &policy.profile, host_features, &plan, &e) == 0);
     if (!v->is_enforced)
         memcpy(v->why_not, e.msg, sizeof v->why_not);
 }
@@ -279,6 +309,8 @@ static int examine_host(struct findings *f, struct sp_err *e)
                                              : SP_TIER_NONE;
     try_view(f->layers);
     try_filters(f->layers);
+    try_managed(f);
+    sp_doctor_find_upstream(&f->upstream);
     if (sp_cgroup_name(name) && sp_cgroup_new(name, &cgroup))
         f->layers[LAYER_CGROUPS].state = LAYER_OK;
     else
@@ -310,6 +342,27 @@ static int examine_host(struct findings *f, struct sp_err *e)
 static const char *const state_names[] = {
     [LAYER_UNTESTED] = "untested", [LAYER_OK] = "ok", [LAYER_MISSING] = "missing"};
 
+/* Variables may hold anything: control characters are shown as escapes. */
+static void print_plain(const char *before, const char *text)
+{
+    auto_buf struct sp_buf out = {0};
+
+    if (text[0] != 0 && sp_plain_add(&out, sp_str_of(text)))
+        (void)printf("%s%.*s\n", before, (int)out.len, out.data);
+}
+
+static void print_upstream(const struct sp_doctor_upstream *u)
+{
+    (void)printf("\nupstream proxies of managed networks: %s\n",
+                 u->http[0] == 0 && u->https[0] == 0 ? "none" : "");
+    print_plain("  http      ", u->http);
+    print_plain("  https     ", u->https);
+    print_plain("  not for   ", u->no_proxy);
+    if (u->is_unusable)
+        (void)printf("  unused    a variable names a proxy that is not http://: hosts are reached "
+                     "without it\n");
+}
+
 static void print_text(const struct findings *f)
 {
     static const char *const means[] = {
@@ -334,6 +387,7 @@ static void print_text(const struct findings *f)
     (void)printf("\nlandlock: level %d of %d known\n", f->landlock, NEWEST_LANDLOCK);
     for (int i = f->landlock + 1; i <= NEWEST_LANDLOCK; i++)
         (void)printf("  missing   level %d            %s\n", i, landlock_levels[i]);
+    print_upstream(&f->upstream);
     (void)printf("\npolicies:\n");
     for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
@@ -380,7 +434,11 @@ static void print_json(const struct findings *f)
         print_member(",", "means", landlock_levels[i]);
         (void)putchar('}');
     }
-    (void)printf("]},\"policies\":[");
+    (void)printf("]}");
+    print_member(",\"upstream\":{", "http", f->upstream.http);
+    print_member(",", "https", f->upstream.https);
+    print_member(",", "no_proxy", f->upstream.no_proxy);
+    (void)printf(",\"unusable\":%s},\"policies\":[", f->upstream.is_unusable ? "true" : "false");
     for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
 

@@ -28,9 +28,11 @@
 #include "cli/approver_tty.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
+#include "cli/network_options.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
 #include "engine/delta.h"
+#include "engine/network_job.h"
 #include "engine/run.h"
 #include "engine/shell.h"
 #include "mcp/tools.h"
@@ -44,6 +46,7 @@ struct exec_options {
     const char *on, *cwd, *sandbox;
     struct sp_option_list env;
     struct sp_cli_approval_flags approval;
+    struct sp_network_options network;
     bool is_tty, has_no_stdin, is_json;
     uint64_t timeout_ms; /* 0: none */
     struct sp_config_options config;
@@ -73,6 +76,7 @@ static const struct sp_option options[] = {
     SP_OPT_STRING(struct exec_options, sandbox, "sandbox", "MODE",
                   "under this policy: :read-only, :workspace, :danger-full-access, a mode or a "
                   "profile of the configuration (default: default_permissions, else none)"),
+    SP_OPT_TABLE(struct exec_options, network, sp_network_options),
     SP_OPT_FLAG(struct exec_options, is_tty, "tty", "give it a terminal of its own"),
     SP_OPT_FLAG(struct exec_options, has_no_stdin, "no-stdin", "give it no stdin"),
     SP_OPT_READ(struct exec_options, timeout_ms, "timeout", "SECONDS", read_timeout,
@@ -127,6 +131,7 @@ struct exec_run {
     struct sp_policy policy;
     const char *policy_name;
     struct approval approval;
+    struct sp_network_job *network; /* NULL: none is judged */
     struct exec_json json;
     char call_id[32];
     struct sp_backend *backend;
@@ -178,6 +183,36 @@ static void say_left_out(struct exec_run *x)
     x->has_said_left_out = true;
 }
 
+static void on_refused_host(void *user, const struct sp_network_outcome *o)
+{
+    struct exec_run *x = user;
+
+    x->approval.plan.reason.len = 0;
+    (void)sp_buf_add_str(&x->approval.plan.reason, o->text); /* without memory: no reason */
+    sp_carry_reject(x->carry);
+}
+
+/* Somebody answers for the hosts of a local command, if anybody judges it. */
+static int begin_network(struct exec_run *x, struct sp_err *e)
+{
+    const struct sp_network_job_options o = {
+        .approvals = x->approval.approvals,
+        .call_id = sp_str_of(x->call_id),
+        .environment = sp_str_of(x->place.name),
+        .cwd = x->launch.cwd,
+        .argv = {x->launch.argv, x->launch.argc},
+        .policy = x->launch.policy,
+        .policy_name = x->policy_name,
+        .refused = on_refused_host,
+        .user = x,
+    };
+
+    sp_network_job_free(x->network);
+    x->network = NULL;
+    x->launch.net_ops = NULL;
+    return x->place.is_local ? sp_network_job_new(&o, &x->launch, &x->network, e) : 0;
+}
+
 /* For sp_carry_options. */
 static enum sp_carry_permission may_start(void *user, struct sp_err *e)
 {
@@ -217,7 +252,7 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
             x->launch.environ = &a->env;
         }
         say_left_out(x);
-        return SP_CARRY_GO;
+        return begin_network(x, e) < 0 ? SP_CARRY_FAIL : SP_CARRY_GO;
     case SP_RUN_PLAN_FAILED:
         *e = a->plan.error;
         return SP_CARRY_FAIL;
@@ -542,6 +577,8 @@ static int make_policy(struct exec_run *x, struct sp_err *e)
     bool is_open = false;
     int r = sp_config_policy(&x->config, name, x->cwd, &x->policy, &is_open, e);
 
+    if (r == 0)
+        r = sp_network_options_apply(&x->o->network, &x->policy.profile, e);
     if (r == 0 && x->place.is_local)
         r = sp_config_keep_dot_files(&x->config, &x->policy, e);
     if (r == 0)
@@ -704,11 +741,14 @@ static int run_exec(void *values, char **command)
             (void)sp_cli_print(sp_buf_str(&line), &e);
     } else if (!o->is_json) { /* otherwise the last event has it */
         sp_carry_print_denied(&result, false);
+        sp_carry_print_denied_hosts(&result);
         if (text[0] != 0)
             sp_plain_say("sallyport", text);
     }
+    free(result.network);
     sp_run_plan_done(&x.approval.plan);
     sp_buf_done(&x.approval.made_env);
+    sp_network_job_free(x.network);
     sp_approvals_free(x.approval.approvals);
     sp_approver_free(x.approval.approver);
     sp_cli_approval_done(&x.approval.setup); /* uses the loop of the carry */

@@ -23,10 +23,12 @@
 #include "cli/cli.h"
 #include "cli/escape_text.h"
 #include "cli/mcp_selftest.h"
+#include "cli/network_options.h"
 #include "cli/run_place.h"
 #include "cli/signals.h"
 #include "config/policy.h"
 #include "core/journal.h"
+#include "engine/local.h"
 #include "engine/snapshot.h"
 #include "mcp/lines.h"
 #include "mcp/mcp_http.h"
@@ -39,6 +41,7 @@
 
 struct mcp_flags {
     const char *sandbox, *cwd, *token_file, *connect, *structured_output;
+    struct sp_network_options network;
     struct sp_cli_approval_flags approval;
     struct sp_option_list listen, origins, on;
     bool is_selftest, allows_remote, keeps_cancelled;
@@ -54,6 +57,7 @@ static const struct sp_option options[] = {
     SP_OPT_STRING(struct mcp_flags, sandbox, "sandbox", "MODE",
                   ":workspace, :read-only, :danger-full-access, a mode or a profile of the "
                   "configuration (default: default_permissions, else :workspace)"),
+    SP_OPT_TABLE(struct mcp_flags, network, sp_network_options),
     SP_CLI_APPROVAL_OPTIONS(
         struct mcp_flags, approval,
         "what is asked: untrusted, on-failure, on-request, never, or the JSON of granular "
@@ -259,7 +263,9 @@ static int find_policy(struct mcp_server *s, struct sp_err *e)
     s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
                      : s->config.default_permissions != NULL ? s->config.default_permissions
                                                              : ":workspace";
-    const int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
+    int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
+    if (r == 0)
+        r = sp_network_options_apply(&s->flags->network, &s->policy.profile, e);
     if (r < 0 || !s->place.is_local)
         return r;
     /* Hosts on a desktop start their servers in / or in the home directory, which is no project:
@@ -307,6 +313,8 @@ static int open_place(struct mcp_server *s, const char *name, struct mcp_place *
     r = sp_place_there(s->loop, &p->place, &p->backend, e);
     if (r == 0)
         r = sp_config_policy(&s->config, s->policy_name, p->place.cwd, &p->policy, &is_open, e);
+    if (r == 0)
+        r = sp_network_options_apply(&s->flags->network, &p->policy.profile, e);
     *ret = (struct sp_environment_spec){
         .id = p->place.name,
         .backend = p->backend,
@@ -391,7 +399,11 @@ static bool add_permissions(struct sp_buf *out, const struct mcp_server *s, bool
                      ? ": everything can be read, and what is below the directory above and the "
                        "temporary directories can be written, but for .git and the like"
                      : "",
-                 s->policy.profile.has_network ? "open" : "closed");
+                 s->policy.profile.has_network ? "open"
+                 : sp_profile_managed(&s->policy.profile) != NULL
+                     ? "managed: only hosts that are allowed can be reached, by name or through "
+                       "the proxy variables"
+                     : "closed");
     if (s->approval.found.options.policy.kind == SP_APPROVAL_NEVER)
         return ok && sp_buf_printf(out, "No permission can be asked for: what is not allowed is "
                                         "refused.\n");
@@ -556,6 +568,20 @@ static int open_lines(struct mcp_server *s, const char *url, struct sp_mcp_lines
     return sp_mcp_lines_new(s->mcp, &o, ret, e);
 }
 
+/* Commands that may reach this machine's loopback must not reach our own port there. */
+static int keep_port_apart(struct mcp_server *s, const char *url, struct sp_err *e)
+{
+    const char *colon = strrchr(url, ':');
+    struct sp_str rest = colon == NULL ? (struct sp_str){0} : sp_str_of(colon + 1);
+    uint64_t port;
+
+    if (!sp_str_to_u64(sp_str_cut(&rest, '/'), UINT16_MAX, &port))
+        return sp_fail(e, SP_E_INVALID, 0, "--listen %s: no port", url);
+    if (s->place.is_local && !sp_local_add_own_port(s->backend, (uint16_t)port))
+        return sp_fail(e, SP_E_LIMIT, 0, "--listen: too many ports; give fewer");
+    return 0;
+}
+
 /* --listen number i. The tokens are read or made once, for all HTTP transports. */
 static int listen_at(struct mcp_server *s, size_t i, struct sp_err *e)
 {
@@ -582,6 +608,8 @@ static int listen_at(struct mcp_server *s, size_t i, struct sp_err *e)
     if (r == 0)
         r = is_unix ? open_lines(s, url, &s->lines[i], e)
                     : sp_mcp_http_new(s->mcp, &http, &s->https[i], e);
+    if (r == 0 && !is_unix)
+        r = keep_port_apart(s, sp_mcp_http_url(s->https[i]), e);
     if (r < 0)
         return r;
     (void)printf("%s\n", is_unix ? sp_mcp_lines_url(s->lines[i]) : sp_mcp_http_url(s->https[i]));

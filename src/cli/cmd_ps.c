@@ -41,10 +41,10 @@ static void print_json(void *user, struct sp_json *j, uint32_t result)
 
 /* ---- as a table ---- */
 
-enum column { SESSION, PROCESS, PID, STATE, AGE, TTY, CWD, COMMAND, COLUMNS };
+enum column { SESSION, PROCESS, PID, STATE, AGE, TTY, NET, CWD, COMMAND, COLUMNS };
 
-static const char *const titles[COLUMNS] = {"SESSION", "PROCESS", "PID", "STATE",
-                                            "AGE",     "TTY",     "CWD", "COMMAND"};
+static const char *const titles[COLUMNS] = {"SESSION", "PROCESS", "PID", "STATE",  "AGE",
+                                            "TTY",     "NET",     "CWD", "COMMAND"};
 
 /* The cells of one row, each ended by NUL. The age has its two largest units: 3m07s, 2h05m. */
 static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out)
@@ -65,8 +65,9 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
         (void)snprintf(code, sizeof code, "(%lld)", (long long)p->exit_code);
     return sp_buf_printf(out, "%.8s%c", p->session, 0) &&
            sp_plain_add(out, (struct sp_str){p->id, p->id_len}) &&
-           sp_buf_printf(out, "%c%lld%c%s%s%c%s%c%s%c%s%c%s%c", 0, (long long)p->pid, 0, p->state,
-                         code, 0, age, 0, p->is_tty ? "yes" : "no", 0, p->cwd, 0, p->command, 0);
+           sp_buf_printf(out, "%c%lld%c%s%s%c%s%c%s%c%s%c%s%c%s%c", 0, (long long)p->pid, 0,
+                         p->state, code, 0, age, 0, p->is_tty ? "yes" : "no", 0, p->network, 0,
+                         p->cwd, 0, p->command, 0);
 }
 
 /* The first `width` characters of UTF-8. */

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "approve/explain.h"
+#include "approve/explain_host.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/network_options.h"
 #include "cli/own_stdio.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
@@ -30,10 +32,11 @@
 struct sandbox_options {
     const char *mode, *profile_file;
     struct sp_option_list writable;
-    bool has_network;
+    struct sp_network_options network;
     const char *cwd; /* as given */
     bool is_tty, is_not_tty, is_verbose;
     bool prints_plan, explains;
+    const char *host;   /* of --explain-host; NULL: not given */
     const char *system; /* of --for; NULL: not given */
 };
 
@@ -47,7 +50,7 @@ static const struct sp_option options[] = {
     SP_OPT_STRING(struct sandbox_options, profile_file, "profile", "FILE", "or a profile as JSON"),
     SP_OPT(LIST, SP_OPT_WORDS("writable", "DIR", "let this directory be written, too (repeatable)"),
            SP_OPT_AT(struct sandbox_options, writable, struct sp_option_list), .max = MAX_DIRS),
-    SP_OPT_FLAG(struct sandbox_options, has_network, "network", "let the network be used"),
+    SP_OPT_TABLE(struct sandbox_options, network, sp_network_options),
     SP_OPT_STRING(struct sandbox_options, cwd, "cwd", "DIR",
                   "where the command runs; workspace-write: what it may write (default: the "
                   "current directory)"),
@@ -64,6 +67,9 @@ static const struct sp_option options[] = {
                   "with --print-plan: on linux (the default) or macos"),
     SP_OPT_FLAG(struct sandbox_options, explains, "explain",
                 "say for each PATH whether it can be read and written, and why"),
+    SP_OPT_STRING(struct sandbox_options, host, "explain-host", "HOST[:PORT]",
+                  "say whether a host can be reached, and why (default: port 443); nothing is "
+                  "looked up"),
     SP_OPT_END,
 };
 
@@ -128,7 +134,9 @@ static int make_policy(const struct sandbox_options *o, const char *cwd, struct 
     }
     if (r < 0)
         return r;
-    profile->has_network |= o->has_network;
+    r = sp_network_options_apply(&o->network, profile, e);
+    if (r < 0)
+        return r;
     ret->cwd = strdup(cwd);
     if (tmpdir != NULL && tmpdir[0] != 0)
         ret->tmpdir = strdup(tmpdir);
@@ -217,6 +225,11 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
                            "places:\n",
                            sp_tier_name(SP_TIER_NONE));
     } else if (fixed == NULL) {
+        if (sp_profile_managed(&policy->profile) != NULL) {
+            (void)sp_fail(&e, SP_E_INVALID, 0,
+                          "--for macos: a managed network is made on Linux only");
+            return fail_with(&e);
+        }
         if (sp_seatbelt_make(policy, &seatbelt, &e) < 0)
             return fail_with(&e);
         ok = sp_seatbelt_print(&seatbelt, policy->profile.has_network, &text);
@@ -252,6 +265,26 @@ static int explain_paths(const struct sp_policy *p, const struct sp_fixed_places
     return r;
 }
 
+/* The decision of the lists alone: `sandbox` reads no rules and asks nobody. */
+static int explain_host(const struct sandbox_options *o, const struct sp_policy *policy)
+{
+    struct sp_host_explained x = {0};
+    auto_buf struct sp_buf text = {0};
+    struct sp_err e = {0};
+
+    if (sp_explain_host(&policy->profile, o->host, &x, &e) < 0)
+        return fail_with(&e);
+    if (x.domain != NULL)
+        x.origin = sp_network_options_origin(&o->network, x.domain);
+    if (x.origin == NULL)
+        x.origin = o->profile_file;
+    x.remedy = "give --allow-host";
+    if (!sp_host_explained_add_text(&x, &text))
+        (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "explain a policy");
+    return e.code != SP_E_NONE || sp_cli_print(sp_buf_str(&text), &e) < 0 ? fail_with(&e)
+                                                                          : SP_EXIT_OK;
+}
+
 static int show_policy(const struct sandbox_options *o, char **paths, const char *cwd,
                        const struct sp_policy *policy, const struct sp_config *config)
 {
@@ -285,12 +318,14 @@ static const char *find_misuse(const struct sandbox_options *o, char **operands)
 {
     if (o->is_tty && o->is_not_tty)
         return "--tty and --no-tty: give one of them";
-    if (o->prints_plan && o->explains)
-        return "--print-plan and --explain: give one of them";
+    if (o->prints_plan + o->explains + (o->host != NULL) > 1)
+        return "--print-plan, --explain and --explain-host: give one of them";
     if (o->system != NULL && !o->prints_plan)
         return "--for is for --print-plan";
-    if (o->prints_plan)
-        return operands[0] != NULL ? "--print-plan runs no command" : NULL;
+    if (o->prints_plan || o->host != NULL)
+        return operands[0] == NULL ? NULL
+               : o->prints_plan    ? "--print-plan runs no command"
+                                   : "--explain-host runs no command";
     if (operands[0] == NULL)
         return o->explains ? "--explain needs a path" : "no command";
     return !o->explains && operands[0][0] == 0 ? "the command's name is empty" : NULL;
@@ -310,6 +345,8 @@ static int run_sandbox(void *values, char **operands)
     auto_free char *cwd = sp_place_dir(o->cwd, &e);
     if (cwd == NULL || make_policy(o, cwd, &policy, &e) < 0)
         return fail_with(&e);
+    if (o->host != NULL)
+        return explain_host(o, &policy);
     if (o->system != NULL && strcmp(o->system, "macos") == 0)
         return show_plan(&policy, NULL);
     /* The configuration says which files of ours are protected and which variables are kept; the
@@ -327,6 +364,7 @@ const struct sp_cli_command sp_command_sandbox = {
     .usage = "sallyport sandbox [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
              "       sallyport sandbox [OPTIONS] --print-plan\n"
              "       sallyport sandbox [OPTIONS] --explain PATH ...\n"
+             "       sallyport sandbox [OPTIONS] --explain-host HOST[:PORT]\n"
              "\n"
              "Runs one command under a policy, or shows what the policy means.\n",
     .notes = "Exit status: that of the command, 128 + N if signal N ended it, 126 if it cannot be\n"

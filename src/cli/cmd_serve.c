@@ -24,11 +24,13 @@
 #include "server/rpc/conn.h"
 #include "server/rpc/metrics.h"
 
-#define MAX_HOSTS            16           /* names of --allow-host */
+#define MAX_HOSTS            16           /* names of --host-name */
 #define MAX_LOCAL            128          /* connections on the local socket */
 #define MAX_UNFINISHED       (256U << 20) /* bytes of unfinished input of all connections */
 #define MAX_LOCAL_UNFINISHED (64U << 20)  /* ... on the local socket */
 #define MAX_TTL_S            31536000     /* a year */
+
+#define PROBE_MS 2 /* after the server began to listen */
 
 struct serve_options {
     const char *listen;
@@ -67,8 +69,11 @@ static const struct sp_option options[] = {
                   "ws://IP:PORT, unix:///PATH or stdio (default ws://127.0.0.1:0)"),
     SP_OPT(
         LIST,
-        SP_OPT_WORDS("allow-host", "NAME", "accept this name in the Host header, too (repeatable)"),
+        SP_OPT_WORDS("host-name", "NAME", "accept this name in the Host header, too (repeatable)"),
         SP_OPT_AT(struct serve_options, hosts, struct sp_option_list), .max = MAX_HOSTS),
+    SP_OPT(LIST, SP_OPT_WORDS("allow-host", "NAME", "--host-name"),
+           SP_OPT_AT(struct serve_options, hosts, struct sp_option_list), .max = MAX_HOSTS,
+           .is_hidden = true),
     SP_OPT_NUMBER(struct serve_options, max_connections, "max-connections", "N", 1, 1000000,
                   "limit of connections (default 1024)"),
     SP_OPT_FLAG(
@@ -144,6 +149,7 @@ struct serve {
     char runtime_dir[512];
     struct sp_hidden_paths hidden_paths;
     struct sp_serve_approve *approve; /* NULL: every start is permitted */
+    struct sp_timer probe;
 };
 
 /* ---- authentication ---- */
@@ -217,6 +223,11 @@ static void on_ended(void *user, const struct sp_session *session)
     gate->ops->ended(gate, session->number);
 }
 
+static bool forbids_host(void *user, const struct sp_hostname *host)
+{
+    return sp_serve_approve_forbids_host(((struct serve *)user)->approve, host);
+}
+
 static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                       void **ret_user)
 {
@@ -266,7 +277,24 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
         sp_log(SP_LOG_WARN, "no local socket: %s", sp_error_text(&e, why, sizeof why));
 }
 
+/* Commands in managed networks do not reach our own port. */
+static void keep_port_apart(const struct serve *s)
+{
+    const char *colon = strrchr(sp_listener_url(s->listener), ':');
+    uint64_t port = 0;
+
+    if (colon != NULL && sp_str_to_u64(sp_str_of(colon + 1), UINT16_MAX, &port))
+        sp_cell_pool_add_own_port(s->front->cell_pool, (uint16_t)port);
+}
+
 /* Listens last: a client that connects finds a complete server. */
+/* Clients are told what the host allows when they connect: it is found out before, so that the
+ * first of them does not wait for it. */
+static void on_probe(struct sp_timer *t)
+{
+    (void)sp_cell_pool_has_networks(SP_CONTAINER(t, struct serve, probe)->front->cell_pool);
+}
+
 static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
     struct sp_listen_url url = {0};
@@ -337,9 +365,11 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         .fixed = sp_hidden_paths_places(&s->hidden_paths),
         .runtime_dir = s->runtime_dir,
         .is_exposed = url.kind == SP_LISTEN_WS && s->auth == NULL && !o->accepts_exposure,
+        .is_exposed_widely = !url.is_loopback,
         .user = s,
         .drained = on_drained,
         .ended = s->approve != NULL ? on_ended : NULL,
+        .forbids_host = s->approve != NULL ? forbids_host : NULL,
     };
     r = sp_front_new(s->loop, &so, &s->front, e);
     if (r < 0)
@@ -365,14 +395,20 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         .finished = on_finished,
     };
     r = sp_listener_new(s->loop, &url, &lo, &s->listener, e);
+    if (r == 0 && url.kind == SP_LISTEN_WS)
+        keep_port_apart(s);
     if (r == 0 && url.kind != SP_LISTEN_STDIO && !o->has_no_local_socket)
         listen_locally(s, &lo);
+    if (r == 0)
+        (void)sp_loop_timer(s->loop, &s->probe, sp_loop_now(s->loop) + PROBE_MS, on_probe);
     return r == 0 && url.kind != SP_LISTEN_STDIO ? print_url(s, e) : r;
 }
 
 /* Connections first, since they use all the rest; the loop last. */
 static void end_serving(struct serve *s)
 {
+    if (s->loop != NULL)
+        sp_loop_cancel(s->loop, &s->probe);
     sp_listener_free(s->local);
     sp_listener_free(s->listener);
     sp_rpc_done(&s->rpc);

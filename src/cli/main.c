@@ -164,11 +164,11 @@ int sp_cli_load_config(const struct sp_config_options *o, const char *before, st
 
 /* In the order of `sallyport help`. */
 static const struct sp_cli_command *const commands[] = {
-    &sp_command_serve,        &sp_command_exec,  &sp_command_mcp,    &sp_command_sandbox,
-    &sp_command_patch,        &sp_command_rules, &sp_command_audit,  &sp_command_doctor,
-    &sp_command_ps,           &sp_command_logs,  &sp_command_attach, &sp_command_kill,
-    &sp_command_cell,         &sp_command_http,  &sp_command_proxy,  &sp_command_resolver,
-    &sp_command_patch_inside,
+    &sp_command_serve,        &sp_command_exec,          &sp_command_mcp,    &sp_command_sandbox,
+    &sp_command_patch,        &sp_command_rules,         &sp_command_audit,  &sp_command_doctor,
+    &sp_command_ps,           &sp_command_logs,          &sp_command_attach, &sp_command_kill,
+    &sp_command_cell,         &sp_command_http,          &sp_command_proxy,  &sp_command_resolver,
+    &sp_command_patch_inside, &sp_command_doctor_inside,
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

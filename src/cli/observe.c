@@ -388,6 +388,7 @@ static void free_list(struct sp_listed_all *l)
         free(p->id);
         free(p->state);
         free(p->cwd);
+        free(p->network);
         free(p->command);
     }
     free(l->items);
@@ -427,7 +428,9 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
     struct sp_str cwd = {0};
     auto_uri struct sp_uri uri = {0};
     auto_buf struct sp_buf command = {0};
+    struct sp_str network = SP_STR("host");
     uint32_t argv = SP_JSON_NONE;
+    uint32_t sandbox = SP_JSON_NONE;
     bool ok = true;
 
     if (sp_json_type(j, at) != SP_JSON_OBJECT)
@@ -445,8 +448,14 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
         sp_json_need_str(j, at, "processId", &id, e) < 0 ||
         sp_json_need_str(j, at, "state", &state, e) < 0 ||
         sp_json_need_str(j, at, "cwd", &cwd, e) < 0 ||
-        sp_json_need_array(j, at, "argv", &argv, e) < 0)
+        sp_json_need_array(j, at, "argv", &argv, e) < 0 ||
+        sp_json_opt_object(j, at, "sandbox", &sandbox, e) < 0)
         return -(int)e->code;
+    if (sandbox != SP_JSON_NONE) {
+        network = SP_STR("?");
+        if (sp_json_opt_str(j, sandbox, "network", &network, e) < 0)
+            return -(int)e->code;
+    }
     for (uint32_t t = sp_json_first(j, argv); ok && t != SP_JSON_NONE;
          t = sp_json_next(j, argv, t)) {
         if (sp_json_type(j, t) != SP_JSON_STRING)
@@ -461,9 +470,10 @@ static int read_listed(struct sp_json *j, uint32_t at, struct sp_listed *p, stru
     p->id_len = id.n;
     p->state = copy_text(state, true);
     p->cwd = copy_text(cwd, true);
+    p->network = copy_text(network, true);
     p->command = copy_text(sp_buf_str(&command), false);
     ok = ok && p->session != NULL && p->id != NULL && p->state != NULL && p->cwd != NULL &&
-         p->command != NULL;
+         p->command != NULL && p->network != NULL;
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the list");
 }
 

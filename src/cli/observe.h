@@ -35,6 +35,7 @@ struct sp_listed {
     char *session, *id; /* the id may hold any byte: id_len */
     size_t id_len;
     char *state, *cwd, *command; /* escaped for a terminal */
+    char *network;               /* none, host or managed; "?": the server does not tell. Escaped */
     int64_t pid, exit_code, started_ms;
     uint64_t next_seq;
     bool is_tty, has_exited;

@@ -164,8 +164,11 @@ static int parse_and_run(const struct sp_cli_command *c, const struct found *fou
         shorts[n++] = '+';
     for (size_t i = 0; i < count; i++) {
         const struct sp_option *o = found[i].option;
-        const int has_argument = o->argument != NULL ? required_argument : no_argument;
+        const int has_argument = o->argument == NULL ? no_argument
+                                 : o->bare != NULL   ? optional_argument
+                                                     : required_argument;
 
+        assert(o->bare == NULL || o->short_name == 0);
         longs[i] = (struct option){o->name, has_argument, NULL, 256 + (int)i};
         if (o->short_name != 0) {
             shorts[n++] = o->short_name;
@@ -185,7 +188,10 @@ static int parse_and_run(const struct sp_cli_command *c, const struct found *fou
         while (opt != '?' && opt < 256 && i < count && found[i].option->short_name != (char)opt)
             i++;
         assert(i < count || opt == '?'); /* getopt_long knows no others */
-        if (opt == '?' || !store(c, &found[i], optarg))
+        const char *arg = optarg;
+        if (opt != '?' && arg == NULL && found[i].option->bare != NULL)
+            arg = optind < argc && args[optind][0] != '-' ? args[optind++] : found[i].option->bare;
+        if (opt == '?' || !store(c, &found[i], arg))
             return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
     }
     char **operands = args + optind;
@@ -216,8 +222,12 @@ int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *
         args[i + 1] = argv[i];
     const int status = parse_and_run(c, found, count, argc + 1, args, values, run);
     for (size_t i = 0; i < count; i++)
-        if (found[i].option->kind == SP_OPTION_LIST)
-            free(((struct sp_option_list *)(void *)found[i].value)->items);
+        if (found[i].option->kind == SP_OPTION_LIST) {
+            struct sp_option_list *list = (void *)found[i].value;
+
+            free(list->items);
+            list->items = NULL; /* an old spelling has the same list */
+        }
     return status;
 }
 
@@ -232,7 +242,7 @@ static size_t spell(const struct sp_option *o, char *ret, size_t size)
         n = (size_t)snprintf(ret, size, "-%c, ", o->short_name);
     n += (size_t)snprintf(ret + n, size - n, "--%s", o->name);
     if (o->argument != NULL)
-        n += (size_t)snprintf(ret + n, size - n, " %s", o->argument);
+        n += (size_t)snprintf(ret + n, size - n, o->bare != NULL ? " [%s]" : " %s", o->argument);
     assert(n < size);
     return n;
 }
@@ -243,7 +253,7 @@ static size_t find_width(const struct sp_option *table, size_t width)
     char text[80];
 
     for (const struct sp_option *o = table; o->kind != SP_OPTION_END; o++) {
-        const size_t n = o->kind == SP_OPTION_HEADING || o->kind == SP_OPTION_TABLE
+        const size_t n = o->kind == SP_OPTION_HEADING || o->kind == SP_OPTION_TABLE || o->is_hidden
                              ? 0
                              : spell(o, text, sizeof text);
 
@@ -296,7 +306,7 @@ static void print_options(const struct sp_cli_command *c, const struct sp_option
             if (o != c->options)
                 (void)putchar('\n');
             print_wrapped(o->help, 0, 0);
-        } else {
+        } else if (!o->is_hidden) {
             print_option(o, indent);
         }
     }

@@ -32,7 +32,7 @@ enum sp_option_kind {
     SP_OPTION_STRING,  /* const char *: the argument; the last one given counts */
     SP_OPTION_LIST,    /* struct sp_option_list: repeatable, up to `max` times unless that is 0 */
     SP_OPTION_NUMBER,  /* uint64_t: decimal, `min` to `max` */
-    SP_OPTION_CHOICE,  /* const char *: one of `choices` */
+    SP_OPTION_CHOICE,  /* const char *: one of `choices`, or `bare` */
     SP_OPTION_READ,    /* `read` stores the value */
 };
 
@@ -47,8 +47,12 @@ struct sp_option {
     char short_name;      /* 0: none */
     const char *name;     /* without the two dashes */
     const char *argument; /* its name in the help; NULL: the option takes none */
-    size_t offset;        /* of the value */
-    const char *help;     /* one paragraph without line ends */
+    /* The value if no argument follows, because another option, `--` or nothing does; NULL: the
+     * argument is needed. */
+    const char *bare;
+    bool is_hidden;   /* an old spelling: in no help */
+    size_t offset;    /* of the value */
+    const char *help; /* one paragraph without line ends */
     uint64_t min, max;
     const char *const *choices; /* NULL at the end */
     const struct sp_option *table;

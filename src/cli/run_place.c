@@ -102,6 +102,9 @@ int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place
     }
     if (how->is_verbose || isatty(STDERR_FILENO))
         sp_carry_print_denied(&result, how->is_verbose);
+    if (how->is_verbose)
+        sp_carry_print_denied_hosts(&result);
+    free(result.network);
     switch (result.end) {
     case SP_CARRY_EXITED:
     case SP_CARRY_ABANDONED:

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "approve/network.h"
 #include "approve/program.h"
 #include "approve/run_plan.h"
 #include "approve/script/script.h"
@@ -241,6 +242,11 @@ static void forget_session(struct sp_start_gate *g, uint64_t session)
         free_session(s);
 }
 
+bool sp_serve_approve_forbids_host(const struct sp_serve_approve *a, const struct sp_hostname *host)
+{
+    return sp_network_is_denied_by_rules(a->setup.found.options.rules, host);
+}
+
 /* The files of rules have changed: new rules for all sessions, from the next start on. */
 static bool set_rules(void *user, struct sp_rules *rules, struct sp_str fingerprint)
 {
@@ -372,6 +378,25 @@ static int is_path_steering(const struct sp_start_gate_case *c, struct sp_str pa
     return 0;
 }
 
+/* For sp_network_policy_variables: false if *user is this variable. */
+static bool is_other_variable(void *user, const char *name, const char *value)
+{
+    const struct sp_str *word = user;
+    struct sp_str rest = *word;
+
+    return value == NULL || !sp_str_skip_prefix(&rest, sp_str_of(name)) ||
+           !sp_str_skip_prefix(&rest, SP_STR("=")) || !sp_str_eq(rest, sp_str_of(value));
+}
+
+/* Whether we have set the variable for the proxy of a managed network. */
+static bool is_of_network(const struct sp_start *start, struct sp_str word)
+{
+    const struct sp_network_policy *managed =
+        start->policy == NULL ? NULL : sp_profile_managed(&start->policy->profile);
+
+    return managed != NULL && !sp_network_policy_variables(managed, is_other_variable, &word);
+}
+
 /* Adds each NAME=VALUE that steers and is not the server's own. The words point into c->start->env.
  */
 static int read_steering_env(struct steering_env *ret, const struct sp_start_gate_case *c,
@@ -395,6 +420,7 @@ static int read_steering_env(struct steering_env *ret, const struct sp_start_gat
 
         for (char *const *own = ours; own != NULL && *own != NULL; own++)
             is_ours |= sp_str_eq(word, sp_str_of(*own));
+        is_ours = is_ours || (counts && is_of_network(c->start, word));
         if (sp_str_eq(name, SP_STR("PATH"))) {
             ret->path = value;
             /* Which program a name means changes with every `cd` of a script. */
@@ -433,8 +459,13 @@ static int add_key(struct sp_buf *out, const struct steering_env *v, const struc
         ok = sp_buf_printf(out, "%c%s%c%s%c%s%c%d", 0, p->cwd == NULL ? "" : p->cwd, 0,
                            p->tmpdir == NULL ? "" : p->tmpdir, 0, p->home == NULL ? "" : p->home, 0,
                            p->cwd_is_root);
+        if (ok && sp_profile_managed(&p->profile) != NULL)
+            ok = sp_network_policy_add_key(sp_profile_managed(&p->profile), out);
         for (size_t i = 0; ok && i < p->root_count; i++)
             ok = sp_buf_printf(out, "%c%s", 0, p->roots[i]);
+        if (sp_profile_managed(&p->profile) != NULL)
+            ok = ok && sp_buf_add(out, "", 1) &&
+                 sp_network_policy_add_key(sp_profile_managed(&p->profile), out);
     }
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "judge a command");
 }

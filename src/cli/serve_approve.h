@@ -41,6 +41,9 @@ struct sp_serve_approve_ask {
 
 int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
                          struct sp_err *e);
+/* Whether a network_rule denies the host to all commands. */
+bool sp_serve_approve_forbids_host(const struct sp_serve_approve *a,
+                                   const struct sp_hostname *host);
 void sp_serve_approve_free(struct sp_serve_approve *a); /* after all connections; NULL is fine */
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config_keys.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 #define SHOWN_BYTES 60
@@ -14,6 +15,8 @@ static const char *const known_safe_words[] = {"off", "list", "list+git", NULL};
 static const char *const inherit_words[] = {"all", "core", "none", NULL};
 static const char *const structured_words[] = {"auto", "always", "never", NULL};
 static const char *const isolation_words[] = {"session", "command", NULL};
+static const char *const mode_words[] = {"full", "limited", NULL};
+static const char *const unresolved_words[] = {"pass", "deny", NULL};
 
 #define AT(member)    offsetof(struct sp_config_top, config.member)
 #define ASIDE(member) offsetof(struct sp_config_top, member)
@@ -88,8 +91,30 @@ static const struct sp_config_key profile_keys[] = {
     {0},
 };
 
+#undef AT
+#define AT(member) offsetof(struct sp_config_raw_network, member)
 static const struct sp_config_key network_keys[] = {
-    {"enabled", SP_KEY_BOOLEAN, offsetof(struct sp_config_raw_network, is_enabled), "false", NULL},
+    {"enabled", SP_KEY_BOOLEAN, AT(is_enabled), "false", NULL},
+    {"managed", SP_KEY_BOOLEAN, AT(is_managed), "", NULL},
+    {"mode", SP_KEY_STRING, AT(mode), "full", mode_words},
+    {"domains", SP_KEY_TABLE, AT(domains), "", NULL},
+    {"ports", SP_KEY_ANY, AT(ports), "[22, 80, 443]", NULL},
+    {"ask", SP_KEY_BOOLEAN, AT(asks), "true", NULL},
+    {"allow_local", SP_KEY_BOOLEAN, AT(allows_local), "false", NULL},
+    {"allow_local_binding", SP_KEY_BOOLEAN, AT(allows_local), "false", NULL},
+    {"enable_socks5", SP_KEY_BOOLEAN, AT(has_socks), "true", NULL},
+    {"check_sni", SP_KEY_BOOLEAN, AT(checks_sni), "true", NULL},
+    {"proxy_env", SP_KEY_BOOLEAN, AT(sets_env), "true", NULL},
+    {"allow_upstream_proxy", SP_KEY_BOOLEAN, AT(uses_upstream), "true", NULL},
+    {"upstream_unresolved", SP_KEY_STRING, AT(upstream_unresolved), "pass", unresolved_words},
+    {"enable_socks5_udp", SP_KEY_UNUSED, 0, "", NULL},
+    {"proxy_url", SP_KEY_UNUSED, 0, "", NULL},
+    {"socks_url", SP_KEY_UNUSED, 0, "", NULL},
+    {"unix_sockets", SP_KEY_UNUSED, 0, "", NULL},
+    {"dangerously_*", SP_KEY_UNUSED, 0, "", NULL},
+    {"mitm*", SP_KEY_REFUSED, 0, "", NULL},
+    {"credential_broker", SP_KEY_REFUSED, 0, "", NULL},
+    {"log", SP_KEY_REFUSED, 0, "", NULL},
     {0},
 };
 
@@ -165,12 +190,35 @@ static const char *nearest(const struct sp_config_key *keys, struct sp_str name)
     for (const struct sp_config_key *k = keys; k->name != NULL && name.n <= MAX_COMPARED; k++) {
         const size_t d = distance(name, sp_str_of(k->name));
 
-        if (d < least) {
+        if (d < least && k->type != SP_KEY_UNUSED && k->type != SP_KEY_REFUSED) {
             least = d;
             best = k->name;
         }
     }
     return best;
+}
+
+/* ---- warnings ---- */
+
+int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt, ...)
+{
+    const size_t n = l->impl->warning_count;
+    char **list = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
+    char story[240];
+    struct sp_err said;
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(story, sizeof story, fmt, args);
+    va_end(args);
+    (void)sp_toml_refuse_key(v, &said, "%s", story); /* only for the text with its position */
+    if (list == NULL || sp_config_keep(l, sp_str_of(said.msg), &list[n]) < 0)
+        return sp_config_no_memory(l->e);
+    if (n != 0)
+        memcpy(list, l->config->warnings, n * sizeof(char *));
+    l->config->warnings = list;
+    l->impl->warning_count = n + 1;
+    return 0;
 }
 
 /* ---- values ---- */
@@ -305,8 +353,25 @@ static int read_value(const struct setting *p)
             return refuse_type(p, "a table");
         *(const struct sp_toml_value **)p->to = p->v;
         return 0;
+    case SP_KEY_ANY:
+        *(const struct sp_toml_value **)p->to = p->v;
+        return 0;
+    case SP_KEY_UNUSED:
+        return sp_config_warn(p->l, p->v, "`%.*s` has no effect here", SHOWN(p->v->key));
+    case SP_KEY_REFUSED:
+        return sp_toml_refuse_key(p->v, p->l->e, "`%.*s` is not part of this version",
+                                  SHOWN(p->v->key));
     }
     return refuse_type(p, "nothing");
+}
+
+static bool is_named(const struct sp_config_key *k, struct sp_str name)
+{
+    const struct sp_str known = sp_str_of(k->name);
+
+    if (known.p[known.n - 1] != '*')
+        return sp_str_eq(name, known);
+    return name.n >= known.n - 1 && memcmp(name.p, known.p, known.n - 1) == 0;
 }
 
 int sp_config_read_section(struct sp_config_loading *l, const char *section,
@@ -321,7 +386,7 @@ int sp_config_read_section(struct sp_config_loading *l, const char *section,
          v = v->next) {
         const struct sp_config_key *k = s->keys;
 
-        while (k->name != NULL && !sp_str_eq(v->key, sp_str_of(k->name)))
+        while (k->name != NULL && !is_named(k, v->key))
             k++;
         if (k->name == NULL) {
             const char *near = nearest(s->keys, v->key);

@@ -29,6 +29,11 @@ int sp_config_no_memory(struct sp_err *e);
 /* Copies into the arena. */
 int sp_config_keep(struct sp_config_loading *l, struct sp_str text, char **ret);
 
+/* Adds to config.warnings, with file, line and column of v. */
+SP_PRINTF(3, 4)
+int sp_config_warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt,
+                   ...);
+
 /* Expands ~ and ~/...; any other path must be absolute. The result is in the arena; v is for the
  * position in messages. */
 int sp_config_expand(struct sp_config_loading *l, const struct sp_toml_value *v, struct sp_str path,
@@ -51,10 +56,13 @@ enum sp_key_type {
     SP_KEY_SOME_PATHS,   /* an array, or one path */
     SP_KEY_SOME_STRINGS, /* an array, or one string */
     SP_KEY_TABLE,        /* const struct sp_toml_value *, for the reader of the section */
+    SP_KEY_ANY,          /* the same, of any type */
+    SP_KEY_UNUSED,       /* of Codex, without a meaning here: a warning */
+    SP_KEY_REFUSED,      /* an error that names it */
 };
 
 struct sp_config_key {
-    const char *name;
+    const char *name; /* with a * at the end: all keys that begin so */
     enum sp_key_type type;
     size_t offset;            /* in the struct that the section fills */
     const char *fallback;     /* the default, for the manual; "": none */
@@ -89,8 +97,12 @@ struct sp_config_raw_profile {
     const struct sp_toml_value *filesystem, *network;
 };
 
+/* The members hold the inherited values before the section is read; NULL: the key is not given. */
 struct sp_config_raw_network {
-    bool is_enabled;
+    bool is_enabled, is_managed;
+    bool asks, allows_local, has_socks, checks_sni, sets_env, uses_upstream;
+    char *mode, *upstream_unresolved;
+    const struct sp_toml_value *domains, *ports;
 };
 
 struct sp_config_raw_shell_policy {

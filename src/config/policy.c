@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pwd.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -17,6 +16,7 @@
 
 #include "base/auto.h"
 #include "config/config_keys.h"
+#include "config/config_network.h"
 #include "sandbox/glob.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/resolve.h"
@@ -74,29 +74,6 @@ static const struct sp_word tokens[] = {
     {":slash_tmp", SP_PLACE_SLASH_TMP, false},
     {0},
 };
-
-/* Adds to config.warnings, with file, line and column of v. */
-SP_PRINTF(3, 4)
-static int warn(struct sp_config_loading *l, const struct sp_toml_value *v, const char *fmt, ...)
-{
-    const size_t n = l->impl->warning_count;
-    char **list = sp_arena_new(&l->impl->arena, (n + 2) * sizeof(char *));
-    char story[240];
-    struct sp_err said;
-    va_list args;
-
-    va_start(args, fmt);
-    (void)vsnprintf(story, sizeof story, fmt, args);
-    va_end(args);
-    (void)sp_toml_refuse_key(v, &said, "%s", story); /* only for the text with its position */
-    if (list == NULL || sp_config_keep(l, sp_str_of(said.msg), &list[n]) < 0)
-        return sp_config_no_memory(l->e);
-    if (n != 0)
-        memcpy(list, l->config->warnings, n * sizeof(char *));
-    l->config->warnings = list;
-    l->impl->warning_count = n + 1;
-    return 0;
-}
 
 /* ---- [permissions.NAME.filesystem]: paths, and the access that commands get ---- */
 
@@ -194,7 +171,8 @@ static int add_token(const struct entry_line *k, struct sp_str token, struct sp_
     while (w->name != NULL && !sp_str_eq(token, sp_str_of(w->name)))
         w++;
     if (w->name == NULL) {
-        const int r = warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
+        const int r =
+            sp_config_warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
         return r < 0 ? r : add_line(k, SP_PLACE_UNKNOWN, token, below);
     }
     if (w->value != SP_PLACE_PROJECT) {
@@ -292,6 +270,7 @@ struct making {
     struct sp_config_loading *l;
     const struct sp_toml_value **tables;
     struct sp_config_raw_profile *raw;
+    struct sp_config_network *networks;
     enum state *states;
 };
 
@@ -341,8 +320,10 @@ static int refuse_cycle(const struct making *m, size_t first)
                           "permissions profiles extend each other: %s", chain);
 }
 
-/* What `extends` names: another profile, which is made first, or a built-in one. */
-static int copy_parent(struct making *m, size_t i, struct sp_profile *ret)
+/* What `extends` names: another profile, which is made first, or a built-in one. *ret_network stays
+ * as it is unless it is one of the file. */
+static int copy_parent(struct making *m, size_t i, struct sp_profile *ret,
+                       const struct sp_config_network **ret_network)
 {
     const char *name = m->raw[i].extends;
 
@@ -355,6 +336,7 @@ static int copy_parent(struct making *m, size_t i, struct sp_profile *ret)
         const int r = make_profile(m, parent);
         if (r < 0)
             return r;
+        *ret_network = &m->networks[parent];
         return sp_profile_copy(&m->l->config->profiles[parent].profile, ret)
                    ? 0
                    : sp_config_no_memory(m->l->e);
@@ -415,15 +397,14 @@ static int make_profile(struct making *m, size_t i)
     auto_profile struct sp_profile parent = {0};
     auto_profile struct sp_profile own = {0};
     struct sp_config_profile *p = &m->l->config->profiles[i];
-    struct sp_config_raw_network network = {0};
+    const struct sp_config_network *inherited = NULL;
 
     if (m->states[i] == MADE)
         return 0;
     m->states[i] = MAKING;
-    int r = copy_parent(m, i, &parent);
-    network.is_enabled = parent.has_network;
+    int r = copy_parent(m, i, &parent, &inherited);
     if (r == 0)
-        r = sp_config_read_section(m->l, "permissions.NAME.network", m->raw[i].network, &network);
+        r = sp_config_network_read(m->l, m->raw[i].network, inherited, &m->networks[i]);
     own.glob_depth = parent.glob_depth;
     if (r == 0 && m->raw[i].filesystem != NULL)
         r = read_filesystem(m->l, m->raw[i].filesystem, &own);
@@ -432,15 +413,17 @@ static int make_profile(struct making *m, size_t i)
     r = join_entries(&parent, &own, &p->profile, m->l->e);
     if (r < 0)
         return sp_wrap(m->l->e, "permissions profile `%.60s`", p->name);
-    p->profile.has_network = network.is_enabled;
     p->profile.glob_depth = own.glob_depth;
+    r = sp_config_network_apply(&m->networks[i], &p->profile, m->l->e);
+    if (r < 0)
+        return r;
     m->states[i] = MADE;
     if (p->profile.count != 0)
         return 0;
-    return warn(m->l, m->tables[i],
-                "permissions profile `%.60s` has no file-system entries: nothing may be "
-                "read",
-                p->name);
+    return sp_config_warn(m->l, m->tables[i],
+                          "permissions profile `%.60s` has no file-system entries: nothing may be "
+                          "read",
+                          p->name);
 }
 
 /* ---- all profiles ---- */
@@ -459,7 +442,9 @@ int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_va
     m.tables = sp_arena_new(&l->impl->arena, n * sizeof(struct sp_toml_value *));
     m.raw = sp_arena_new(&l->impl->arena, n * sizeof *m.raw);
     m.states = sp_arena_new(&l->impl->arena, n * sizeof *m.states);
-    if (c->profiles == NULL || m.tables == NULL || m.raw == NULL || m.states == NULL)
+    m.networks = sp_arena_new(&l->impl->arena, n * sizeof *m.networks);
+    if (c->profiles == NULL || m.tables == NULL || m.raw == NULL || m.states == NULL ||
+        m.networks == NULL)
         return sp_config_no_memory(l->e);
     int r = 0;
     /* All tables are read before any profile is made, since `extends` may name a later one. */
@@ -476,6 +461,8 @@ int sp_config_read_profiles(struct sp_config_loading *l, const struct sp_toml_va
     }
     for (size_t i = 0; r == 0 && i < c->profile_count; i++)
         r = make_profile(&m, i);
+    for (size_t i = 0; i < c->profile_count; i++)
+        sp_config_network_done(&m.networks[i]);
     return r;
 }
 

@@ -46,10 +46,11 @@ struct pool_cell {
     struct sp_list link;
     uint64_t session;
     struct sp_cell *cell;
-    bool is_stale;  /* takes no more starts */
-    bool is_ending; /* the cell is killed; is_stale is set, too */
-    bool has_network;
-    struct sp_buf key; /* of the policy, see make_key */
+    bool is_stale;              /* takes no more starts */
+    bool is_ending;             /* the cell is killed; is_stale is set, too */
+    struct sp_profile network;  /* of the policy: only its network is kept */
+    struct sp_managed *managed; /* NULL: none, or the cell is ending */
+    struct sp_buf key;          /* of the policy, see make_key */
     struct sp_survey survey;
     bool is_remote;      /* a mark lies on a file system that may not answer ... */
     uint64_t generation; /* ... by the mount table of this generation + 1; 0: not known yet */
@@ -102,6 +103,8 @@ static int make_key(const struct sp_policy *p, struct sp_buf *key, struct sp_err
         ok = sp_buf_printf(key, ";%d %d %d", f->entries[i].place, f->entries[i].access,
                            f->entries[i].skips_missing) &&
              add_text(key, f->entries[i].text) && add_text(key, f->entries[i].subpath);
+    if (sp_profile_managed(f) != NULL)
+        ok = ok && sp_network_policy_add_key(sp_profile_managed(f), key);
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "compare sandbox policies");
 }
 
@@ -240,6 +243,8 @@ static void free_pool_cell(void *user)
     watched_done(&c->watched);
     sp_survey_done(&c->survey);
     sp_buf_done(&c->key);
+    sp_managed_free(c->managed);
+    sp_profile_done(&c->network);
     free(c);
 }
 
@@ -252,6 +257,8 @@ static void end_pool_cell(void *user)
         c->pool->count--;
     c->is_stale = c->is_ending = true;
     sp_loop_cancel(c->pool->loop, &c->idle_timer);
+    sp_managed_free(c->managed); /* its sockets keep the network namespace alive */
+    c->managed = NULL;
     sp_cell_kill(c->cell);
 }
 
@@ -371,6 +378,16 @@ int sp_cell_pool_features(struct sp_cell_pool *pool, const struct sp_host_featur
     return 0;
 }
 
+bool sp_cell_pool_has_networks(struct sp_cell_pool *pool)
+{
+    const struct sp_host_features *f = &pool->host_features;
+
+    /* A probe that failed is not repeated here: the answer is told to every client that connects.
+     */
+    return (pool->has_features || sp_cell_pool_features(pool, &f, NULL) == 0) && f->has_full_tier &&
+           f->has_own_network;
+}
+
 int sp_cell_pool_plan(struct sp_cell_pool *pool, const struct sp_policy *p, struct sp_buf *ret,
                       struct sp_err *e)
 {
@@ -381,7 +398,7 @@ int sp_cell_pool_plan(struct sp_cell_pool *pool, const struct sp_policy *p, stru
     if (r == 0)
         r = sp_survey_policy(p, &pool->options.fixed, &survey, e);
     if (r == 0)
-        r = sp_plan_compile(&survey, p->profile.has_network, host_features, ret, e);
+        r = sp_plan_compile(&survey, &p->profile, host_features, ret, e);
     sp_survey_done(&survey);
     return r;
 }
@@ -440,6 +457,24 @@ static int take_placeholders(struct pool_cell *c, struct sp_buf *plan, struct sp
     return 0;
 }
 
+static int start_network(struct pool_cell *c, struct sp_err *e)
+{
+    struct sp_cell_pool *pool = c->pool;
+    const struct sp_network_policy *managed = sp_profile_managed(&c->network);
+    int r = 0;
+
+    if (managed != NULL && pool->networks == NULL) {
+        r = sp_managed_hub_new(pool->loop, pool->options.cell.program, pool->options.environ,
+                               &pool->networks, e);
+        if (r == 0)
+            sp_managed_hub_set_rules(pool->networks, pool->options.forbids_host,
+                                     pool->options.user);
+        for (uint32_t i = 0; r == 0 && i < pool->own_port_count; i++)
+            sp_managed_hub_add_port(pool->networks, pool->own_ports[i]);
+    }
+    return r < 0 || managed == NULL ? r : sp_managed_new(pool->networks, managed, &c->managed, e);
+}
+
 static int build_cell(struct pool_cell *c, struct sp_err *e)
 {
     auto_buf struct sp_buf plan = {0};
@@ -448,14 +483,18 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
     int r = sp_cell_pool_features(c->pool, &host_features, e);
 
     if (r == 0)
-        r = sp_plan_compile(&c->survey, c->has_network, host_features, &plan, e);
+        r = sp_plan_compile(&c->survey, &c->network, host_features, &plan, e);
     if (r == 0)
         r = take_placeholders(c, &plan, e);
     if (r < 0)
         return r;
     if (!watch_names(&c->survey, &c->watched))
         return sp_fail(e, SP_E_SYSTEM, errno, "watch for protected names");
+    r = start_network(c, e);
+    if (r < 0)
+        return r;
     o.plan = &plan;
+    o.managed = c->managed;
     /* No leaves: its view has no cgroup file system that could be written. Terminate walks the
      * tree, and the end of the cell kills its pid namespace. */
     o.use_cgroups = false;
@@ -580,7 +619,12 @@ static int use_survey(struct sp_cell_pool *pool, uint64_t session, const struct 
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a sandbox");
     c->pool = pool;
     c->session = session;
-    c->has_network = p->profile.has_network;
+    c->network.has_network = p->profile.has_network;
+    if (sp_profile_managed(&p->profile) != NULL &&
+        (c->network.managed = sp_network_policy_copy(p->profile.managed)) == NULL) {
+        free(c);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a sandbox");
+    }
     c->check_ms = FIRST_CHECK_MS;
     c->key = *key;
     c->survey = *survey;
@@ -600,7 +644,12 @@ static int use_survey(struct sp_cell_pool *pool, uint64_t session, const struct 
 static int check_exposed(const struct sp_cell_pool *pool, const struct sp_policy *p,
                          struct sp_err *e)
 {
-    if (p->profile.has_network && pool->options.is_exposed)
+    /* A managed network refuses our ports on this machine, but a router may map a public address
+     * back to us. */
+    const bool is_managed = sp_profile_managed(&p->profile) != NULL;
+
+    if (pool->options.is_exposed &&
+        (p->profile.has_network || (is_managed && pool->options.is_exposed_widely)))
         return sp_fail(
             e, SP_E_INVALID, 0,
             "sandbox intent cannot be enforced on this executor: with network the command "
@@ -754,8 +803,15 @@ void sp_cell_pool_free(struct sp_cell_pool *pool)
         return;
     for (struct sp_list *i; (i = sp_list_first(&pool->in_use)) != NULL;)
         sp_cell_free(cell_of(i)->cell); /* frees the pool_cell */
+    sp_managed_hub_free(pool->networks);
     sp_surveyor_free(pool->surveyor);
     sp_placeholders_free(&pool->placeholders);
     sp_remote_mounts_close(&pool->mounts);
     free(pool);
+}
+
+void sp_cell_pool_add_own_port(struct sp_cell_pool *pool, uint16_t port)
+{
+    if (pool->own_port_count < SP_PROXY_PORTS_MAX)
+        pool->own_ports[pool->own_port_count++] = port;
 }

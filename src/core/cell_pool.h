@@ -10,6 +10,7 @@
 #define SP_CORE_CELL_POOL_H
 
 #include "core/cells.h"
+#include "core/managed.h"
 #include "core/placeholder.h"
 #include "core/surveyor.h"
 #include "os/remote_mounts.h"
@@ -34,6 +35,11 @@ struct sp_cell_pool_options {
     struct sp_cell_options cell;  /* without plan; of its callbacks only drained is used */
     struct sp_fixed_places fixed; /* borrowed */
     bool is_exposed;              /* a command with network could send us requests */
+    bool is_exposed_widely;       /* ... and does not have to come over loopback */
+    /* Rules about hosts (sp_managed_hub_set_rules); NULL: none. */
+    bool (*forbids_host)(void *user, const struct sp_hostname *host);
+    void *user;           /* of forbids_host */
+    char *const *environ; /* the server's variables: upstream proxies; borrowed */
 };
 
 #define SP_CELL_BURSTS 16 /* sessions with a counter of starts */
@@ -55,6 +61,9 @@ struct sp_cell_pool {
     bool has_features;
     uint64_t features_until_ms;
     struct sp_host_features host_features;
+    struct sp_managed_hub *networks; /* NULL: no managed cell yet */
+    uint16_t own_ports[SP_PROXY_PORTS_MAX];
+    uint32_t own_port_count;
     struct sp_placeholders placeholders;
     struct sp_surveyor *surveyor;
     struct sp_remote_mounts mounts;
@@ -97,5 +106,13 @@ int sp_cell_pool_plan(struct sp_cell_pool *w, const struct sp_policy *p, struct 
                       struct sp_err *e);
 int sp_cell_pool_features(struct sp_cell_pool *w, const struct sp_host_features **ret,
                           struct sp_err *e);
+
+/* Whether managed networks can be made here: cells have a network of their own. The host is probed
+ * at the first call. */
+bool sp_cell_pool_has_networks(struct sp_cell_pool *w);
+
+/* A TCP port of this server, which no managed network reaches on this machine. To be called before
+ * the first cell is made. */
+void sp_cell_pool_add_own_port(struct sp_cell_pool *w, uint16_t port);
 
 #endif

@@ -31,6 +31,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "core/journal.h"
+#include "core/managed.h"
 #include "os/fd.h"
 #include "os/spawn.h"
 #include "os/tree.h"
@@ -701,7 +702,8 @@ static void on_started(struct sp_cell *c)
     s->ops->started(s, m, ring, input);
 }
 
-static void on_message(struct sp_cell *c)
+/* false: the cell breaks the protocol, or has no network. */
+static bool on_message(struct sp_cell *c)
 {
     void *bytes = c->message.bytes; /* sp_wire_recv has checked the size for the operation */
     const struct sp_wire_head *head = bytes;
@@ -711,13 +713,25 @@ static void on_message(struct sp_cell *c)
     } else if (head->op == SP_WIRE_BORN) { /* from the maker: the cell that it has forked */
         if (c->maker.pidfd >= 0 && c->self.pidfd < 0)
             (void)sp_cell_take_birth(&c->message, &c->self);
+    } else if (head->op == SP_WIRE_PORTS) {
+        if (c->is_ready || c->options.managed == NULL ||
+            !sp_managed_take_ports(c->options.managed, bytes, c->message.fds,
+                                   c->message.fd_count)) {
+            sp_cell_explain(SP_BUILD_PORTS, EPROTO, "", &c->why);
+            return false;
+        }
     } else if (head->op == SP_WIRE_READY) {
         struct sp_wire_ready *m = bytes;
+        const bool has_ports =
+            c->options.managed == NULL || sp_managed_has_ports(c->options.managed);
 
         m->where[sizeof m->where - 1] = 0;
-        c->is_ready = c->is_ready || m->step == SP_BUILD_NONE;
+        c->is_ready = c->is_ready || (m->step == SP_BUILD_NONE && has_ports);
         if (m->step != SP_BUILD_NONE)
             sp_cell_explain(m->step, m->err, m->where, &c->why);
+        else if (!has_ports)
+            sp_cell_explain(SP_BUILD_PORTS, EPROTO, "", &c->why);
+        return has_ports;
     } else if (head->op == SP_WIRE_DONE) {
         const struct sp_wire_done *m = bytes;
         struct sp_seat *s = seat_of(c, head);
@@ -725,6 +739,7 @@ static void on_message(struct sp_cell *c)
         if (s != NULL)
             s->ops->done(s, m->token, m->err);
     }
+    return true;
 }
 
 static void on_socket(struct sp_watch *w, uint32_t events)
@@ -734,15 +749,17 @@ static void on_socket(struct sp_watch *w, uint32_t events)
     if ((events & EPOLLOUT) != 0)
         flush_outbox(c);
     for (int i = 0; c->socket >= 0 && i < MESSAGES_AT_ONCE; i++) {
-        const int r = sp_wire_recv(c->socket, false, &c->message, NULL);
+        int r = sp_wire_recv(c->socket, false, &c->message, NULL);
 
+        if (r > 0) {
+            c->is_stalled = false;
+            r = on_message(c) ? 1 : -1;
+            sp_wire_close_fds(&c->message);
+        }
         if (r < 0)
             set_lost(c);
         if (r <= 0)
             return;
-        c->is_stalled = false;
-        on_message(c);
-        sp_wire_close_fds(&c->message);
     }
 }
 

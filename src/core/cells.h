@@ -25,6 +25,7 @@
 #define SP_ORPHANS_END_MS 5000
 
 struct sp_journal;
+struct sp_managed;
 struct sp_cell;
 struct sp_seat;
 
@@ -66,6 +67,7 @@ struct sp_cell_options {
     const struct sp_buf *plan;         /* of its sandbox; NULL: an open cell */
     const int *locks; /* descriptors that the cell keeps open, with the flocks on them */
     size_t lock_count;
+    struct sp_managed *managed; /* its network, if the plan has a managed one; else NULL */
     void *user;
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
     /* The cell has ended by itself. Every seat has heard ops.lost; in tier CELL they hear it in

@@ -132,7 +132,10 @@ static void judge_denial(struct sp_proc *p)
     while (c.seq < p->state.exit_seq && sp_ring_next(&p->view, &c, &r) > 0)
         if (r.type == SP_RECORD_OUTPUT && r.seq < p->state.exit_seq)
             sp_denial_feed(&words, r.stream, r.data, r.len);
-    d.has_evidence = how->refusal_count > 0 || how->left_network > 0 || how->signal == SIGSYS;
+    /* A command with a managed network that tries an address is told so by the missing route, and
+     * gets the hosts that it names; a run without a sandbox is not the remedy. */
+    d.has_evidence = how->refusal_count > 0 || (how->left_network > 0 && p->net.managed == NULL) ||
+                     how->signal == SIGSYS;
     d.has_words = sp_denial_is_likely(true, how->code, &words);
     d.reason = d.has_words ? sp_denial_reason(&words, how->code) : NULL;
     memcpy(d.path, words.path, sizeof d.path);
@@ -295,9 +298,11 @@ static void on_news(struct sp_seat *seat)
                                                      : &front->stats.finished_error;
         (*result)++;
         sp_input_process_ended(&p->input, p->was_terminated);
+        sp_managed_exited(p);
     }
     if (p->life == SP_PROC_EXITED && p->state.closed_seq != 0) {
         p->life = SP_PROC_CLOSED;
+        sp_managed_closed(p);
         sp_cell_note_closed(&p->seat);
         front->stats.live--;
         const uint64_t due = sp_loop_now(front->loop) + front->options.closed_ttl_ms;
@@ -524,6 +529,7 @@ static bool add_string(struct sp_buf *b, struct sp_str s)
 static void release_proc(struct sp_proc *p)
 {
     forget_confined_start(p);
+    sp_managed_done(p);
     free(p->denial);
     sp_ring_view_unmap(&p->view);
     sp_input_done(&p->input);
@@ -542,6 +548,13 @@ static size_t held_bytes(const struct sp_proc *p)
 static bool is_open(const struct sp_start *o)
 {
     return o->policy == NULL || o->policy->profile.kind == SP_PROFILE_DISABLED;
+}
+
+static enum sp_proc_network network_of(const struct sp_start *o)
+{
+    if (is_open(o) || o->policy->profile.has_network)
+        return SP_PROC_NETWORK_HOST;
+    return o->policy->profile.managed != NULL ? SP_PROC_NETWORK_MANAGED : SP_PROC_NETWORK_NONE;
 }
 
 static bool keep_confined_start(struct sp_proc *p, const struct sp_policy *policy,
@@ -569,8 +582,14 @@ static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_star
         return sp_fail(e, SP_E_INVALID, 0,
                        "sandbox intent cannot be enforced on this executor: without namespaces a "
                        "sandbox has no terminals of its own; see `sallyport doctor`");
+    struct sp_managed *network = cell->options.managed;
+    int r = network == NULL ? 0 : sp_managed_check(network, e);
     p->tier = cell->tier;
-    return sp_cell_start(cell, &p->seat, m, strings, p->session->client != NULL, e);
+    if (r == 0)
+        r = sp_cell_start(cell, &p->seat, m, strings, p->session->client != NULL, e);
+    if (r == 0 && network != NULL)
+        sp_managed_join(network, p);
+    return r;
 }
 
 static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_timer *))
@@ -655,6 +674,7 @@ static int start_again(struct sp_proc *p, struct sp_err *e)
     if (a == NULL || ++a->tries > MAX_TRIES)
         return -(int)e->code;
     sp_cell_forget(&p->seat);
+    sp_managed_leave(p);
     return request_pool_cell(p, e);
 }
 
@@ -672,8 +692,11 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->rows = o->rows != 0 ? o->rows : DEFAULT_ROWS;
     p->cols = o->cols != 0 ? o->cols : DEFAULT_COLS;
     p->is_confined = !is_open(o);
+    p->network = network_of(o);
     p->argc = o->argc;
     p->start_wait = w;
+    p->net.ops = o->net_ops;
+    p->net.user = o->net_user;
     p->started_ms = (int64_t)sp_clock_unix_ms();
     sp_input_init(&p->input, s->front->loop, has_room);
     p->input.is_embedded = s->front->options.is_embedded;

@@ -22,6 +22,7 @@
 #include "cell/ring.h"
 #include "core/cells.h"
 #include "core/input.h"
+#include "core/managed.h"
 #include "os/loop.h"
 #include "sandbox/denial.h"
 
@@ -63,6 +64,8 @@ struct sp_denial_facts {
     char path[SP_DENIAL_PATH + 1]; /* named by the message; "": none */
 };
 
+enum sp_proc_network { SP_PROC_NETWORK_HOST, SP_PROC_NETWORK_NONE, SP_PROC_NETWORK_MANAGED };
+
 struct sp_proc {
     struct sp_seat seat;
     struct sp_session *session;
@@ -72,6 +75,7 @@ struct sp_proc {
     enum sp_proc_life life;
     bool is_tty;
     bool is_confined;
+    enum sp_proc_network network;
     bool was_denied; /* by the sandbox, as far as can be told; valid after the exit */
     bool was_terminated;
     bool is_answered;     /* start_wait was answered, and `starting` counted down */
@@ -98,6 +102,7 @@ struct sp_proc {
     struct sp_ring_cursor page_start, page_end; /* of the last page read */
     struct sp_list in_news; /* linked by the client while there are records to send */
 
+    struct sp_net_proc net; /* core/managed.h */
     struct sp_input input;
     struct sp_waiters waits_for_start; /* STARTING: requests that came too early */
     struct sp_waiters on_news;         /* parked reads */
@@ -131,7 +136,9 @@ struct sp_start {
     uint64_t dev, ino;        /* of file; ino 0: not checked */
     const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
-    const struct sp_policy *policy; /* NULL: no sandbox */
+    const struct sp_policy *policy;   /* NULL: no sandbox */
+    const struct sp_net_ops *net_ops; /* answers for its managed network; NULL: the lists alone */
+    void *net_user;                   /* for net_ops: p->net.user */
 
     /* Only for sp_job_start (engine/job.h). */
     const struct sp_env_request *environ; /* makes env here, or goes to the server as a policy */

@@ -53,8 +53,13 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     if (r == 0)
         r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
     const struct sp_cell_options cell = cell_options(s);
-    const struct sp_cell_pool_options pool = {
-        .cell = cell, .fixed = o->fixed, .is_exposed = o->is_exposed};
+    const struct sp_cell_pool_options pool = {.cell = cell,
+                                              .fixed = o->fixed,
+                                              .is_exposed = o->is_exposed,
+                                              .is_exposed_widely = o->is_exposed_widely,
+                                              .forbids_host = o->forbids_host,
+                                              .user = o->user,
+                                              .environ = environ};
     if (r == 0 && !o->is_embedded)
         r = sp_cell_new(s->cells, &cell, &s->cell, e);
     if (r == 0)

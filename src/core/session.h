@@ -57,12 +57,15 @@ struct sp_front_options {
     struct sp_fixed_places fixed; /* paths that no policy may open; borrowed */
     const char *runtime_dir;      /* NULL: none */
     bool is_exposed;              /* a command with network could send us requests */
+    bool is_exposed_widely;       /* ... and does not have to come over loopback */
     bool is_embedded;             /* in a host program; the cell is made for the first command */
     /* A cell that does not answer a start is killed, with its processes. false: it may be stopped
      * on purpose, and its starts are refused until it answers. */
     bool kills_silent_cells;
     void *user;
     void (*drained)(void *user); /* an outbox was full and has room again */
+    /* Whether rules of the server deny a host to managed networks; may be NULL. */
+    bool (*forbids_host)(void *user, const struct sp_hostname *host);
     /* A session ends; may be NULL. */
     void (*ended)(void *user, const struct sp_session *session);
 };

@@ -100,6 +100,7 @@ static struct sp_reply new_reply(const struct sp_call *c)
     r.is_output_held = sp_process_is_output_held(p);
     r.end_reason = sp_process_end_reason(p);
     r.was_confined = p->sandbox != SP_JOB_SANDBOX_NONE;
+    r.network = sp_network_job_receipt(p->network);
     if (r.has_exited) {
         r.denial = p->exit.denial;
         r.kernel = p->exit.kernel;

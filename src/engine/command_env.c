@@ -108,7 +108,53 @@ static int add_sandbox(struct sp_env *env, const struct sp_env_request *ask, str
     return r;
 }
 
+struct proxy_vars {
+    struct sp_env *env;
+    struct sp_err *e;
+    int r;
+};
+
+static bool add_proxy_var(void *user, const char *name, const char *value)
+{
+    struct proxy_vars *v = user;
+
+    if (value != NULL) /* write_out removes the others */
+        v->r = add_checked(v->env, sp_str_of(name), sp_str_of(value), RANK_MARK, v->e);
+    return v->r == 0;
+}
+
+static int add_proxy(struct sp_env *env, const struct sp_env_request *ask, struct sp_err *e)
+{
+    struct proxy_vars v = {env, e, 0};
+
+    if (ask->network != NULL)
+        (void)sp_network_policy_variables(ask->network, add_proxy_var, &v);
+    return v.r;
+}
+
 /* ---- removing ---- */
+
+struct proxy_name {
+    struct sp_str name;
+    bool is_removed;
+};
+
+static bool find_removed(void *user, const char *name, const char *value)
+{
+    struct proxy_name *n = user;
+
+    n->is_removed = n->is_removed || (value == NULL && sp_str_eq(sp_str_of(name), n->name));
+    return !n->is_removed;
+}
+
+static bool is_removed(const struct sp_network_policy *network, struct sp_str name)
+{
+    struct proxy_name n = {name, false};
+
+    if (network != NULL)
+        (void)sp_network_policy_variables(network, find_removed, &n);
+    return n.is_removed;
+}
 
 /* Removes credentials of our own and values that describe another attempt, and writes the rest. */
 static int write_out(struct sp_env *env, const struct sp_env_request *ask, struct sp_buf *out,
@@ -125,6 +171,7 @@ static int write_out(struct sp_env *env, const struct sp_env_request *ask, struc
             is_out |= sp_str_eq(sp_str_of(told_of_this_attempt[k]), p->name);
         for (uint32_t k = 0; k < ask->never_seen_count; k++)
             is_out |= sp_str_eq_nocase(ask->never_seen[k], p->name);
+        is_out |= is_removed(ask->network, p->name);
         if (!is_out)
             env->pairs[kept++] = *p;
     }
@@ -142,7 +189,8 @@ int sp_env_make(const struct sp_env_request *ask, struct sp_buf *out, uint32_t *
 
     if ((r = add_policy(&env, ask, e)) < 0 || (r = add_runtime(&env, ask, e)) < 0 ||
         (r = add_vars(&env, ask->plain, RANK_PLAIN, e)) < 0 ||
-        (r = add_vars(&env, ask->marks, RANK_MARK, e)) < 0 || (r = add_sandbox(&env, ask, e)) < 0)
+        (r = add_vars(&env, ask->marks, RANK_MARK, e)) < 0 || (r = add_sandbox(&env, ask, e)) < 0 ||
+        (r = add_proxy(&env, ask, e)) < 0)
         return r;
     return write_out(&env, ask, out, ret_count, e);
 }

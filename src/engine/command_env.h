@@ -14,6 +14,7 @@
 #include "base/arena.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "sandbox/network_policy.h"
 
 /* NO_COLOR, TERM=dumb, PAGER=cat ..., as Codex sets them, and SALLYPORT=1. Not for one-shot runs.
  */
@@ -34,7 +35,9 @@ struct sp_env_request {
     /* The sandbox of this attempt; sp_job_start sets them if there is a policy. Under a sandbox
      * names that look like credentials are not inherited (hides_secrets). */
     bool is_confined, has_no_network;
-    const struct sp_str *never_seen; /* further names of our own credentials */
+    const struct sp_network_policy *network; /* its managed network; NULL: none. Sets the variables
+                                                of the proxy, whatever the layers before have */
+    const struct sp_str *never_seen;         /* further names of our own credentials */
     uint32_t never_seen_count;
 };
 

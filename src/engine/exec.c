@@ -267,8 +267,10 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
     } else {
         env->permission_profile = optional(x->environment->policy_name);
         if (x->plan.has_policy) {
-            env->has_no_network = profile->kind != SP_PROFILE_DISABLED && !profile->has_network;
             env->is_confined = sp_run_plan_is_confined(&x->plan);
+            env->network = env->is_confined ? sp_profile_managed(profile) : NULL;
+            env->has_no_network = profile->kind != SP_PROFILE_DISABLED && !profile->has_network &&
+                                  env->network == NULL;
         }
     }
     env->plain = sp_env_plain;
@@ -610,6 +612,23 @@ static const struct sp_str runtime[] = {
 
 #define RUNTIME_COUNT (sizeof runtime / sizeof runtime[0])
 
+#define PROXY_NAMES_MAX 64
+
+struct name_list {
+    struct sp_str *items;
+    uint32_t count, max;
+};
+
+static bool add_name(void *user, const char *name, const char *value)
+{
+    struct name_list *l = user;
+
+    (void)value;
+    if (l->count < l->max)
+        l->items[l->count++] = sp_str_of(name);
+    return true;
+}
+
 /* Appends the script that runs instead of the command. false: run the command itself. */
 static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_request *env,
                                 struct sp_buf *out)
@@ -619,7 +638,8 @@ static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_req
     auto_buf struct sp_buf made = {0};
     uint32_t count = 0;
     auto_free struct sp_str *names = malloc(
-        (RUNTIME_COUNT + env->set.count + env->plain.count + env->marks.count) * sizeof *names);
+        (RUNTIME_COUNT + PROXY_NAMES_MAX + env->set.count + env->plain.count + env->marks.count) *
+        sizeof *names);
 
     if (names == NULL || sp_env_make(env, &made, &count, NULL) < 0)
         return false;
@@ -628,11 +648,47 @@ static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_req
     for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++)
         for (uint32_t i = 0; i < lists[l].count; i++)
             names[count++] = lists[l].items[i].name;
+    struct name_list proxy = {names + count, 0, PROXY_NAMES_MAX};
+    if (env->network != NULL)
+        (void)sp_network_policy_variables(env->network, add_name, &proxy);
+    count += proxy.count;
     return sp_snapshot_script(out, &x->shell, x->snapshot, x->ask.cmd, sp_buf_str(&made), names,
                               count);
 }
 
 /* ---- starting ---- */
+
+static void on_refused_host(void *user, const struct sp_network_outcome *o)
+{
+    struct sp_process *p = user;
+    struct sp_manager *m = p->m;
+    auto_free char *text = sp_str_dup(o->text);
+
+    (void)sp_manager_fail(m, p->id, text);
+    if (o->is_interrupted)
+        sp_manager_interrupt(m);
+}
+
+/* Somebody answers for the hosts of a local command; a server answers for its own. */
+static int begin_network(const struct sp_exec *x, struct sp_process *p, struct sp_start *start,
+                         struct sp_err *e)
+{
+    const struct sp_network_job_options o = {
+        .approvals = p->m->approvals,
+        .call_id = p->call_id,
+        .turn_id = p->turn_id,
+        .environment = sp_str_of(x->environment->id),
+        .cwd = p->cwd,
+        .argv = {p->argv, p->argc},
+        .policy = start->policy,
+        .policy_name = x->environment->policy_name,
+        .nobody_answers = x->ask.nobody_answers,
+        .refused = on_refused_host,
+        .user = p,
+    };
+
+    return p->is_remote ? 0 : sp_network_job_new(&o, start, &p->network, e);
+}
 
 /* Starts the job of the attempt. Everything that the process tells about itself is copied into it.
  */
@@ -675,7 +731,9 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
         rewritten[2] = sp_buf_str(&script);
         start.argv = rewritten;
     }
-    return sp_job_start(x->environment->backend, &p->job, &sp_process_job_ops, &start, e);
+    const int r = begin_network(x, p, &start, e);
+    return r < 0 ? r
+                 : sp_job_start(x->environment->backend, &p->job, &sp_process_job_ops, &start, e);
 }
 
 static bool await_snapshot(struct sp_exec *x)

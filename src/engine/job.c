@@ -17,7 +17,8 @@ int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops
     if (s->policy != NULL && s->policy->profile.kind != SP_PROFILE_DISABLED && s->environ != NULL) {
         environ = *s->environ;
         environ.is_confined = true;
-        environ.has_no_network = environ.has_no_network || !s->policy->profile.has_network;
+        environ.network = sp_profile_managed(&s->policy->profile);
+        environ.has_no_network = !s->policy->profile.has_network && environ.network == NULL;
         start.environ = &environ;
     }
     sp_job_release(j); /* an ended job may be started again */

@@ -40,6 +40,7 @@ struct sp_job_exit {
     int denied; /* by the sandbox, as the executor judged: 1 or 0; -1: not judged */
     const struct sp_denial_facts *denial; /* evidence; NULL: unknown. Borrowed */
     const struct sp_exit *kernel;         /* the kernel's record; NULL: unknown. Borrowed */
+    struct sp_str network; /* sp_managed_add_receipt; n 0: unknown or empty. Borrowed */
 };
 
 struct sp_job_ops {

@@ -10,6 +10,7 @@
  */
 #include "engine/local.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,6 +36,8 @@ struct sp_local {
     struct sp_local_options options; /* its strings live in keep */
     struct sp_arena keep;
     struct sp_hidden_paths hidden_paths;
+    uint16_t own_ports[SP_PROXY_PORTS_MAX];
+    uint32_t own_port_count;
     struct sp_front *front; /* NULL: no command yet */
     struct sp_session *session;
     struct sp_session_client client;
@@ -234,6 +237,14 @@ static void free_process(struct sp_local_task *t)
     t->proc = NULL;
 }
 
+/* The next turn starts with this record again. */
+static void hold_record(struct sp_proc *p, const struct sp_record *r)
+{
+    p->sent.pos = r->pos;
+    p->sent.seq = r->seq - 1;
+    p->sent.bytes = r->bytes_before;
+}
+
 /* Reports one record of the ring. true: the next one may follow. Each callback may release the
  * task, which is_released shows. */
 static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
@@ -248,14 +259,22 @@ static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
         t->job->ops->failed(t->job, has_cell ? "process output is broken" : "process cell ended");
         return false;
     }
+    /* Its last connections are still being reported: go on with the same record after that. */
+    if (p->net.is_settling && p->state.exit_seq != 0 && r->seq >= p->state.exit_seq) {
+        hold_record(p, r);
+        return false;
+    }
     /* The retention limit may drop the exit record, so the exit is taken from the state. */
     if (!t->has_told_exit && p->state.exit_seq != 0 && r->seq >= p->state.exit_seq) {
+        auto_buf struct sp_buf network = {0};
+        const bool has_network = sp_managed_add_receipt(p, &network); /* else no memory */
         const struct sp_job_exit how = {
             .code = p->state.exit.code,
             .signal = p->state.exit.signal,
             .denied = p->was_denied,
             .denial = p->denial,
             .kernel = &p->state.exit,
+            .network = has_network ? sp_buf_str(&network) : (struct sp_str){0},
         };
 
         t->has_told_exit = true;
@@ -270,9 +289,7 @@ static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
             return !t->is_released;
         /* Not accepted: the next turn after go_on starts with this record again. */
         t->is_blocked = true;
-        p->sent.pos = r->pos;
-        p->sent.seq = r->seq - 1;
-        p->sent.bytes = r->bytes_before;
+        hold_record(p, r);
         return false;
     }
     if (r->type == SP_RECORD_CLOSED) {
@@ -396,6 +413,8 @@ static int open_server(struct sp_local *l, struct sp_err *e)
         .drained = on_drained,
     };
     int r = sp_front_new(l->backend.loop, &o, &l->front, e);
+    for (uint32_t i = 0; r == 0 && i < l->own_port_count; i++)
+        sp_cell_pool_add_own_port(l->front->cell_pool, l->own_ports[i]);
     if (r == 0)
         r = sp_session_new(l->front, &l->client, &l->session, e);
     if (r < 0) {
@@ -403,6 +422,17 @@ static int open_server(struct sp_local *l, struct sp_err *e)
         l->front = NULL;
     }
     return r;
+}
+
+bool sp_local_add_own_port(struct sp_backend *b, uint16_t port)
+{
+    struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
+
+    assert(l->front == NULL);
+    if (l->own_port_count == SP_PROXY_PORTS_MAX)
+        return false;
+    l->own_ports[l->own_port_count++] = port;
+    return true;
 }
 
 /* ---- start ---- */

@@ -29,6 +29,10 @@ struct sp_local_options {
 int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct sp_backend **ret,
                  struct sp_err *e);
 
+/* A TCP port of this program, which no managed network reaches on this machine. Before the first
+ * command. false: there are too many. */
+bool sp_local_add_own_port(struct sp_backend *b, uint16_t port);
+
 /* ---- the impl of a job; private, except for tests ---- */
 
 struct sp_local_task {

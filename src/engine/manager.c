@@ -373,7 +373,7 @@ void sp_manager_terminate_all(struct sp_manager *m)
         }
 }
 
-/* ---- verdicts of outside observers ---- */
+/* ---- refusals of a running process ---- */
 
 /* Also finds a process that its creating call has not stored yet. */
 static struct sp_process *find_any(struct sp_manager *m, int id)
@@ -396,18 +396,6 @@ bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message)
         return false;
     sp_process_blame(p, SP_END_TERMINATED);
     sp_process_fail(p, message != NULL ? message : DEFAULT_DENIAL);
-    return true;
-}
-
-bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_open)
-{
-    struct sp_process *p = find_any(m, process_id);
-
-    if (p == NULL)
-        return false;
-    if (!is_open || !sp_process_has_exited(p))
-        p->is_verdict_open = is_open;
-    sp_process_changed(p);
     return true;
 }
 
@@ -496,6 +484,7 @@ static void view_process(const struct sp_process *p, struct sp_manager_view *ret
         .was_confined = p->sandbox != SP_JOB_SANDBOX_NONE,
         .denial = has_exited ? p->exit.denial : NULL,
         .kernel = has_exited ? p->exit.kernel : NULL,
+        .network = sp_network_job_receipt(p->network),
         .answered = p->answered,
     };
     view_output(ret, &p->transcript);
@@ -574,7 +563,8 @@ static bool copy_view(struct sp_remembered *r, const struct sp_manager_view *v)
         *kernel = *v->kernel;
         own->kernel = kernel;
     }
-    return sp_arena_str(&r->keep, v->call_id, &own->call_id) &&
+    return sp_network_receipt_copy(&r->keep, v->network, &own->network) &&
+           sp_arena_str(&r->keep, v->call_id, &own->call_id) &&
            sp_arena_str(&r->keep, v->command, &own->command) &&
            sp_arena_str(&r->keep, v->cwd, &own->cwd);
 }

@@ -15,6 +15,7 @@
 #include "engine/job.h"
 
 struct sp_manager;
+struct sp_network_receipt;
 struct sp_snapshots;
 
 #define SP_ENVIRONMENTS_MAX 64
@@ -161,9 +162,10 @@ struct sp_reply {
     bool is_output_held; /* exited, but another process holds its output open */
     bool has_typed;      /* its characters were sent to the process, or may have been */
     enum sp_end_reason end_reason;
-    const struct sp_denial_facts *denial;   /* NULL: no evidence */
-    const struct sp_patch_changes *changes; /* of an applied patch; otherwise NULL */
-    const struct sp_exit *kernel;           /* the kernel's record of the exit; NULL: unknown */
+    const struct sp_denial_facts *denial;     /* NULL: no evidence */
+    const struct sp_patch_changes *changes;   /* of an applied patch; otherwise NULL */
+    const struct sp_exit *kernel;             /* the kernel's record of the exit; NULL: unknown */
+    const struct sp_network_receipt *network; /* NULL: it reached nothing, and was denied nothing */
 };
 typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
 
@@ -267,12 +269,9 @@ void sp_manager_close_stdin(struct sp_manager *m, int process_id, sp_manager_don
 /* Stops the deadlines of all calls, for example while a person is asked. Nests. */
 void sp_manager_pause(struct sp_manager *m, bool is_paused);
 
-/* An outside observer found that the command broke a rule, for example the network proxy. message
+/* Ends the process because a person refused what it does, for example to reach a host. message
  * NULL: a default text. Only the first failure counts. false: no such process. */
 bool sp_manager_fail(struct sp_manager *m, int process_id, const char *message);
-/* While is_open, an exit is judged up to SP_VERDICT_MS later, so that sp_manager_fail can come
- * after it. */
-bool sp_manager_watch_for_denial(struct sp_manager *m, int process_id, bool is_open);
 
 /* One process, running or remembered; valid until the loop continues. */
 struct sp_manager_view {
@@ -292,7 +291,8 @@ struct sp_manager_view {
     bool was_denied;
     bool was_confined; /* false: it certainly had no sandbox */
     const struct sp_denial_facts *denial;
-    const struct sp_exit *kernel; /* NULL: unknown */
+    const struct sp_exit *kernel;             /* NULL: unknown */
+    const struct sp_network_receipt *network; /* NULL: it reached nothing, and was denied nothing */
     /* Its output: head, then `omitted` bytes that were not kept, then both parts of the tail. */
     struct sp_str head, tail[2];
     uint64_t omitted, total;

@@ -476,10 +476,7 @@ bool sp_call_is_done(struct sp_call *c)
         sp_loop_cancel(c->m->loop, &c->timer);
         return false;
     }
-    if (!has_waited_enough(c))
-        return false;
-    /* The verdict, or its timer, runs this again. */
-    return !sp_process_has_exited(c->process) || sp_process_is_judged(c->process);
+    return has_waited_enough(c);
 }
 
 /* ---- the clock of calls, while the caller stops it ---- */

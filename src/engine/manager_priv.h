@@ -27,6 +27,7 @@
 #include "engine/delta.h"
 #include "engine/ids.h"
 #include "engine/manager.h"
+#include "engine/network_job.h"
 #include "sandbox/profile.h"
 
 #define SP_START_MS     50  /* a local start that takes longer was waiting for its cell */
@@ -34,7 +35,6 @@
 #define SP_STRAGGLER_MS 20  /* wait for output before an early exit is judged */
 #define SP_POST_EXIT_MS 50  /* a call waits for the streams of an exited process */
 #define SP_TRAILING_MS  100 /* ... and so does its end event */
-#define SP_VERDICT_MS   100 /* wait for sp_manager_fail after an exit */
 #define SP_COALESCE_MS  5
 #define SP_TYPING_MS    30000 /* a write that is not acknowledged by then is answered anyway */
 #define SP_HELD_MAX \
@@ -107,7 +107,7 @@ struct sp_process {
     struct sp_list link; /* m->processes, by start */
     struct sp_job job;
     struct sp_deferred settling, memory_again;
-    struct sp_timer grace_timer, verdict_timer, ttl_timer, quiet_timer, memory_timer;
+    struct sp_timer grace_timer, ttl_timer, quiet_timer, memory_timer;
     struct sp_timer timeout_timer, idle_timer;
 
     int id;
@@ -129,14 +129,12 @@ struct sp_process {
     bool is_killing;    /* a kill is not answered yet */
     bool has_exit_code; /* exit is filled, perhaps with code -1; set before life is EXITED */
     bool is_code_known; /* the executor reported the code: final */
-    bool is_verdict_open;
-    bool is_verdict_late; /* SP_VERDICT_MS have passed */
-    bool owes_gap;        /* the note about lost output found no memory */
-    bool has_begun;       /* the begin event was sent */
-    bool is_hidden;       /* no event is sent for it */
-    bool is_at_end;       /* stops counting output and flushes the deltas */
-    bool is_drained;      /* the last delta was sent */
-    bool has_ended;       /* the end event was sent */
+    bool owes_gap;      /* the note about lost output found no memory */
+    bool has_begun;     /* the begin event was sent */
+    bool is_hidden;     /* no event is sent for it */
+    bool is_at_end;     /* stops counting output and flushes the deltas */
+    bool is_drained;    /* the last delta was sent */
+    bool has_ended;     /* the end event was sent */
 
     struct sp_job_call kill;
     struct sp_job_exit exit;
@@ -164,6 +162,7 @@ struct sp_process {
     struct sp_str call_id, turn_id, command, cwd;
     const struct sp_str *argv;
     struct sp_environment *environment; /* a reference */
+    struct sp_network_job *network;     /* NULL: its network is not managed, or it is remote */
 
     struct sp_call *initial;     /* the creating call, until it is answered */
     struct sp_call *interaction; /* the write_stdin call in progress */
@@ -191,13 +190,6 @@ static inline bool sp_process_has_failed(const struct sp_process *p)
 static inline bool sp_process_is_output_held(const struct sp_process *p)
 {
     return p->life == SP_PROCESS_EXITED && p->is_code_known && !p->is_job_over;
-}
-
-/* Exited, and no sandbox verdict is pending any more. */
-static inline bool sp_process_is_judged(const struct sp_process *p)
-{
-    return sp_process_has_exited(p) &&
-           (sp_process_has_failed(p) || !p->is_verdict_open || p->is_verdict_late);
 }
 
 /* Treats the process as exited without a reported code. */

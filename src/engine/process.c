@@ -87,12 +87,12 @@ static void tell_end(struct sp_process *p)
     sp_manager_event(p->m, &e);
 }
 
-/* Not before the last delta, not while a verdict may still come, and not before the interaction in
+/* Not before the last delta, and not before the interaction in
  * progress is answered, which may have caused the exit. */
 static void publish_end(struct sp_process *p)
 {
     if (!p->has_begun || p->has_ended || !p->is_drained || p->interaction != NULL ||
-        !sp_process_is_judged(p))
+        !sp_process_has_exited(p))
         return;
     p->has_ended = true;
     if (p->m->ops.event != NULL)
@@ -280,7 +280,6 @@ void sp_manager_remove(struct sp_process *p)
     if (!p->is_stored)
         return;
     p->is_stored = false;
-    p->is_verdict_open = false;
     p->m->stored--;
     p->holds_id = p->m->options.remembers_ended && !p->is_forgotten && !p->m->is_closing;
     if (!p->holds_id)
@@ -480,14 +479,6 @@ static void on_grace_over(struct sp_timer *t)
     sp_process_changed(p);
 }
 
-static void on_verdict_late(struct sp_timer *t)
-{
-    struct sp_process *p = SP_CONTAINER(t, struct sp_process, verdict_timer);
-
-    p->is_verdict_late = true;
-    sp_process_changed(p);
-}
-
 /* Out of memory: the timer fires at once, so that no wait is endless. */
 static void set_timer(struct sp_process *p, struct sp_timer *t, uint64_t ms,
                       void (*fn)(struct sp_timer *))
@@ -508,9 +499,8 @@ static void become_exited(struct sp_process *p)
     p->exited_ns = sp_clock_ns();
     p->life = SP_PROCESS_EXITED;
     set_timer(p, &p->grace_timer, SP_TRAILING_MS, on_grace_over);
-    if (p->is_verdict_open)
-        set_timer(p, &p->verdict_timer, SP_VERDICT_MS, on_verdict_late);
     wait_ttl(p);
+    sp_network_job_end(p->network);
 }
 
 void sp_process_count_as_exited(struct sp_process *p)
@@ -726,13 +716,11 @@ struct sp_process *sp_process_new(struct sp_manager *m, int id, struct sp_call *
 void sp_process_free(struct sp_process *p)
 {
     struct sp_manager *m = p->m;
-    struct sp_timer *timers[] = {&p->grace_timer,   &p->verdict_timer, &p->ttl_timer,
-                                 &p->timeout_timer, &p->idle_timer,    &p->quiet_timer,
-                                 &p->memory_timer};
+    struct sp_timer *timers[] = {&p->grace_timer, &p->ttl_timer,   &p->timeout_timer,
+                                 &p->idle_timer,  &p->quiet_timer, &p->memory_timer};
 
     if (m->is_closing) {
         /* Every begin event gets its end event, even if the exit code is unknown. */
-        p->is_verdict_open = false;
         sp_process_count_as_exited(p);
         end_output(p);
         publish_end(p);
@@ -751,6 +739,7 @@ void sp_process_free(struct sp_process *p)
     sp_headtail_done(&p->transcript);
     sp_buf_done(&p->held);
     sp_list_remove(&p->link);
+    sp_network_job_free(p->network);
     sp_environment_unref(p->environment);
     sp_arena_done(&p->keep);
     free(p);

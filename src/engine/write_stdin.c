@@ -171,8 +171,7 @@ static bool advance(struct sp_call *c)
  * answer now, since it types nothing. */
 static struct sp_call *take_early(struct sp_process *p)
 {
-    const bool can_answer = p->interaction != NULL && p->is_stored && !sp_process_has_failed(p) &&
-                            (!sp_process_has_exited(p) || sp_process_is_judged(p));
+    const bool can_answer = p->interaction != NULL && p->is_stored && !sp_process_has_failed(p);
     struct sp_call *hurried = NULL;
 
     sp_each_waiting(c, p) {

@@ -14,6 +14,7 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/path.h"
+#include "engine/network_job.h"
 #include "lib/engine_priv.h"
 
 /* What the engine calls it: "17". */
@@ -42,7 +43,9 @@ struct run_call {
     struct sp_env_var *vars;
     struct sp_buf made; /* variables the plan judges with */
     struct sp_run_plan plan;
-    struct sp_run *run; /* the attempt; NULL: none runs */
+    struct sp_run *run;             /* the attempt; NULL: none runs */
+    struct sp_network_job *network; /* of the attempt; NULL: its network is not managed */
+    struct sp_err refusal;          /* a person refused a host; code NONE: nobody did */
 
     bool has_first;             /* the first attempt was denied; first is its result ... */
     struct sp_run_result first; /* ... and its output */
@@ -93,6 +96,7 @@ static void free_call(struct sp_lib_call *c)
 
         sp_backend_forget_facts(&run->facts);
         sp_run_free(run->run);
+        sp_network_job_free(run->network);
         sp_loop_undefer(c->engine->loop, &run->later);
         sp_run_plan_done(&run->plan);
         sp_buf_done(&run->made);
@@ -170,6 +174,7 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
         .text = or_empty(text),
         .text_size = text.n,
         .json = json,
+        .network_json = r->network == NULL ? NULL : r->network->json.p,
     };
 
     if (r->fault == SP_FAULT_NONE && c->starts_nothing) {
@@ -220,6 +225,8 @@ static void tell_result(struct sp_lib_call *c, const struct sp_run_result *r)
     const struct sp_allowance max = {.unit = SP_ALLOWANCE_TOKENS,
                                      .limit = c->engine->config.tool_output_token_limit};
     auto_buf struct sp_buf text = {0};
+    const struct sp_network_receipt *network =
+        sp_network_job_receipt(SP_CONTAINER(c, struct run_call, call)->network);
     char error[sizeof r->error->msg + 64];
     struct sp_answer a = {
         .outcome = run_outcomes[r->kind],
@@ -237,6 +244,7 @@ static void tell_result(struct sp_lib_call *c, const struct sp_run_result *r)
         .omitted = r->out_total + r->err_total - r->aggregated.n,
         .to = r->out_total + r->err_total,
         .text = "",
+        .network_json = network == NULL ? NULL : network->json.p,
     };
 
     if (r->error != NULL && (a.outcome == SP_OUTCOME_FAILED || a.outcome == SP_OUTCOME_REFUSED))
@@ -519,6 +527,16 @@ static void on_result(void *user, const struct sp_run_result *r)
     char text[128];
 
     c->run = NULL; /* freed when this returns */
+    sp_network_job_end(c->network);
+    if (c->refusal.code != SP_E_NONE) {
+        struct sp_run_result refused = *r;
+
+        refused.kind = SP_RUN_REJECTED;
+        refused.class = SP_RUN_ERROR;
+        refused.error = &c->refusal;
+        tell_result(&c->call, &refused);
+        return;
+    }
     if (c->is_cancelled || r->class != SP_RUN_DENIED ||
         !sp_run_plan_can_retry(&c->plan, is_guess)) {
         tell_result(&c->call, r);
@@ -537,6 +555,36 @@ static void on_result(void *user, const struct sp_run_result *r)
         tell_result(&c->call, r);
 }
 
+static void on_refused_host(void *user, const struct sp_network_outcome *o)
+{
+    struct run_call *c = user;
+
+    (void)sp_fail(&c->refusal, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(o->text));
+    if (c->run != NULL)
+        sp_run_cancel(c->run);
+    if (o->is_interrupted)
+        sp_manager_interrupt(c->call.engine->manager);
+}
+
+static int begin_network(struct run_call *c, struct sp_start *launch, struct sp_err *e)
+{
+    const struct sp_network_job_options o = {
+        .approvals = sp_manager_approvals(c->call.engine->manager),
+        .call_id = c->ask.call_id,
+        .environment = sp_str_of(c->place->name),
+        .cwd = launch->cwd,
+        .argv = {c->argv, launch->argc},
+        .policy = launch->policy,
+        .policy_name = c->place->policy_name,
+        .refused = on_refused_host,
+        .user = c,
+    };
+
+    sp_network_job_free(c->network);
+    c->network = NULL;
+    return c->place->where->is_local ? sp_network_job_new(&o, launch, &c->network, e) : 0;
+}
+
 static void start_attempt(struct run_call *c)
 {
     struct sp_run_ask ask = c->ask;
@@ -550,7 +598,8 @@ static void start_attempt(struct run_call *c)
             (struct sp_env_vars){c->plan.unconfined.marks, c->plan.unconfined.mark_count};
         environ.permission_profile = (struct sp_str){0};
     }
-    if (sp_run_start(c->place->where->backend, &ask, on_result, c, &c->run, &e) < 0)
+    if (begin_network(c, &ask.launch, &e) < 0 ||
+        sp_run_start(c->place->where->backend, &ask, on_result, c, &c->run, &e) < 0)
         end_run(c, SP_RUN_FAILED, &e);
 }
 

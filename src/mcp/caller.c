@@ -350,6 +350,7 @@ static struct sp_mcp_caller *make_caller(struct sp_mcp *m, struct sp_str identit
     c->mcp = m;
     c->loop = m->options.loop;
     sp_list_init(&c->runs);
+    sp_list_init(&c->host_questions);
     sp_list_init(&c->peers);
     sp_list_init(&c->watches);
     sp_list_init(&c->keys);

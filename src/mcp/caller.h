@@ -53,6 +53,7 @@ struct sp_mcp_caller {
     struct sp_approver questions;  /* the manager's approver: finds the run, then asks approvers */
     struct sp_approver *approvers; /* the configured chain, with `host` as its client */
     struct sp_approver host;       /* asks the host of the run */
+    struct sp_list host_questions; /* mcp_run.c: open ones about hosts of the network, by age */
     struct sp_list runs;           /* newest first; a run that is being answered is not in it */
     uint32_t run_count;
     uint64_t next_run;              /* for call ids */

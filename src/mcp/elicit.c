@@ -257,7 +257,7 @@ static bool add_message(struct message *m, const struct sp_approval_question *q)
     /* The first three lines: what a yes allows, the command, the reason. */
     return add_headline(m, q) &&
            (!is_network ||
-            add_line(m, "host", q->argv.count > 1 ? q->argv.items[1] : q->host, PATH_BYTES_MAX)) &&
+            add_line(m, "host", q->shown_host.n != 0 ? q->shown_host : q->host, PATH_BYTES_MAX)) &&
            (!has_command || add_command(m, q->command, false)) &&
            add_note(m, "reason", q->reason, REASON_MAX) &&
            (!is_patch || add_changes(m, q->changes)) &&

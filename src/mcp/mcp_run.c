@@ -14,6 +14,10 @@
  *
  * A question that the manager withdraws is closed in any of these states. Approvers answer by the
  * number of the question, in the caller's name: an answer for a run that is gone finds nothing.
+ *
+ * Questions about hosts are different: a command may have several at once, and may go on after its
+ * call was answered. Each waits in caller->host_questions for a run about its process that has no
+ * other question: the call that started it, or one that polls it.
  */
 #include "mcp/mcp_run.h"
 
@@ -74,6 +78,32 @@ static struct sp_mcp_run *run_of_question(const struct sp_mcp_caller *c, uint64_
     return NULL;
 }
 
+struct host_question {
+    struct sp_list link;
+    uint64_t id;
+    struct sp_mcp_asker asker;
+    bool is_asked; /* a run has it, or approvers that need none */
+};
+
+static struct host_question *find_host_question(const struct sp_mcp_caller *c, uint64_t id)
+{
+    sp_list_each(i, &c->host_questions) {
+        struct host_question *q = SP_CONTAINER(i, struct host_question, link);
+
+        if (q->id == id)
+            return q;
+    }
+    return NULL;
+}
+
+static void free_host_question(struct host_question *q)
+{
+    if (q == NULL)
+        return;
+    sp_list_remove(&q->link);
+    free(q);
+}
+
 static void tell_soon(struct sp_mcp_run *r)
 {
     sp_loop_defer(r->caller->loop, &r->telling, on_telling);
@@ -118,10 +148,15 @@ static void free_kept_decision(struct sp_mcp_kept_decision *k)
     free(k);
 }
 
+/* A question about a host stays open: another run may get it (show_host_questions). */
 static void close_question(struct sp_mcp_run *r)
 {
     struct sp_approver *approvers = r->caller->approvers;
     const uint64_t question = r->question;
+    struct host_question *about_host = find_host_question(r->caller, question);
+
+    if (about_host != NULL)
+        about_host->is_asked = false;
 
     r->question = 0;
     r->asker = r->host = (struct sp_mcp_asker){0};
@@ -147,8 +182,12 @@ static void unlink_run(struct sp_mcp_run *r)
     r->caller->run_count--;
 }
 
+static void show_host_questions(struct sp_mcp_caller *c);
+
 static void free_run(struct sp_mcp_run *r)
 {
+    struct sp_mcp_caller *c = r->caller;
+
     unlink_run(r);
     sp_loop_undefer(r->caller->loop, &r->telling);
     sp_loop_undefer(r->caller->loop, &r->deferred);
@@ -167,8 +206,10 @@ static void free_run(struct sp_mcp_run *r)
     free_kept_result(r->result);
     sp_buf_done(&r->typed);
     sp_buf_done(&r->output);
+    sp_buf_done(&r->network);
     sp_buf_done(&r->warnings);
     free(r);
+    show_host_questions(c);
 }
 
 static void tell_result(struct sp_mcp_run *r, const struct sp_mcp_result *result)
@@ -273,6 +314,7 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
         return began;
     }
     *ret = r;
+    show_host_questions(c);
     return 0;
 }
 
@@ -317,6 +359,7 @@ void sp_mcp_run_cancel(struct sp_mcp_run *r)
         (void)sp_manager_cancel(r->caller->manager, r->engine_call);
     else
         hurry(r); /* or on_telling frees it, if it has a kept result */
+    show_host_questions(r->caller);
 }
 
 void sp_mcp_run_answer_now(struct sp_mcp_run *r)
@@ -345,16 +388,20 @@ static void pass_decision(struct sp_mcp_run *r, const struct sp_decision *d)
     const struct sp_mcp_asker asker = r->asker;
     const uint64_t question = r->question;
     const bool is_abort = d->kind == SP_DECISION_ABORT;
+    struct host_question *about_host = find_host_question(r->caller, question);
+    struct sp_mcp_caller *c = r->caller;
 
     r->question = 0;
     r->asker = (struct sp_mcp_asker){0};
     r->is_told = false;
-    if (is_abort && r->engine_call != 0) {
+    free_host_question(about_host);
+    if (is_abort && about_host == NULL && r->engine_call != 0) {
         sp_approvals_note_abort(sp_manager_approvals(r->caller->manager), question, d->by);
         if (sp_manager_cancel(r->caller->manager, r->engine_call))
             return;
     }
     asker.done(asker.user, question, is_abort ? &aborted : d);
+    show_host_questions(c);
 }
 
 void sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user)
@@ -395,6 +442,17 @@ static bool copy_decision(struct sp_mcp_kept_decision *to, const struct sp_decis
             sp_profile_copy(&from->permissions->extra, &to->grant.extra));
 }
 
+/* Approvers that need no run have answered. */
+static void answer_host_question(struct host_question *q, const struct sp_decision *d)
+{
+    if (q == NULL)
+        return;
+    const struct sp_mcp_asker asker = q->asker;
+    const uint64_t id = q->id;
+    free_host_question(q);
+    asker.done(asker.user, id, d);
+}
+
 /* The answer of the approvers, from the chain. */
 static void on_answer(void *user, uint64_t question, const struct sp_decision *d)
 {
@@ -402,7 +460,11 @@ static void on_answer(void *user, uint64_t question, const struct sp_decision *d
     const struct sp_decision no_memory = {
         .kind = SP_DECISION_FAILED, .rejection = SP_STR("there was no memory to keep the answer")};
 
-    if (r == NULL || r->kept != NULL)
+    if (r == NULL) {
+        answer_host_question(find_host_question(user, question), d);
+        return;
+    }
+    if (r->kept != NULL)
         return;
     if (!r->is_held) {
         pass_decision(r, d);
@@ -487,6 +549,85 @@ static void withdraw_from_host(struct sp_approver *a, uint64_t question, void *u
 
 const struct sp_approver_ops sp_mcp_host_ops = {.ask = ask_host, .withdraw = withdraw_from_host};
 
+/* ---- questions about hosts ---- */
+
+struct process_search {
+    struct sp_str call_id;
+    int id;
+};
+
+static void find_process(void *user, const struct sp_manager_view *v)
+{
+    struct process_search *s = user;
+
+    if (sp_str_eq(v->call_id, s->call_id))
+        s->id = v->process_id;
+}
+
+/* A run about the process of the question, which shows no other question. */
+static struct sp_mcp_run *find_free_run(const struct sp_mcp_caller *c,
+                                        const struct sp_approval_question *q)
+{
+    struct process_search s = {.call_id = q->call_id};
+
+    sp_manager_each(c->manager, find_process, &s);
+    sp_list_each(i, &c->runs) {
+        struct sp_mcp_run *r = run_of(i);
+
+        if (r->question == 0 && !r->is_cancelled &&
+            (sp_str_eq(sp_str_of(r->call_id), q->call_id) || (s.id != 0 && r->session_id == s.id)))
+            return r;
+    }
+    return NULL;
+}
+
+static bool show_host_question(struct sp_mcp_caller *c, struct host_question *q)
+{
+    const struct sp_approval_question *question =
+        sp_approvals_question(sp_manager_approvals(c->manager), q->id);
+    struct sp_mcp_run *r = question == NULL ? NULL : find_free_run(c, question);
+
+    if (question == NULL || (r == NULL && !sp_approvers_has_others(c->mcp->options.approvers)))
+        return false;
+    q->is_asked = true;
+    if (r != NULL) {
+        r->question = q->id;
+        r->asker = q->asker;
+        r->asked++;
+        tell_soon(r);
+    }
+    c->approvers->ops->ask(c->approvers, question, on_answer, c);
+    return true;
+}
+
+/* Answers that come at once change the list. */
+static void show_host_questions(struct sp_mcp_caller *c)
+{
+    struct sp_list *i = c->manager == NULL ? &c->host_questions : c->host_questions.next;
+
+    while (i != &c->host_questions) {
+        struct host_question *q = SP_CONTAINER(i, struct host_question, link);
+
+        i = !q->is_asked && show_host_question(c, q) ? c->host_questions.next : i->next;
+    }
+}
+
+static void ask_about_host(struct sp_mcp_caller *c, const struct sp_approval_question *question,
+                           struct sp_mcp_asker asker)
+{
+    static const struct sp_decision no_memory = {.kind = SP_DECISION_FAILED,
+                                                 .rejection = SP_STR("there was no memory to ask")};
+    struct host_question *q = calloc(1, sizeof *q);
+
+    if (q == NULL) {
+        asker.done(asker.user, question->id, &no_memory);
+        return;
+    }
+    *q = (struct host_question){.id = question->id, .asker = asker};
+    sp_list_append(&c->host_questions, &q->link);
+    show_host_questions(c);
+}
+
 /* ---- questions of the manager ---- */
 
 static void ask_for_run(struct sp_approver *a, const struct sp_approval_question *q,
@@ -497,6 +638,10 @@ static void ask_for_run(struct sp_approver *a, const struct sp_approval_question
     struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, questions);
     struct sp_mcp_run *r = run_of_call(c, q->call_id);
 
+    if (q->kind == SP_QUESTION_NETWORK) {
+        ask_about_host(c, q, (struct sp_mcp_asker){.done = done, .user = user});
+        return;
+    }
     if (r == NULL || r->is_cancelled) {
         done(user, q->id, &nobody);
         return;
@@ -511,15 +656,20 @@ static void ask_for_run(struct sp_approver *a, const struct sp_approval_question
 
 static void withdraw_from_run(struct sp_approver *a, uint64_t question, void *user)
 {
-    struct sp_mcp_run *r =
-        run_of_question(SP_CONTAINER(a, struct sp_mcp_caller, questions), question);
+    struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, questions);
+    struct sp_mcp_run *r = run_of_question(c, question);
+    struct host_question *about_host = find_host_question(c, question);
 
     (void)user;
+    if (r == NULL && about_host != NULL && about_host->is_asked)
+        c->approvers->ops->withdraw(c->approvers, question, c);
+    free_host_question(about_host);
     if (r == NULL)
         return;
     const bool was_told = r->is_told;
     close_question(r);
     tell_withdrawn(r, was_told);
+    show_host_questions(c);
 }
 
 const struct sp_approver_ops sp_mcp_question_ops = {.ask = ask_for_run,

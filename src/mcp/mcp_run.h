@@ -151,6 +151,7 @@ struct sp_mcp_run {
     struct sp_buf output;
     char chunk_id[16];
     struct sp_mcp_denials denials;
+    struct sp_buf network; /* the receipt of its managed network, JSON; empty: none */
 
     /* mcp_run.c's */
     uint64_t question;         /* id; 0: none is open */

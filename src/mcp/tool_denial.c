@@ -14,16 +14,19 @@
 #include <sys/stat.h>
 
 #include "approve/explain.h"
+#include "approve/network.h"
 #include "base/auto.h"
 #include "base/hostname.h"
 #include "base/utf8.h"
 #include "engine/job.h"
+#include "engine/network_job.h"
 #include "mcp/tool.h"
 #include "sandbox/denial.h"
 
 #define LINES_MAX         3
 #define LAYER_FILES       "landlock/mounts"
 #define NO_NETWORK        "the policy gives commands no network"
+#define NO_ROUTE          "addresses have no route in a managed network: use a host name, or its proxy"
 #define NETWORK_AMENDMENT SP_STR("{\"network\":{\"enabled\":true}}")
 
 /* The environment with this id, or the first one if id.p is NULL; NULL: no such environment. */
@@ -74,16 +77,46 @@ static bool add_denial(struct finder *f, struct sp_mcp_denial x, struct sp_str a
     return true;
 }
 
+/* The proxy's denials. A rule may allow what is merely not listed. */
+static bool add_network_facts(struct finder *f, const struct sp_network_receipt *receipt)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < receipt->denial_count; i++) {
+        const struct sp_net_denial *n = &receipt->denials[i];
+        auto_buf struct sp_buf target = {0};
+        auto_buf struct sp_buf rule = {0};
+        auto_buf struct sp_buf amendment = {0};
+
+        ok = sp_buf_printf(&target, "%s:%u", n->host, n->port) && sp_buf_add(&target, "", 1) &&
+             sp_buf_printf(&rule, "%s %s", n->host, n->rule) && sp_buf_add(&rule, "", 1) &&
+             (n->reason != SP_NETWORK_REASON_NOT_ALLOWED ||
+              sp_buf_printf(&amendment,
+                            "{\"network_rule\":{\"host\":\"%s\",\"protocol\":\"%s\","
+                            "\"decision\":\"allow\"}}",
+                            n->host, sp_managed_rule_word(n->protocol))) &&
+             add_denial(f,
+                        (struct sp_mcp_denial){.access = "connect",
+                                               .target = target.data,
+                                               .rule = rule.data,
+                                               .layer = "network",
+                                               .evidence = "proxy"},
+                        sp_buf_str(&amendment));
+    }
+    return ok;
+}
+
 static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
 {
     static const char *const network_calls[] = {"socket",  "socketpair", "connect", "bind",
                                                 "listen",  "accept",     "accept4", "sendto",
                                                 "sendmsg", "sendmmsg"};
-    static const struct sp_mcp_denial network = {.access = "connect",
-                                                 .target = "",
-                                                 .rule = NO_NETWORK,
-                                                 .layer = "network",
-                                                 .evidence = "kernel"};
+    const bool is_managed = sp_profile_managed(&f->policy->profile) != NULL;
+    const struct sp_mcp_denial network = {.access = "connect",
+                                          .target = "",
+                                          .rule = is_managed ? NO_ROUTE : NO_NETWORK,
+                                          .layer = "network",
+                                          .evidence = "kernel"};
     static const struct sp_mcp_denial killed = {
         .access = "system call",
         .target = "",
@@ -105,7 +138,7 @@ static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
         (void)snprintf(number, sizeof number, "system call %u", (unsigned)how->refusals[i].call);
         if (name == NULL)
             x.access = number;
-        for (size_t k = 0; name != NULL && !f->policy->profile.has_network &&
+        for (size_t k = 0; name != NULL && !is_managed && !f->policy->profile.has_network &&
                            k < sizeof network_calls / sizeof network_calls[0];
              k++)
             if (strcmp(name, network_calls[k]) == 0) {
@@ -115,7 +148,8 @@ static bool add_kernel_facts(struct finder *f, const struct sp_exit *how)
         if (!add_denial(f, x, amendment))
             return false;
     }
-    if (how->left_network != 0 && !add_denial(f, network, NETWORK_AMENDMENT))
+    if (how->left_network != 0 &&
+        !add_denial(f, network, is_managed ? SP_STR("") : NETWORK_AMENDMENT))
         return false;
     return how->signal != SIGSYS || add_denial(f, killed, SP_STR(""));
 }
@@ -195,6 +229,8 @@ bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,
 
     if (f.policy == NULL || !what->was_confined)
         return true;
+    if (what->network != NULL && !add_network_facts(&f, what->network))
+        return false;
     if (what->kernel != NULL && !add_kernel_facts(&f, what->kernel))
         return false;
     if (!what->was_denied)
@@ -319,7 +355,8 @@ static bool explain_session(struct explaining *x, const struct sp_mcp_run *r, in
                                        .cwd = v.cwd,
                                        .environment = v.environment,
                                        .output = v.head,
-                                       .exit_code = v.exit_code};
+                                       .exit_code = v.exit_code,
+                                       .network = v.network};
     if (!sp_mcp_denials_find(&x->denials, r->caller->mcp, &what))
         return false;
     if (x->denials.count != 0)
@@ -377,42 +414,129 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
            sp_buf_add(&x->text, "\n", 1);
 }
 
-static bool explain_host(struct explaining *x, const struct sp_mcp_run *r,
-                         const struct sp_environment_spec *where, struct sp_str host)
+/* HOST or HOST:PORT; without a port it is 443. */
+static const char *read_host_port(struct sp_str text, struct sp_hostname *ret, uint16_t *ret_port)
 {
-    const struct sp_rules *rules = sp_mcp_run_options(r)->manager->approvals.rules;
-    struct finder f = make_finder(&x->denials, r->caller->mcp, where);
-    auto_free char *room = calloc(1, host.n + 1);
-    auto_buf struct sp_buf rule = {0};
-    struct sp_network_rule one;
-    struct sp_str decision = {0}; /* of the last rule about this host, which wins */
-    struct sp_str normal = {0};
+    const char *colon = text.p == NULL ? NULL : memrchr(text.p, ':', text.n);
+    const bool is_bare_v6 =
+        colon != NULL && memchr(text.p, ':', (size_t)(colon - text.p)) != NULL && colon[-1] != ']';
+    uint64_t port = 443;
 
-    if (room == NULL)
-        return false;
-    const char *wrong = sp_hostname_normal(host, room, &normal);
+    if (colon != NULL && !is_bare_v6) {
+        const struct sp_str digits = {colon + 1, (size_t)(text.p + text.n - colon - 1)};
+
+        if (!sp_str_to_u64(digits, UINT16_MAX, &port) || port == 0)
+            return "the port of `host` is no number from 1 to 65535";
+        text.n = (size_t)(colon - text.p);
+    }
+    *ret_port = (uint16_t)port;
+    return sp_hostname_read(text, ret);
+}
+
+/* The verdict of a managed network, without looking the name up. */
+struct host_verdict {
+    bool is_allowed, is_final; /* final: no person can allow it */
+    const char *rule;          /* behind the name of the host */
+    struct sp_buf pattern;     /* the pattern of the profile that says so; empty: none */
+};
+
+static bool judge_host(const struct sp_mcp_run *r, const struct sp_network_policy *lists,
+                       const struct sp_hostname *host, uint16_t port, struct host_verdict *ret)
+{
+    static const char *const by_lists[] = {
+        [SP_STANDING_UNLISTED] = "is not in the allowed_domains",
+        [SP_STANDING_LISTED] = "is allowed by the domains of the profile",
+        [SP_STANDING_LITERAL] = "is allowed by the domains of the profile",
+        [SP_STANDING_DENIED] = "is denied by the domains of the profile",
+        [SP_STANDING_LOCAL] = "is not a public address, and the profile does not list it itself",
+        [SP_STANDING_METHOD] = "needs plain HTTP to read only, in mode limited",
+        [SP_STANDING_MITM] = "needs HTTPS, which mode limited refuses",
+    };
+    const struct sp_domain *domain = NULL;
+    enum sp_decider by = SP_DECIDER_NONE;
+    const enum sp_network_word word =
+        sp_network_word(sp_manager_approvals(r->caller->manager), host, &by);
+    const enum sp_network_way way = port == 80    ? SP_NETWORK_WAY_HTTP
+                                    : port == 443 ? SP_NETWORK_WAY_TUNNEL
+                                                  : SP_NETWORK_WAY_TCP;
+    const enum sp_network_standing standing =
+        sp_network_policy_judge(lists, host, port, way, SP_STR("GET"), &domain);
+
+    ret->is_allowed = standing == SP_STANDING_LISTED || standing == SP_STANDING_LITERAL;
+    ret->is_final = !ret->is_allowed && standing != SP_STANDING_UNLISTED;
+    ret->rule = by_lists[standing];
+    if (word == SP_NETWORK_DENY) {
+        ret->is_allowed = false;
+        ret->is_final = true;
+        ret->rule =
+            by == SP_DECIDER_RULE ? "is denied by a network_rule" : "was denied in this session";
+        return true;
+    }
+    if (word == SP_NETWORK_ALLOW && standing == SP_STANDING_UNLISTED) {
+        ret->is_allowed = true;
+        ret->rule =
+            by == SP_DECIDER_RULE ? "is allowed by a network_rule" : "was allowed in this session";
+        return true;
+    }
+    return domain == NULL || sp_domain_add_text(domain, &ret->pattern);
+}
+
+static bool explain_managed(struct explaining *x, const struct sp_mcp_run *r, struct finder *f,
+                            const struct sp_hostname *host, uint16_t port)
+{
+    struct host_verdict v = {0};
+    auto_buf struct sp_buf target = {0};
+    auto_buf struct sp_buf rule = {0};
+    auto_buf struct sp_buf amendment = {0};
+    bool ok = judge_host(r, f->policy->profile.managed, host, port, &v) &&
+              sp_buf_printf(&target, "%s:%u", host->text, port) && sp_buf_add(&target, "", 1) &&
+              sp_buf_printf(&rule, "%s %s", host->text, v.rule) &&
+              (v.pattern.len == 0 || (sp_buf_add_str(&rule, SP_STR(": ")) &&
+                                      sp_buf_add_str(&rule, sp_buf_str(&v.pattern)))) &&
+              sp_buf_add(&rule, "", 1) &&
+              add_verdict(x, v.is_allowed, sp_str_of(target.data), sp_str_of(rule.data));
+
+    sp_buf_done(&v.pattern);
+    if (ok && v.is_allowed)
+        return sp_buf_printf(&x->text, "Commands may reach %s: %s.\n", target.data, rule.data);
+    ok =
+        ok && (v.is_final || sp_buf_printf(&amendment,
+                                           "{\"network_rule\":{\"host\":\"%s\",\"protocol\":\"%s\","
+                                           "\"decision\":\"allow\"}}",
+                                           host->text,
+                                           port == 80    ? "http"
+                                           : port == 443 ? "https"
+                                                         : "socks5_tcp"));
+    return ok && add_denial(f,
+                            (struct sp_mcp_denial){.access = "connect",
+                                                   .target = target.data,
+                                                   .rule = rule.data,
+                                                   .layer = "network",
+                                                   .evidence = "policy"},
+                            sp_buf_str(&amendment));
+}
+
+static bool explain_host(struct explaining *x, const struct sp_mcp_run *r,
+                         const struct sp_environment_spec *where, struct sp_str text)
+{
+    struct finder f = make_finder(&x->denials, r->caller->mcp, where);
+    struct sp_mcp_denial no_network = {
+        .access = "connect", .rule = NO_NETWORK, .layer = "network", .evidence = "policy"};
+    struct sp_hostname host;
+    uint16_t port;
+    const char *wrong = read_host_port(text, &host, &port);
+
     if (wrong != NULL)
         return fail_explaining(x, wrong);
     if (f.policy == NULL || f.policy->profile.has_network)
-        return add_verdict(x, true, normal, SP_STR("commands may use the network")) &&
+        return add_verdict(x, true, sp_str_of(host.text), SP_STR("commands may use the network")) &&
                sp_buf_add_str(&x->text, SP_STR("Commands may use the network: the sandbox denies "
                                                "them no host.\n"));
-    room[normal.n] = 0;
-    for (uint32_t i = 0; rules != NULL && sp_rules_network(rules, i, &one); i++)
-        if (sp_str_eq(one.host, normal))
-            decision = one.decision;
-    if (!sp_buf_add_str(&rule, SP_STR(NO_NETWORK)) ||
-        (decision.p != NULL &&
-         !sp_buf_printf(&rule, "; a rule for this host says " SP_STR_FMT, SP_STR_ARG(decision))) ||
-        !sp_buf_add(&rule, "", 1))
-        return false;
-    const struct sp_mcp_denial denial = {.access = "connect",
-                                         .target = normal.p,
-                                         .rule = rule.data,
-                                         .layer = "network",
-                                         .evidence = "policy"};
-    return add_verdict(x, false, normal, sp_str_of(rule.data)) &&
-           add_denial(&f, denial, NETWORK_AMENDMENT);
+    if (sp_profile_managed(&f.policy->profile) != NULL)
+        return explain_managed(x, r, &f, &host, port);
+    no_network.target = host.text;
+    return add_verdict(x, false, sp_str_of(host.text), SP_STR(NO_NETWORK)) &&
+           add_denial(&f, no_network, NETWORK_AMENDMENT);
 }
 
 static bool add_other_way(struct sp_buf *out, const struct sp_policy *policy,
@@ -433,6 +557,29 @@ static bool add_other_way(struct sp_buf *out, const struct sp_policy *policy,
     return ok && sp_buf_add(out, ")", 1);
 }
 
+/* About a host of a managed network: only what is merely not listed can be asked for. */
+static bool add_host_advice(struct sp_buf *out, const struct sp_mcp_run *r,
+                            const struct sp_mcp_denial *x)
+{
+    const struct sp_network_policy *lists = sp_mcp_run_options(r)->manager->policy->profile.managed;
+    const bool asks =
+        lists->asks && !r->nobody_answers &&
+        sp_approvals_policy(sp_manager_approvals(r->caller->manager))->kind != SP_APPROVAL_NEVER;
+
+    if (!sp_buf_add_str(out, SP_STR("use a host that is allowed")))
+        return false;
+    if (x->amendment == NULL)
+        return sp_buf_add_str(out, SP_STR("; no person can allow this one from here: it takes "
+                                          "another profile or rule in the configuration."));
+    return sp_buf_printf(out,
+                         asks
+                             ? ", or repeat the command: a person is asked, and may allow the "
+                               "host for good (%s)."
+                             : "; nobody is asked here, so this one needs `domains` of the profile "
+                               "or a rule in rules/default.rules: %s.",
+                         x->amendment);
+}
+
 static bool add_advice(struct sp_buf *out, const struct sp_mcp_run *r,
                        const struct sp_mcp_denials *d)
 {
@@ -441,6 +588,9 @@ static bool add_advice(struct sp_buf *out, const struct sp_mcp_run *r,
         sp_approvals_policy(sp_manager_approvals(r->caller->manager));
     const char *amendment = NULL;
 
+    if (strcmp(d->items[0].layer, "network") == 0 && o->manager->policy != NULL &&
+        sp_profile_managed(&o->manager->policy->profile) != NULL)
+        return add_host_advice(out, r, &d->items[0]);
     for (uint32_t i = 0; amendment == NULL && i < d->count; i++)
         amendment = d->items[i].amendment;
     if (!add_other_way(out, o->manager->policy, &d->items[0]))

@@ -8,6 +8,8 @@
 #include "base/arena.h"
 #include "mcp/mcp.h"
 
+struct sp_network_receipt;
+
 struct sp_mcp_denial {
     const char *access; /* "write", "connect", or a system call */
     const char *target; /* a path or a host; "": unknown */
@@ -39,6 +41,7 @@ struct sp_mcp_denied {
     /* Searched for the words of a denial if a remote executor reports one without details. */
     struct sp_str output;
     int exit_code;
+    const struct sp_network_receipt *network; /* NULL: none */
 };
 /* false: out of memory. */
 bool sp_mcp_denials_find(struct sp_mcp_denials *d, const struct sp_mcp *m,

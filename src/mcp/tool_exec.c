@@ -25,6 +25,7 @@
 #include "base/auto.h"
 #include "base/ere.h"
 #include "base/utf8.h"
+#include "engine/network_job.h"
 #include "mcp/tool.h"
 
 #define END_OF_FILE    "\004" /* the default VEOF character of a terminal */
@@ -140,12 +141,13 @@ static const struct sp_tool_parameter write_parameters[] = {
     {0},
 };
 
-#define RESULT                                                                  \
-    "state:string exit_code:integer signal:string end_reason:string "           \
-    "session_id:integer ended_session_id:integer from_byte:integer "            \
-    "next_byte:integer omitted_bytes:integer omitted_from_byte:integer "        \
-    "woken_by:object early:string denials:array holders:array chunk_id:string " \
-    "wall_time_seconds:number original_token_count:integer output:string "      \
+#define RESULT                                                                 \
+    "state:string exit_code:integer signal:string end_reason:string "          \
+    "session_id:integer ended_session_id:integer from_byte:integer "           \
+    "next_byte:integer omitted_bytes:integer omitted_from_byte:integer "       \
+    "woken_by:object early:string denials:array network:object holders:array " \
+    "chunk_id:string "                                                         \
+    "wall_time_seconds:number original_token_count:integer output:string "     \
     "note:string"
 
 /* ---- `until`: what ends a wait ---- */
@@ -423,7 +425,9 @@ static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
               sp_json_add_value(out, "next_byte", "%" PRIu64, p->to) &&
               sp_json_add_value(out, "omitted_bytes", "%" PRIu64, b->omitted) &&
               (!b->is_cut || sp_json_add_value(out, "omitted_from_byte", "%" PRIu64, b->from)) &&
-              sp_mcp_denials_add(out, &r->denials, true);
+              sp_mcp_denials_add(out, &r->denials, true) &&
+              (r->network.len == 0 ||
+               (sp_json_add_key(out, "network") && sp_buf_add_str(out, sp_buf_str(&r->network))));
 
     if (found != NULL && sp_mcp_is_output_held(p->is_output_held, found)) {
         ok = ok && sp_json_add_value(out, "holders", "[");
@@ -489,12 +493,14 @@ static void answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
                                          .output = reply->answer.output,
                                          .exit_code = reply->answer.exit_code,
                                          .cwd = is_known ? v.cwd : (struct sp_str){0},
-                                         .environment = v.environment};
+                                         .environment = v.environment,
+                                         .network = reply->network};
 
     /* What the reply borrows and the answer needs is copied, the rest is dropped. */
-    r->output.len = 0;
+    r->output.len = r->network.len = 0;
     if (!sp_mcp_denials_find(&r->denials, r->caller->mcp, &denied) ||
-        !sp_buf_add_str(&r->output, reply->answer.output)) {
+        !sp_buf_add_str(&r->output, reply->answer.output) ||
+        (reply->network != NULL && !sp_buf_add_str(&r->network, reply->network->json))) {
         sp_mcp_tool_no_memory(r);
         return;
     }
@@ -502,6 +508,7 @@ static void answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
     r->reply.text = r->reply.error = (struct sp_str){0};
     r->reply.denial = NULL;
     r->reply.kernel = NULL;
+    r->reply.network = NULL;
     if (n != 0)
         memcpy(r->chunk_id, id.p, n);
     r->reply.answer.chunk_id = (struct sp_str){r->chunk_id, n};
@@ -545,6 +552,7 @@ static void answer_view(struct sp_mcp_run *r, const struct sp_manager_view *v)
         .end_reason = v->end_reason,
         .denial = v->denial,
         .kernel = v->kernel,
+        .network = v->network,
     };
     answer_reply(r, &reply);
 }

@@ -943,3 +943,24 @@ void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask 
     }
     ret->listening = find_listening(&at, ask->ports, ask->port_count);
 }
+
+static bool is_socket(void *user, const struct open_fd *fd)
+{
+    return inode_of(fd->link, "socket") == *(const uint64_t *)user;
+}
+
+bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, int *budget)
+{
+    pid_t members[SP_INSPECT_PROCESSES];
+    const pid_t leader = c->has_exited ? 0 : find_child(c->cell, c->pid);
+    const uint32_t count = find_members(c, leader, members);
+    const bool has_others = leader == 0 && c->leaf == 0; /* see find_members */
+    int seen = MAX_ALL_FDS - *budget;
+    bool has = false;
+
+    for (uint32_t i = 0; !has && seen < MAX_ALL_FDS && i < count && i < SP_INSPECT_PROCESSES; i++)
+        if (!has_others || number_of(members[i], ITS_SESSION, c->cell) == c->pid)
+            has = visit_fds(members[i], &seen, is_socket, &inode);
+    *budget = MAX_ALL_FDS - seen;
+    return has;
+}

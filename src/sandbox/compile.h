@@ -25,10 +25,11 @@ struct sp_host_features {
 /* A setting that makes the failed step work, as text for users. */
 const char *sp_host_features_remedy(uint32_t step, int err);
 
-/* Appends a struct sp_plan for the highest available tier to *ret. Never weaker than the policy: if
+/* Appends a struct sp_plan for the highest available tier to *ret. Of `network` only the network
+ * counts. Never weaker than the policy: if
  * no tier can enforce it, fails with the missing feature and its remedy. EMPTY ops without an inode
  * are placeholders, which the caller creates before the plan is used. */
-int sp_plan_compile(const struct sp_survey *s, bool has_network,
+int sp_plan_compile(const struct sp_survey *s, const struct sp_profile *network,
                     const struct sp_host_features *host_features, struct sp_buf *ret,
                     struct sp_err *e);
 

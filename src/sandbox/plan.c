@@ -5,11 +5,15 @@
 #include "sandbox/plan.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/auto.h"
 #include "base/grow.h"
+#include "base/io.h"
 #include "sandbox/compile.h"
 
 /* ==== compiling ==== */
@@ -32,6 +36,9 @@ struct level {
 struct draft {
     const struct sp_survey *survey;
     bool has_network;
+    const struct sp_network_policy *managed; /* NULL: none */
+    char *nsswitch;                          /* owned text of /etc/nsswitch.conf; NULL: none */
+    char hosts[SP_HOSTNAME_MAX + 256];       /* text of /etc/hosts */
     enum sp_plan_view view;
     struct draft_op *ops;
     size_t count, cap;
@@ -311,6 +318,81 @@ static int draft_places(struct draft *d, struct sp_err *e)
     return r;
 }
 
+/* ---- files of the managed network ---- */
+
+/* Whether a place around the path, or the path itself, is denied. */
+static bool is_denied(const struct sp_survey *s, const char *path)
+{
+    size_t longest = 0;
+    bool denied = false;
+
+    for (size_t i = 0; i < s->count; i++) {
+        const char *spot = s->spots[i].path;
+        const size_t n = strcmp(spot, "/") == 0 ? 0 : strlen(spot);
+
+        if (n >= longest && strncmp(path, spot, n) == 0 && (path[n] == '/' || path[n] == 0)) {
+            longest = n;
+            denied = s->spots[i].access == SP_ACCESS_DENY;
+        }
+    }
+    return denied;
+}
+
+/* The host's /etc/nsswitch.conf, but names are looked up in /etc/hosts and by DNS alone: other
+ * sources (mdns, resolve, sss) have no daemon in the cell. NULL: there is none, or no memory. */
+static char *make_nsswitch(void)
+{
+    auto_buf struct sp_buf text = {.max = SP_PLAN_TEXT};
+    auto_buf struct sp_buf out = {.max = SP_PLAN_TEXT - 64};
+    struct sp_str rest;
+
+    if (sp_read_file("/etc/nsswitch.conf", SP_PLAN_TEXT - 1, &text) != 0 ||
+        sp_str_has_nul(sp_buf_str(&text)))
+        return NULL;
+    rest = sp_buf_str(&text);
+    while (rest.n != 0) {
+        const struct sp_str line = sp_str_cut(&rest, '\n');
+        const struct sp_str name = sp_str_trim(line);
+
+        if (name.n >= 6 && memcmp(name.p, "hosts:", 6) == 0)
+            continue;
+        if (!sp_buf_add_str(&out, line) || !sp_buf_add(&out, "\n", 1))
+            return NULL;
+    }
+    return sp_buf_add_str(&out, SP_STR("hosts: files dns\n")) ? sp_str_dup(sp_buf_str(&out)) : NULL;
+}
+
+/* A file that is missing, or not to be seen, gets no text: the DNS answers for localhost itself,
+ * and a C library without resolv.conf asks 127.0.0.1. */
+static bool draft_texts(struct draft *d)
+{
+    static const char resolv[] = "nameserver 127.0.0.1\noptions timeout:5 attempts:2\n";
+    const struct {
+        const char *path, *text;
+    } texts[] = {{"/etc/hosts", d->hosts},
+                 {"/etc/nsswitch.conf", d->nsswitch = make_nsswitch()},
+                 {"/etc/resolv.conf", resolv}};
+    char own[SP_HOSTNAME_MAX + 1] = "";
+    struct sp_hostname host;
+
+    if (gethostname(own, sizeof own - 1) < 0 || sp_hostname_read(sp_str_of(own), &host) != NULL)
+        host.text[0] = 0;
+    (void)snprintf(d->hosts, sizeof d->hosts,
+                   "127.0.0.1 localhost localhost.localdomain %s\n"
+                   "::1 localhost ip6-localhost ip6-loopback\n",
+                   host.text);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i].text == NULL || is_denied(d->survey, texts[i].path))
+            continue;
+        d->depth = 1;
+        struct draft_op *o = add_op(d, SP_OP_TEXT, texts[i].path, NULL);
+        if (o == NULL)
+            return false;
+        o->target = texts[i].text;
+    }
+    return true;
+}
+
 /* ---- the tier ---- */
 
 static int refuse(struct sp_err *e, const char *missing, const char *remedy)
@@ -343,10 +425,16 @@ static int choose_tier(const struct draft *d, const struct sp_host_features *p, 
     ret->notifies = p->has_notices;
     ret->view = d->view;
     ret->net = d->has_network ? SP_NET_HOST : SP_NET_FILTER;
+    if (d->managed != NULL && !(p->has_full_tier && p->has_own_network))
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "managed network cannot be enforced on this executor: it needs a network "
+                       "namespace of its own");
     if (p->has_full_tier) {
         ret->tier = SP_TIER_CELL;
         if (!d->has_network && p->has_own_network)
-            ret->net = SP_NET_OWN;
+            ret->net = d->managed != NULL ? SP_NET_MANAGED : SP_NET_OWN;
+        if (d->managed != NULL)
+            ret->port_count = (uint32_t)sp_network_policy_ports(d->managed, ret->ports);
         return 0;
     }
     ret->tier = SP_TIER_THIN;
@@ -393,20 +481,26 @@ static int serialise(struct draft *d, struct sp_plan *head, struct sp_buf *ret, 
     return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a plan");
 }
 
-int sp_plan_compile(const struct sp_survey *s, bool has_network,
+int sp_plan_compile(const struct sp_survey *s, const struct sp_profile *network,
                     const struct sp_host_features *host_features, struct sp_buf *ret,
                     struct sp_err *e)
 {
-    struct draft d = {.survey = s, .has_network = has_network, .view = choose_view(s)};
+    struct draft d = {.survey = s,
+                      .has_network = network->has_network,
+                      .managed = sp_profile_managed(network),
+                      .view = choose_view(s)};
     struct sp_plan head = {0};
     int r = draft_places(&d, e);
 
+    if (r == 0 && d.managed != NULL && !draft_texts(&d))
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a plan");
     if (r == 0)
         r = choose_tier(&d, host_features, &head, e);
     if (r == 0)
         r = serialise(&d, &head, ret, e);
     free(d.ops);
     free(d.levels);
+    free(d.nsswitch);
     return r;
 }
 
@@ -428,7 +522,8 @@ const struct sp_plan *sp_plan_check(const void *memory, size_t bytes)
 
     if (bytes < sizeof *p || bytes > SP_PLAN_MAX || p->version != SP_PLAN_VERSION ||
         p->bytes != bytes || p->tier > SP_TIER_CELL || p->view > SP_VIEW_NEW ||
-        p->net > SP_NET_HOST || p->op_count > (bytes - sizeof *p) / sizeof p->ops[0] ||
+        p->net > SP_NET_HOST || p->port_count > SP_PLAN_PORTS ||
+        p->op_count > (bytes - sizeof *p) / sizeof p->ops[0] ||
         p->strings != sizeof *p + p->op_count * sizeof p->ops[0])
         return NULL;
     const uint32_t string_bytes = (uint32_t)(bytes - p->strings);
@@ -439,7 +534,7 @@ const struct sp_plan *sp_plan_check(const void *memory, size_t bytes)
 
         if (o->op == 0 || o->op >= SP_OP_MAX || o->path >= string_bytes ||
             sp_plan_string(p, o->path)[0] != '/' ||
-            (o->op == SP_OP_ALIAS && o->target >= string_bytes))
+            ((o->op == SP_OP_ALIAS || o->op == SP_OP_TEXT) && o->target >= string_bytes))
             return NULL;
     }
     return p;
@@ -513,6 +608,8 @@ static bool print_op(const struct sp_plan *p, const struct sp_place_op *o, struc
     case SP_OP_ALIAS:
         return print_path(out, "  link         ", path, " -> ") &&
                print_path(out, "", sp_plan_string(p, o->target), "\n");
+    case SP_OP_TEXT:
+        return print_path(out, "  own text     ", path, "\n");
     case SP_OP_NOTHING:
         return true;
     case SP_OP_MAX:
@@ -528,6 +625,7 @@ bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out)
                                         [SP_VIEW_NEW] = "an empty root with the places below"};
     static const char *const nets[] = {
         [SP_NET_OWN] = "none but a loopback of its own",
+        [SP_NET_MANAGED] = "hosts that are allowed, through a proxy",
         [SP_NET_FILTER] = "none: sockets are refused",
         [SP_NET_HOST] = "the host's",
     };
@@ -536,7 +634,16 @@ bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out)
 
     if (p->tier == SP_TIER_CELL)
         ok = ok && sp_buf_printf(out, "namespaces: user mount pid ipc uts cgroup%s\n",
-                                 p->net == SP_NET_OWN ? " net" : "");
+                                 p->net == SP_NET_OWN || p->net == SP_NET_MANAGED ? " net" : "");
+    if (p->net == SP_NET_MANAGED) {
+        ok = ok && sp_buf_printf(out,
+                                 "sockets: 127.0.0.1:53 udp tcp (names), 127.0.0.1:%d (HTTP, "
+                                 "SOCKS5), by name:",
+                                 SP_NETWORK_PROXY_PORT);
+        for (uint32_t i = 0; ok && i < p->port_count; i++)
+            ok = sp_buf_printf(out, " %u", p->ports[i]);
+        ok = ok && sp_buf_add_str(out, SP_STR("\n"));
+    }
     ok = ok && (p->landlock > 0 ? sp_buf_printf(out, "landlock: level %u\n", p->landlock)
                                 : sp_buf_printf(out, "landlock: not there\n"));
     ok = ok && sp_buf_printf(out, "seccomp: %s\nplaces:\n",

@@ -14,8 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SP_PLAN_VERSION 1
+#define SP_PLAN_VERSION 2
 #define SP_PLAN_MAX     (8U << 20) /* bytes */
+#define SP_PLAN_PORTS   16         /* reached by name, in a managed network */
+#define SP_PLAN_TEXT    8192       /* bytes of one text */
 
 enum sp_tier {
     SP_TIER_NONE, /* no confinement */
@@ -30,9 +32,10 @@ enum sp_plan_view {
 };
 
 enum sp_plan_net {
-    SP_NET_OWN,    /* a network namespace with only loopback */
-    SP_NET_FILTER, /* the host's, but the seccomp filter refuses sockets */
-    SP_NET_HOST,   /* the host's */
+    SP_NET_OWN,     /* a network namespace with only loopback */
+    SP_NET_MANAGED, /* the same, and on loopback the sockets of a proxy (cell/ports.h) */
+    SP_NET_FILTER,  /* the host's, but the seccomp filter refuses sockets */
+    SP_NET_HOST,    /* the host's */
 };
 
 enum sp_op {
@@ -41,6 +44,7 @@ enum sp_op {
     SP_OP_PIN,       /* unchanged, but a mount point: cannot be renamed or removed */
     SP_OP_EMPTY,     /* an empty directory or file instead, with `mode` */
     SP_OP_ALIAS,     /* NEW view: a symlink */
+    SP_OP_TEXT,      /* a read-only file with the text `target` instead, if the path exists */
     SP_OP_NOTHING,   /* dropped by the front after compilation */
     SP_OP_MAX
 };
@@ -55,7 +59,7 @@ struct sp_place_op {
      * it as an inode that changed. */
     uint64_t dev, ino; /* the inode that the front saw */
     uint32_t path;     /* offset of a string */
-    uint32_t target;   /* ALIAS: offset of the symlink's text */
+    uint32_t target;   /* ALIAS, TEXT: offset of the symlink's or the file's text */
 };
 
 struct sp_plan {
@@ -65,7 +69,8 @@ struct sp_plan {
     uint32_t notifies; /* the filter notifies the cell of refused calls */
     uint32_t op_count;
     uint32_t strings; /* offset of the NUL-terminated strings; string offsets count from here */
-    uint32_t zero;
+    uint32_t port_count;
+    uint16_t ports[SP_PLAN_PORTS]; /* MANAGED: reached by name */
     struct sp_place_op ops[];
 };
 
@@ -94,6 +99,7 @@ static inline const char *sp_plan_string(const struct sp_plan *p, uint32_t offse
     X(PLACEHOLDER, "placeholder")                    \
     X(CHANGED, "changed while the sandbox was made") \
     X(LOOPBACK, "loopback")                          \
+    X(PORTS, "ports")                                \
     X(LIMITS, "limits")                              \
     X(CAPABILITIES, "capabilities")                  \
     X(LANDLOCK, "landlock")                          \

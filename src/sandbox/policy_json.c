@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "base/uri.h"
 #include "base/utf8.h"
+#include "sandbox/network_json.h"
 #include "sandbox/resolve.h"
 
 /* ==== keywords ==== */
@@ -120,8 +121,8 @@ int sp_word_refuse(const char *kind, struct sp_str got, const struct sp_word *li
                    names);
 }
 
-static int read_word(struct sp_json *j, uint32_t token, const struct sp_word *list, int *ret,
-                     struct sp_err *e)
+int sp_word_read(struct sp_json *j, uint32_t token, const struct sp_word *list, int *ret,
+                 struct sp_err *e)
 {
     if (sp_json_type(j, token) != SP_JSON_STRING)
         return sp_json_wrong_type(j, token, "a string", e);
@@ -142,7 +143,7 @@ static int need_word(struct sp_json *j, uint32_t object, const char *key,
 
     if (t == SP_JSON_NONE)
         return sp_fail(e, SP_E_INVALID, 0, "missing field `%s`", key);
-    return read_word(j, t, list, ret, e);
+    return sp_word_read(j, t, list, ret, e);
 }
 
 static int opt_word(struct sp_json *j, uint32_t object, const char *key, const struct sp_word *list,
@@ -152,7 +153,7 @@ static int opt_word(struct sp_json *j, uint32_t object, const char *key, const s
 
     if (t == SP_JSON_NONE || sp_json_type(j, t) == SP_JSON_NULL)
         return 0;
-    return read_word(j, t, list, ret, e);
+    return sp_word_read(j, t, list, ret, e);
 }
 
 static int def_array(struct sp_json *j, uint32_t object, const char *key, uint32_t *ret,
@@ -227,7 +228,8 @@ static const struct sp_word path_types[] = {
 };
 
 static const struct sp_word request_members[] = {{.name = "network"}, {.name = "file_system"}, {0}};
-static const struct sp_word network_members[] = {{.name = "enabled"}, {0}};
+static const struct sp_word network_members[] = {{.name = "enabled"}, {.name = "managed"}, {0}};
+static const struct sp_word managed_members[] = {{.name = "managed"}, {0}};
 static const struct sp_word file_system_members[] = {
     {.name = "entries"}, {.name = "glob_scan_max_depth"}, {.name = "read"}, {.name = "write"}, {0}};
 
@@ -235,6 +237,21 @@ static int need_map(struct sp_json *j, uint32_t token, struct sp_err *e)
 {
     if (sp_json_type(j, token) != SP_JSON_OBJECT)
         return sp_json_wrong_type(j, token, "a map", e);
+    return 0;
+}
+
+int sp_policy_check_members(struct sp_json *j, uint32_t object, const struct sp_word *known,
+                            struct sp_err *e)
+{
+    sp_json_each(j, object, key) {
+        const struct sp_str name = sp_json_str(j, key);
+        const struct sp_word *w = known;
+
+        while (w->name != NULL && !sp_str_eq(name, sp_str_of(w->name)))
+            w++;
+        if (w->name == NULL)
+            return sp_word_refuse("field", name, known, e);
+    }
     return 0;
 }
 
@@ -355,6 +372,28 @@ static int read_entries(struct sp_json *j, uint32_t object, enum sp_path_form fo
     return 0;
 }
 
+/* ---- the network ---- */
+
+/* "restricted", "enabled" or, in files, {"managed":{...}}. */
+static int need_network(struct sp_json *j, uint32_t object, enum sp_path_form form,
+                        struct sp_profile *p, struct sp_err *e)
+{
+    const uint32_t t = sp_json_get(j, object, "network");
+    uint32_t managed = SP_JSON_NONE;
+    int has_network = false;
+    int r;
+
+    if (form == SP_PATH_NATIVE && t != SP_JSON_NONE && sp_json_type(j, t) == SP_JSON_OBJECT) {
+        if ((r = sp_policy_check_members(j, t, managed_members, e)) < 0 ||
+            (r = sp_json_need_object(j, t, "managed", &managed, e)) < 0)
+            return r;
+        return sp_network_policy_read(j, managed, &p->managed, e);
+    }
+    r = need_word(j, object, "network", network_words, &has_network, e);
+    p->has_network = has_network;
+    return r;
+}
+
 /* ---- the tagged form ---- */
 
 static int read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form form,
@@ -364,7 +403,6 @@ static int read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form for
     uint32_t file_system;
     int kind = SP_PROFILE_MANAGED;
     int is_unrestricted = false;
-    int has_network = true; /* for `disabled` */
     int r = need_word(j, object, "type", kind_words, &kind, e);
 
     if (r < 0)
@@ -374,43 +412,31 @@ static int read_tagged(struct sp_json *j, uint32_t object, enum sp_path_form for
          (r = need_word(j, file_system, "type", file_system_words, &is_unrestricted, e)) < 0 ||
          (!is_unrestricted && (r = read_entries(j, file_system, form, &p, e)) < 0)))
         return r;
-    if (kind != SP_PROFILE_DISABLED &&
-        (r = need_word(j, object, "network", network_words, &has_network, e)) < 0)
+    p.has_network = kind == SP_PROFILE_DISABLED;
+    if (kind != SP_PROFILE_DISABLED && (r = need_network(j, object, form, &p, e)) < 0)
         return r;
     p.kind = (enum sp_profile_kind)kind;
     p.is_unrestricted = is_unrestricted;
-    p.has_network = has_network;
     *ret = TAKE_STRUCT(p);
     return 0;
 }
 
 /* ---- grants, and profiles without a `type` ---- */
 
-/* An unknown member of a profile might be a restriction that we do not enforce: refuse it. */
-static int check_members(struct sp_json *j, uint32_t object, const struct sp_word *known,
-                         struct sp_err *e)
-{
-    sp_json_each(j, object, key) {
-        const struct sp_str name = sp_json_str(j, key);
-        const struct sp_word *w = known;
-
-        while (w->name != NULL && !sp_str_eq(name, sp_str_of(w->name)))
-            w++;
-        if (w->name == NULL)
-            return sp_word_refuse("field", name, known, e);
-    }
-    return 0;
-}
-
 static int read_network(struct sp_json *j, uint32_t object, bool is_strict, struct sp_profile *p,
                         struct sp_err *e)
 {
     const uint32_t enabled = sp_json_get(j, object, "enabled");
-    const int r = is_strict ? check_members(j, object, network_members, e) : 0;
+    const uint32_t managed = is_strict ? sp_json_get(j, object, "managed") : SP_JSON_NONE;
+    int r = is_strict ? sp_policy_check_members(j, object, network_members, e) : 0;
 
-    if (r < 0 || enabled == SP_JSON_NONE || sp_json_type(j, enabled) == SP_JSON_NULL)
+    if (r == 0 && enabled != SP_JSON_NONE && sp_json_type(j, enabled) != SP_JSON_NULL)
+        r = sp_json_need_bool(j, object, "enabled", &p->has_network, e);
+    if (r < 0 || managed == SP_JSON_NONE)
         return r;
-    return sp_json_need_bool(j, object, "enabled", &p->has_network, e);
+    if (enabled != SP_JSON_NONE)
+        return sp_fail(e, SP_E_INVALID, 0, "`enabled` cannot be combined with `managed`");
+    return sp_network_policy_read(j, managed, &p->managed, e);
 }
 
 static int read_paths(struct sp_json *j, uint32_t object, const char *key, enum sp_access access,
@@ -442,7 +468,7 @@ static bool has_member(struct sp_json *j, uint32_t object, const char *key)
 static int read_file_system(struct sp_json *j, uint32_t object, bool is_strict,
                             struct sp_profile *p, struct sp_err *e)
 {
-    int r = is_strict ? check_members(j, object, file_system_members, e) : 0;
+    int r = is_strict ? sp_policy_check_members(j, object, file_system_members, e) : 0;
 
     if (r < 0)
         return r;
@@ -466,7 +492,7 @@ static int read_request(struct sp_json *j, uint32_t token, bool is_strict, struc
     int r;
 
     if ((r = need_map(j, token, e)) < 0 ||
-        (is_strict && (r = check_members(j, token, request_members, e)) < 0) ||
+        (is_strict && (r = sp_policy_check_members(j, token, request_members, e)) < 0) ||
         (r = sp_json_opt_object(j, token, "network", &network, e)) < 0 ||
         (network != SP_JSON_NONE && (r = read_network(j, network, is_strict, &p, e)) < 0) ||
         (r = sp_json_opt_object(j, token, "file_system", &file_system, e)) < 0 ||
@@ -570,7 +596,7 @@ int sp_profile_read(struct sp_json *j, uint32_t token, struct sp_profile *ret, s
     for (; kind_words[kinds].name != NULL; kinds++)
         types[kinds] = kind_words[kinds];
     add_modes(types, kinds);
-    r = read_word(j, type, types, &any, e);
+    r = sp_word_read(j, type, types, &any, e);
     if (r < 0)
         return r;
     if (sp_mode_read(sp_json_str(j, type), &mode))
@@ -666,7 +692,7 @@ static int check_unused_members(struct sp_json *j, uint32_t object, struct sp_er
     int r;
 
     if ((override != SP_JSON_NONE &&
-         (r = read_word(j, override, override_words, &ignored, e)) < 0) ||
+         (r = sp_word_read(j, override, override_words, &ignored, e)) < 0) ||
         (r = sp_json_opt_array(j, object, "temporaryDirectories", &temporary, e)) < 0 ||
         (temporary != SP_JSON_NONE &&
          (r = check_uris(j, temporary, "temporary directories", e)) < 0) ||
@@ -872,8 +898,14 @@ int sp_profile_write(struct sp_buf *out, const struct sp_profile *p, enum sp_pat
         }
         put(&w, "}");
     }
-    if (p->kind != SP_PROFILE_DISABLED)
+    const struct sp_network_policy *managed = form == SP_PATH_NATIVE ? sp_profile_managed(p) : NULL;
+    if (p->kind != SP_PROFILE_DISABLED && managed != NULL) {
+        put(&w, ",\"network\":{\"managed\":");
+        w.has_no_room = w.has_no_room || !sp_network_policy_write(managed, out);
+        put(&w, "}");
+    } else if (p->kind != SP_PROFILE_DISABLED) {
         put_word(&w, ",\"network\":", network_words, p->has_network);
+    }
     put(&w, "}");
     return finish(&w, mark, e);
 }

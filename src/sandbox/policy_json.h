@@ -3,7 +3,8 @@
  * policy_json: reads and writes sandbox policies as JSON, on the wire and in files.
  *
  * There are two forms. On the wire a literal path is a file: URI, and a profile has a `type`. In
- * files a path is a native absolute path, and older forms are accepted as well.
+ * files a path is a native absolute path, older forms are accepted as well, and the network may be
+ * managed (network_json.h). On the wire a managed network is read as an error and written as none.
  *
  * The input is untrusted: at most 4096 entries and 4096 roots, paths below 4096 bytes and without
  * NUL; literal paths are normalised lexically. An error is SP_E_INVALID with a text for the client
@@ -40,6 +41,13 @@ const char *sp_word_name(const struct sp_word *list, int value);
 /* Fails with "unknown KIND `x`, expected `a` or `b`". */
 int sp_word_refuse(const char *kind, struct sp_str got, const struct sp_word *list,
                    struct sp_err *e);
+
+/* The value of a string that is in the list. */
+int sp_word_read(struct sp_json *j, uint32_t token, const struct sp_word *list, int *ret,
+                 struct sp_err *e);
+/* Refuses a member that is not in the list: it might be a restriction that is not enforced. */
+int sp_policy_check_members(struct sp_json *j, uint32_t object, const struct sp_word *known,
+                            struct sp_err *e);
 
 /* s truncated for an error message, at a character. */
 struct sp_str sp_policy_shown(struct sp_str s);

@@ -182,6 +182,7 @@ void sp_profile_done(struct sp_profile *p)
     for (size_t i = 0; i < p->count; i++)
         entry_done(&p->entries[i]);
     free(p->entries);
+    sp_network_policy_free(p->managed);
     *p = (struct sp_profile){0};
 }
 
@@ -191,11 +192,14 @@ bool sp_profile_copy(const struct sp_profile *p, struct sp_profile *ret)
 
     copy.entries = NULL;
     copy.count = copy.cap = 0;
-    for (size_t i = 0; i < p->count; i++)
-        if (!append_entry(&copy, &p->entries[i])) {
-            sp_profile_done(&copy);
-            return false;
-        }
+    copy.managed = p->managed == NULL ? NULL : sp_network_policy_copy(p->managed);
+    bool ok = (copy.managed != NULL) == (p->managed != NULL);
+    for (size_t i = 0; ok && i < p->count; i++)
+        ok = append_entry(&copy, &p->entries[i]);
+    if (!ok) {
+        sp_profile_done(&copy);
+        return false;
+    }
     *ret = copy;
     return true;
 }
@@ -206,7 +210,8 @@ bool sp_profile_equal(const struct sp_profile *a, const struct sp_profile *b)
         return false;
     if (a->kind == SP_PROFILE_DISABLED)
         return true;
-    if (a->has_network != b->has_network)
+    if (a->has_network != b->has_network ||
+        !sp_network_policy_equal(sp_profile_managed(a), sp_profile_managed(b)))
         return false;
     if (a->kind == SP_PROFILE_EXTERNAL)
         return true;

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "sandbox/network_policy.h"
 
 enum sp_access { SP_ACCESS_DENY, SP_ACCESS_READ, SP_ACCESS_WRITE };
 
@@ -48,11 +49,19 @@ enum sp_profile_kind {
 struct sp_profile {
     enum sp_profile_kind kind;
     bool is_unrestricted; /* managed, but the whole disk is open; then there are no entries */
-    bool has_network;
-    uint32_t glob_depth; /* 0: not given */
+    bool has_network;     /* the host's network */
+    uint32_t glob_depth;  /* 0: not given */
     struct sp_entry *entries;
     size_t count, cap;
+    struct sp_network_policy *managed; /* owned; NULL: none. See sp_profile_managed */
 };
+
+/* The managed network of the profile; NULL: it has none, or has the host's network instead. Code
+ * that does not know of it sees a profile without network. */
+static inline const struct sp_network_policy *sp_profile_managed(const struct sp_profile *p)
+{
+    return p->has_network ? NULL : p->managed;
+}
 
 void sp_profile_done(struct sp_profile *p);
 bool sp_profile_copy(const struct sp_profile *p, struct sp_profile *ret); /* false: no memory */

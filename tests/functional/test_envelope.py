@@ -180,7 +180,7 @@ class Order(Case):
         c = self.session()
         for name in ('fs/watch', 'environment/reset', 'network/policyRequest', 'process/kill'):
             self.assertError(c.error(name, {}), -32601)
-        for flag in ('networkProxyLaunch', 'networkProxyReviewDomains', 'credentialMasking', 'shellSnapshotV2',
+        for flag in ('networkProxyReviewDomains', 'credentialMasking', 'shellSnapshotV2',
                      'windowsMxc'):
             self.assertFalse(c.info['capabilities'].get(flag, False), flag)
 

@@ -146,7 +146,7 @@ class Host(Case):
 
 
     def test_a_configured_name_is_accepted(self):
-        srv = self.server('--allow-host', 'box.example', '--allow-host', 'other.example')
+        srv = self.server('--host-name', 'box.example', '--allow-host', 'other.example')  # the second is the old spelling
         for host in ('box.example', 'BOX.example:80', 'other.example', 'localhost'):
             self.assertEqual(srv.http('GET', '/', upgrade_headers(), host=host).status, 101, host)
         for host in ('evil.example', 'box.example.evil.example', 'xbox.example'):

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A managed network in process/start: decoded to the last member, then refused, never ignored."""
+"""A managed network in process/start: decoded to the last member, and refused without a sandbox, never ignored."""
 
 import os
 
 import tap
-from sandbox_policy import project_write, read_only
 from server import Case, ours_only
 from wire import file_uri
 
 PROXY = {'enabled': True, 'enableSocks5': True, 'enableSocks5Udp': False, 'allowUpstreamProxy': False,
          'dangerouslyAllowAllUnixSockets': False, 'mode': 'limited', 'allowLocalBinding': False}
 CANNOT = 'managed network cannot be enforced on this executor: '
-NO_PROXY = CANNOT + 'it starts no proxy (networkProxy), as its capabilities say'
-NO_FORCE = CANNOT + 'it has no proxy to force traffic through (enforceManagedNetwork)'
+NEEDS = CANNOT + 'networkProxy needs a sandbox'
 NO_GATE = CANNOT + 'its sandbox cannot open the way to one proxy only (managedNetwork)'
 CONFIG = 'invalid network proxy config: '
 
@@ -102,34 +100,22 @@ class Decoding(NetworkCase):
 
 @ours_only
 class Refusing(NetworkCase):
-    def test_a_proxy(self):
-        for more in ({}, {'domains': {'a.example': 'allow', 'b': 'none', '*': 'deny'}}, {'unixSockets': {'/run/x': 'deny'}},
-                     {'reviewDomains': ['a'], 'credentialMasking': True, 'credentialProviders': {'a': {'x': 1}}}, {'domains': None, 'unixSockets': None}):
-            self.proxy(NO_PROXY, **more)
-        self.proxy(NO_PROXY, launch={'auditMetadata': {'model': None, 'slug': 'x'}, 'environmentId': None, 'executionId': 'e', 'policyDecisionTimeoutMs': 1})
-        self.proxy(NO_PROXY, launch={'policyDecisionTimeoutMs': 2 ** 64 - 1})
+    """Without a sandbox there is no managed network; with one it is in test_network_wire.py."""
 
-    def test_whatever_the_sandbox(self):
-        for sandbox in (None, read_only(self.srv.work), project_write(self.srv.work, network='enabled')):
-            self.refused(NO_PROXY, networkProxy={'proxy': PROXY}, sandbox=sandbox)
-            self.refused(NO_FORCE, enforceManagedNetwork=True, sandbox=sandbox)
-            for facts in ({'loopbackPorts': [8080]}, {'loopbackPorts': []}, {'allowLocalBinding': True}, {'allowUnixSockets': ['/run/x']},
-                          {'dangerouslyAllowAllUnixSockets': False}):
-                self.refused(NO_GATE, managedNetwork=facts, sandbox=sandbox)
-                self.refused(NO_FORCE, managedNetwork=facts, enforceManagedNetwork=True, sandbox=sandbox)
+    def test_a_proxy(self):
+        for more in ({}, {'domains': {'a.example': 'allow', 'b': 'none', '*': 'allow'}}, {'unixSockets': {'/run/x': 'deny'}},
+                     {'domains': None, 'unixSockets': None}):
+            self.proxy(NEEDS, **more)
+        self.proxy(NEEDS, launch={'auditMetadata': {'model': None, 'slug': 'x'}, 'environmentId': None, 'executionId': 'e', 'policyDecisionTimeoutMs': 1})
+        self.proxy(NEEDS, launch={'policyDecisionTimeoutMs': 2 ** 64 - 1})
 
     def test_on_a_terminal_too(self):
-        self.refused(NO_PROXY, networkProxy={'proxy': PROXY}, tty=True)
-        self.refused(NO_FORCE, enforceManagedNetwork=True, tty=True)
+        self.refused(NEEDS, networkProxy={'proxy': PROXY}, tty=True)
+        self.refused(NO_GATE, managedNetwork={'loopbackPorts': [8080]}, tty=True)
 
     def test_the_name_is_free_afterwards(self):
-        self.refused(NO_PROXY, networkProxy={'proxy': PROXY})
+        self.refused(NEEDS, networkProxy={'proxy': PROXY})
         self.runs('p')
-
-    def test_it_is_not_advertised(self):
-        flags = self.c.request('environment/info')['capabilities']
-        for name in ('networkProxyLaunch', 'networkProxyReviewDomains', 'credentialMasking', 'credentialMaskingCustomProviders', 'shellSnapshotV2'):
-            self.assertFalse(flags.get(name, False), name)
 
 
 class Snapshots(NetworkCase):

@@ -17,6 +17,7 @@ import time
 
 import tap
 import wire
+from sandbox_policy import project_write, read_only
 from server import PROGRAM, Case, Gate, is_alive, ours_only
 from wire import unb64, wait_until
 
@@ -225,13 +226,20 @@ class Ps(Verbs):
         self.c.start('two', ['/bin/sh', '-c', 'exit 3'], tty=True)
         self.c.wait_closed('two')
         lines = self.ok('ps').decode().splitlines()
-        self.assertEqual(lines[0].split(), ['SESSION', 'PROCESS', 'PID', 'STATE', 'AGE', 'TTY', 'CWD', 'COMMAND'])
-        rows = [line.split(None, 7) for line in lines[1:]]
+        self.assertEqual(lines[0].split(), ['SESSION', 'PROCESS', 'PID', 'STATE', 'AGE', 'TTY', 'NET', 'CWD', 'COMMAND'])
+        rows = [line.split(None, 8) for line in lines[1:]]
         pid = str(self.c.request('process/list')['processes'][0]['pid'])
         self.assertEqual([r[:4] + r[5:] for r in rows], [
-            [self.c.session_id[:8], 'one', pid, 'running', 'no', self.srv.work, "/bin/sh -c 'echo up; read x'"],
-            [self.c.session_id[:8], 'two', rows[1][2], 'closed(3)', 'yes', self.srv.work, "/bin/sh -c 'exit 3'"]])
+            [self.c.session_id[:8], 'one', pid, 'running', 'no', 'host', self.srv.work, "/bin/sh -c 'echo up; read x'"],
+            [self.c.session_id[:8], 'two', rows[1][2], 'closed(3)', 'yes', 'host', self.srv.work, "/bin/sh -c 'exit 3'"]])
         self.assertRegex(rows[0][4], r'^[0-9]+s$')
+
+    def test_the_network(self):
+        for name, more in (('a', {}), ('b', {'sandbox': read_only(self.srv.work)}),
+                           ('c', {'sandbox': project_write(self.srv.work, network='enabled')})):
+            self.c.start(name, ['true'], **more)
+            self.c.wait_closed(name)
+        self.assertEqual([line.split()[6] for line in self.ok('ps').decode().splitlines()], ['NET', 'host', 'none', 'host'])
 
     def test_an_empty_server(self):
         self.assertEqual(len(self.ok('ps').splitlines()), 1)
@@ -546,9 +554,12 @@ class Lies(Verbs):
 
     def test_lists(self):
         for change in ({'pid': 'x'}, {'pid': Ellipsis}, {'argv': 'x'}, {'argv': [1]}, {'processId': None},
-                       {'sessionId': 7}, {'nextSeq': -1}, {'tty': 0}, {'cwd': 1}, {'state': []}):
+                       {'sessionId': 7}, {'nextSeq': -1}, {'tty': 0}, {'cwd': 1}, {'state': []},
+                       {'sandbox': 1}, {'sandbox': {'network': 1}}):
             text = self.refused(1, 'ps', '--server', self.liar(self.listing(**change)))
             self.assertIn('cannot be read', text)
+        older = self.liar(self.listing(sandbox={'tier': 'cell'}))
+        self.assertEqual(self.ok('ps', '--server', older).decode().splitlines()[1].split()[6], '?')
         for result in ([], 7, {}, {'processes': {}}, {'processes': [7]}):
             self.refused(1, 'ps', '--server', self.liar({'process/list': {'result': result}}))
         out = self.ok('ps', '--server', self.liar(self.listing(pid=-5, startedAtMs=2**62, cwd='\x1b', nextSeq=0,

@@ -51,7 +51,8 @@ class CommandLine(Case):
     def test_every_command_reads_its_options_alike(self):
         for args, says in ((['serve', '--max-conn', 'x'], 'serve: --max-connections: `x` is not a number from 1 to 1000000 (see --help)'),
                            (['serve', '--log-format=xml'], 'serve: --log-format: `xml` is not human or json (see --help)'),
-                           (['serve'] + ['--allow-host', 'a'] * 17, 'serve: --allow-host: at most 16 times'),
+                           (['serve'] + ['--host-name', 'a'] * 17, 'serve: --host-name: at most 16 times'),
+                           (['serve'] + ['--host-name', 'a', '--allow-host', 'b'] * 9, 'serve: --host-name: at most 16 times'),
                            (['serve', '--max-', '1'], "serve: option '--max-' is ambiguous; possibilities: '--max-connections' '--max-processes'"),
                            (['mcp', '--structured-output', 'no'], 'mcp: --structured-output: `no` is not auto, always or never (see --help)'),
                            (['attach', 'p', '--detach-key', 'x'], 'attach: --detach-key: `x` is not a key such as C-] or C-a (see --help)'),

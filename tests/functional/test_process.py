@@ -173,7 +173,7 @@ class Pipes(Case):
         proxy = {'proxy': {'enabled': True, 'enableSocks5': False, 'enableSocks5Udp': False, 'allowUpstreamProxy': False,
                            'dangerouslyAllowAllUnixSockets': False, 'allowLocalBinding': False, 'mode': 'full'}}
         marker = os.path.join(self.srv.work, 'ran')
-        for how in ({'sandbox': {}}, {'networkProxy': proxy}, {'networkProxy': {}}, {'enforceManagedNetwork': True},
+        for how in ({'sandbox': {}}, {'networkProxy': proxy}, {'networkProxy': {}},
                     {'managedNetwork': {'loopbackPorts': [1]}}):
             error = self.c.start_error('p', ['touch', marker], **how)
             self.assertError(error, -32602)

@@ -411,10 +411,9 @@ class Starts(SandboxCase):
         self.assertError(error, -32602, text.format(self.w + '/.git'))
         self.assertEqual(self.said(c, 'echo ok', read_only(self.w)), 'ok\n')
 
-    def test_managed_network_is_refused(self):
-        error = self.refusal(self.session(), 'true', read_only(self.w), enforceManagedNetwork=True)
-        self.assertError(error, -32602, 'managed network cannot be enforced on this executor: it has no proxy to '
-                                        'force traffic through (enforceManagedNetwork)')
+    def test_an_enforced_network_without_a_proxy_is_none(self):
+        links = "sed -n 's/:.*//; 3,$p' /proc/net/dev | tr -d ' '"
+        self.assertEqual(self.said(self.session(), links, read_only(self.w), enforceManagedNetwork=True), 'lo\n')
 
 
 @ours_only

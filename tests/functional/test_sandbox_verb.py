@@ -690,7 +690,7 @@ class Show(Verb):
                 (('--mode', 'read-only', '--profile', 'x', '--', 'true'), 'Error: --mode and --profile: give one of them'),
                 (('--tty', '--no-tty', '--', 'true'), 'sallyport sandbox: --tty and --no-tty: give one of them (see --help)'),
                 (('--print-plan', 'true'), 'sallyport sandbox: --print-plan runs no command (see --help)'),
-                (('--print-plan', '--explain', '/'), 'sallyport sandbox: --print-plan and --explain: give one of them (see --help)'),
+                (('--print-plan', '--explain', '/'), 'sallyport sandbox: --print-plan, --explain and --explain-host: give one of them (see --help)'),
                 (('--explain',), 'sallyport sandbox: --explain needs a path (see --help)'),
                 (('--cwd', '/no/such', '--', 'true'), 'Error: --cwd: /no/such: No such file or directory'),
                 (('--cwd', '/etc/passwd', '--', 'true'), 'Error: --cwd: /etc/passwd: Not a directory'),

@@ -204,11 +204,6 @@ static void op_fail(struct agent *a)
     say_done(str(a, "id"), sp_manager_fail(a->manager, process(a), message.data));
 }
 
-static void op_watch(struct agent *a)
-{
-    say_done(str(a, "id"), sp_manager_watch_for_denial(a->manager, process(a), flag(a, "open")));
-}
-
 /* A word, or a whole decision. */
 static void op_decide(struct agent *a)
 {
@@ -307,7 +302,6 @@ static const struct {
     {"stats", op_stats},
     {"schemas", op_schemas},
     {"fail", op_fail},
-    {"watch", op_watch},
     {"decide", op_decide},
     {"close_stdin", op_close_stdin},
     {"resize", op_resize},

@@ -208,7 +208,8 @@ static inline int compile_try(bool has_network)
     sp_buf_done(&flat);
     plan = NULL;
     error = (struct sp_err){0};
-    const int r = sp_plan_compile(&survey, has_network, &host_features, &flat, &error);
+    const int r = sp_plan_compile(&survey, &(struct sp_profile){.has_network = has_network},
+                                  &host_features, &flat, &error);
     if (r == 0)
         plan = sp_plan_check(flat.data, flat.len);
     return r;
@@ -222,7 +223,9 @@ static inline void compile_with(bool has_network)
     if (compile_try(has_network) < 0)
         fail_msg("%s", error.msg);
     check_plan();
-    assert_int_equal(sp_plan_compile(&survey, has_network, &host_features, &again, &error), 0);
+    assert_int_equal(sp_plan_compile(&survey, &(struct sp_profile){.has_network = has_network},
+                                     &host_features, &again, &error),
+                     0);
     assert_int_equal(again.len, flat.len);
     assert_memory_equal(again.data, flat.data, flat.len);
 }

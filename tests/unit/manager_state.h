@@ -79,8 +79,7 @@ static inline const char *check_call(const struct sp_call *c)
     if (c->reserved_id != 0 && !sp_ids_is_reserved(&c->m->ids, c->reserved_id))
         return "I5: a call without its id";
     if (c->is_collecting && c->m->pauses == 0 && !c->m->is_clock_stopped &&
-        c->deadline_ms <= sp_loop_now(c->m->loop) &&
-        (!sp_process_has_exited(c->process) || sp_process_is_judged(c->process)))
+        c->deadline_ms <= sp_loop_now(c->m->loop))
         return "I6: a call waits past its deadline";
     if (c->is_collecting && c->is_hurried && c->process->has_begun &&
         !sp_process_has_exited(c->process))

@@ -167,6 +167,13 @@ static inline struct sp_network_command make_command(const char *call_id)
     };
 }
 
+/* The command ends, and another one like it begins. */
+static inline void renew_command(void)
+{
+    sp_network_command_done(approvals, &command);
+    command = make_command("c1");
+}
+
 /* ---- requests ---- */
 
 struct request {
@@ -304,6 +311,8 @@ static inline int begin_network(void **state)
     (void)snprintf(audit_file, sizeof audit_file, "%s/audit.jsonl", home);
     assert_int_equal(sp_loop_new(&loop, &e), 0);
     profile = (struct sp_policy){0};
+    profile.profile.managed = sp_network_policy_new();
+    assert_non_null(profile.profile.managed);
     options = (struct sp_approvals_options){.loop = loop,
                                             .policy = {.kind = SP_APPROVAL_ON_REQUEST},
                                             .audit_log = audit_file,

@@ -397,7 +397,8 @@ static void test_no_memory_is_an_error_and_no_plan(void **state)
 
         error = (struct sp_err){0};
         end_memory_at(n);
-        const int r = sp_plan_compile(&survey, true, &host_features, &out, &error);
+        const int r = sp_plan_compile(&survey, &(struct sp_profile){.has_network = true},
+                                      &host_features, &out, &error);
         if (!did_memory_end()) {
             assert_int_equal(r, 0);
             sp_buf_done(&out);

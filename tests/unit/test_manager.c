@@ -316,43 +316,6 @@ static void test_the_first_verdict_from_outside_stays(void **state)
     assert_true(was_asked(0, "terminate"));
 }
 
-static void test_a_verdict_that_comes_late_is_waited_for(void **state)
-{
-    struct answer a;
-
-    (void)state;
-    (void)exec_background("x", false);
-    write_for(&a, 1000, "", 60000);
-    run_for(10);
-    assert_true(sp_manager_watch_for_denial(manager, 1000, true));
-    end_with(0, 1);
-    run_for(10);
-    assert_null(strstr(story, "end"));
-    assert_false(a.is_there);
-    assert_true(sp_manager_fail(manager, 1000, "LATE_DENIAL"));
-    until(a.is_there);
-    assert_int_equal(a.fault, SP_FAULT_FAILED);
-    until(strstr(story, "end:-1:LATE_DENIAL ") != NULL);
-    assert_int_equal(events[event_count - 1].status, SP_STATUS_FAILED);
-}
-
-static void test_a_verdict_that_does_not_come_is_waited_for_100_ms(void **state)
-{
-    struct answer a;
-
-    (void)state;
-    (void)exec_background("x", false);
-    assert_true(sp_manager_watch_for_denial(manager, 1000, true));
-    end_with(0, 1);
-    write_for(&a, 1000, "", 60000);
-    run_for(99);
-    assert_false(a.is_there);
-    run_for(2);
-    assert_exit(&a, 1);
-    until(strstr(story, "end:1: ") != NULL);
-    assert_false(sp_manager_watch_for_denial(manager, 1000, true));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,8 +336,6 @@ int main(void)
         puppet_test(test_a_lost_connection_is_no_exit_and_no_denial),
         puppet_test(test_a_failure_in_the_early_check_is_told),
         puppet_test(test_the_first_verdict_from_outside_stays),
-        puppet_test(test_a_verdict_that_comes_late_is_waited_for),
-        puppet_test(test_a_verdict_that_does_not_come_is_waited_for_100_ms),
     };
 
     cmocka_set_message_output(CM_OUTPUT_TAP);

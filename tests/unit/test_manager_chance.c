@@ -205,7 +205,6 @@ static void meddle(void)
             (void)sp_manager_fail(manager, id, NULL);
         break;
     default:
-        (void)sp_manager_watch_for_denial(manager, id, below(2) == 0);
         break;
     }
 }

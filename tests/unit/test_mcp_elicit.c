@@ -247,8 +247,9 @@ static void test_a_host_and_who_wants_to_reach_it(void **state)
     q.argv = (struct sp_words){argv, 2};
     q.asking_command = SP_STR("curl x");
     q.host = SP_STR("example.org");
-    expect_message(&q, "Let a command reach this host?\nhost: https://example.org:443\ncommand: "
-                       "curl x\nin: /site/w\nrule: allow example.org");
+    q.shown_host = SP_STR("example.org, port 443, by https");
+    expect_message(&q, "Let a command reach this host?\nhost: example.org, port 443, by https\n"
+                       "command: curl x\nin: /site/w\nrule: allow example.org");
 }
 
 static void test_a_patch_shows_its_files_first(void **state)

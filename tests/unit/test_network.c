@@ -90,44 +90,64 @@ static void test_rules_answer_before_anybody(void **state)
     assert_int_equal(questions, 2);
 }
 
-static void test_what_is_local_is_never_asked_for(void **state)
+#define LIMITED(host)           \
+    "Network access to \"" host \
+    "\" was blocked: request method is blocked by the current network mode."
+
+static void test_what_the_lists_refuse_is_final(void **state)
 {
-    static const char *const hosts[] = {"127.0.0.1", "0x7f.1",       "2130706433",      "127.1",
-                                        "0.0.0.0",   "10.1.1.1",     "169.254.169.254", "::1",
-                                        "[::1]",     "fe80::1%eth0", "::ffff:127.0.0.1"};
     struct sp_network_ask ask = for_host("x.com");
 
     (void)state;
-    expect_denied("localhost", LOCAL("localhost"));
-    expect_denied("0x7f.1", LOCAL("127.0.0.1"));
-    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++)
-        expect_host(hosts[i], SP_NETWORK_DENIED);
-    ask.resolves_to_local = true;
+    remake("network_rule(host=\"x.com\", protocol=\"http\", decision=\"allow\")\n"
+           "network_rule(host=\"127.0.0.1\", protocol=\"http\", decision=\"allow\")\n");
+    ask.standing = SP_STANDING_DENIED;
+    expect_denied_unasked(&ask, DENIED("x.com"));
+    ask.standing = SP_STANDING_METHOD;
+    expect_denied_unasked(&ask, LIMITED("x.com"));
+    ask.standing = SP_STANDING_LOCAL;
     expect_denied_unasked(&ask, LOCAL("x.com"));
+    ask.host = SP_STR("0x7f.1");
+    expect_denied_unasked(&ask, LOCAL("127.0.0.1"));
+    ask.host = SP_STR("169.254.169.254");
+    expect_denied_unasked(&ask, LOCAL("169.254.169.254"));
     assert_int_equal(questions, 0);
-    ask.allows_local = true;
-    expect_state(&ask, SP_NETWORK_ASKING);
-    ask.host = SP_STR("127.0.0.1");
-    expect_state(&ask, SP_NETWORK_ASKING);
-    assert_int_equal(questions, 2);
 }
 
-static void test_a_listed_literal_is_allowed_and_a_listed_name_that_leads_here_is_not(void **state)
+static void test_a_listed_host_passes_unless_it_is_denied(void **state)
 {
+    const struct sp_decision no = about_host("y.com", false);
     struct sp_network_ask ask = for_host("x.com");
+    struct request r;
 
     (void)state;
-    remake("network_rule(host=\"localhost\", protocol=\"http\", decision=\"allow\")\n"
-           "network_rule(host=\"127.0.0.1\", protocol=\"http\", decision=\"allow\")\n"
-           "network_rule(host=\"x.com\", protocol=\"http\", decision=\"allow\")\n");
-    expect_host("localhost", SP_NETWORK_ALLOWED);
-    expect_host("127.1", SP_NETWORK_ALLOWED);
-    expect_denied("127.0.0.2", LOCAL("127.0.0.2"));
-    expect_denied("::1", LOCAL("::1"));
-    ask.resolves_to_local = true;
-    expect_denied_unasked(&ask, LOCAL("x.com"));
-    ask.host = SP_STR("localhost");
+    remake("network_rule(host=\"no.com\", protocol=\"http\", decision=\"deny\")\n");
+    command.approval.kind = SP_APPROVAL_NEVER;
+    ask.standing = SP_STANDING_LISTED;
     expect_state(&ask, SP_NETWORK_ALLOWED);
+    ask.host = SP_STR("no.com");
+    expect_denied_unasked(&ask, DENIED("no.com"));
+    ask.standing = SP_STANDING_LITERAL;
+    ask.host = SP_STR("127.0.0.1");
+    expect_state(&ask, SP_NETWORK_ALLOWED);
+    command.approval.kind = SP_APPROVAL_ON_REQUEST;
+    begin(&r, "y.com");
+    answer_with(0, &no); /* in this session */
+    end(&r);
+    ask = for_host("y.com");
+    ask.command = &other;
+    ask.standing = SP_STANDING_LISTED;
+    expect_denied_unasked(&ask, DENIED("y.com"));
+}
+
+static void test_a_profile_may_forbid_questions(void **state)
+{
+    (void)state;
+    profile.profile.managed->asks = false;
+    expect_denied("x.com", BLOCKED);
+    sp_network_policy_free(profile.profile.managed);
+    profile.profile.managed = NULL;
+    expect_denied("x.com", BLOCKED);
 }
 
 static void test_what_is_no_host_is_refused_unasked(void **state)
@@ -181,7 +201,7 @@ static void test_final_refusals_say_why(void **state)
 
         assert_true(sp_network_add_refusal(&text, SP_STR("x"), cases[i].reason));
         assert_true(sp_str_eq((struct sp_str){text.data, text.len}, sp_str_of(cases[i].text)));
-        assert_string_equal(sp_network_reason_name(cases[i].reason), cases[i].name);
+        assert_string_equal(sp_network_reason_text(cases[i].reason)->wire, cases[i].name);
         text.len = 0;
         assert_true(sp_network_add_refusal(&text, (struct sp_str){0}, cases[i].reason));
         assert_true(sp_str_eq((struct sp_str){text.data, text.len}, SP_STR(NO_HOST)));
@@ -271,8 +291,88 @@ static void test_requests_at_once_have_one_question(void **state)
         end(&r[i]);
     }
     assert_int_equal(outcomes, 0);
-    expect_host("x.com", SP_NETWORK_ASKING); /* once is once */
-    assert_int_equal(questions, 2);
+}
+
+/* ---- once: for this command ---- */
+
+static void test_once_holds_for_the_command(void **state)
+{
+    struct sp_network_ask ask = for_host("x.com");
+    struct sp_hostname host;
+    struct request r;
+
+    (void)state;
+    assert_null(sp_hostname_read(SP_STR("x.com"), &host));
+    begin(&r, "x.com");
+    assert_false(sp_network_knows(approvals, &command, &host));
+    answer(0, SP_DECISION_APPROVED);
+    end(&r);
+    expect_host("x.com", SP_NETWORK_ALLOWED_ONCE);
+    assert_true(sp_network_knows(approvals, &command, &host));
+    assert_int_equal(questions, 1);
+    ask.port = 80; /* another port, another protocol, another command */
+    expect_state(&ask, SP_NETWORK_ASKING);
+    ask.port = 443;
+    ask.protocol = SP_NETWORK_HTTP;
+    expect_state(&ask, SP_NETWORK_ASKING);
+    ask = for_host("x.com");
+    ask.command = &other;
+    expect_state(&ask, SP_NETWORK_ASKING);
+    assert_false(sp_network_knows(approvals, &other, &host));
+    assert_int_equal(questions, 4);
+    sp_network_command_done(approvals, &command);
+    expect_host("x.com", SP_NETWORK_ASKING);
+    assert_false(sp_network_knows(approvals, &command, &host));
+}
+
+/* ---- changes ---- */
+
+static char changes[256];
+
+static void on_changed(struct sp_network_command *c, struct sp_str host)
+{
+    const size_t n = strlen(changes);
+
+    (void)c;
+    (void)snprintf(changes + n, sizeof changes - n, "%.*s;", (int)host.n, host.p);
+}
+
+static void test_changes_are_told_with_new_denials(void **state)
+{
+    const struct sp_decision no = about_host("x.com", false);
+    struct sp_rules *more =
+        make_rules("network_rule(host=\"a.com\", protocol=\"http\", decision=\"deny\")\n"
+                   "network_rule(host=\"old.com\", protocol=\"http\", decision=\"deny\")\n"
+                   "network_rule(host=\"b.com\", protocol=\"http\", decision=\"allow\")\n");
+    struct sp_hostname host;
+    struct request r;
+
+    (void)state;
+    changes[0] = 0;
+    remake("network_rule(host=\"old.com\", protocol=\"http\", decision=\"deny\")\n");
+    other.changed = on_changed;
+    assert_true(sp_network_command_begin(approvals, &other));
+    begin(&r, "s.com");
+    answer(0, SP_DECISION_APPROVED_FOR_SESSION);
+    end(&r);
+    assert_string_equal(changes, ";");
+    assert_null(sp_hostname_read(SP_STR("s.com"), &host));
+    assert_true(sp_network_knows(approvals, &other, &host));
+    changes[0] = 0;
+    begin(&r, "x.com");
+    answer_with(0, &no);
+    end(&r);
+    assert_string_equal(changes, "x.com;");
+    changes[0] = 0;
+    assert_true(sp_approvals_set_rules(approvals, more, (struct sp_str){0}));
+    assert_string_equal(changes, ";a.com;");
+    assert_null(sp_hostname_read(SP_STR("b.com"), &host));
+    assert_true(sp_network_knows(approvals, &other, &host));
+    changes[0] = 0;
+    sp_network_command_done(approvals, &other);
+    assert_true(sp_approvals_set_rules(approvals, NULL, (struct sp_str){0}));
+    assert_string_equal(changes, "");
+    sp_rules_unref(more);
 }
 
 static void test_another_turn_and_another_command_ask_for_themselves(void **state)
@@ -546,7 +646,7 @@ static void test_a_request_keeps_the_policy_of_its_command(void **state)
     answer(0, SP_DECISION_APPROVED);
     assert_int_equal(r.r.state, SP_NETWORK_ALLOWED_ONCE);
     end(&r);
-    expect_host("x.com", SP_NETWORK_ASKING);
+    expect_host("y.com", SP_NETWORK_ASKING);
 }
 
 static void test_a_file_that_cannot_be_written_is_a_warning(void **state)
@@ -616,6 +716,7 @@ static void test_a_hook_may_answer_for_a_host(void **state)
     answer(0, SP_DECISION_APPROVED_FOR_SESSION);
     assert_int_equal(r.r.state, SP_NETWORK_ALLOWED_ONCE); /* and no more than that */
     end(&r);
+    renew_command();
     begin(&r, "x.com");
     answer(0, SP_DECISION_NO_OPINION); /* then nobody is left */
     assert_text(&r, BLOCKED);
@@ -630,14 +731,17 @@ static const struct CMUnitTest tests[] = {
     network_test(test_only_managed_profiles_ask),
     network_test(test_nobody_who_answers_is_a_denial),
     network_test(test_rules_answer_before_anybody),
-    network_test(test_what_is_local_is_never_asked_for),
-    network_test(test_a_listed_literal_is_allowed_and_a_listed_name_that_leads_here_is_not),
+    network_test(test_what_the_lists_refuse_is_final),
+    network_test(test_a_listed_host_passes_unless_it_is_denied),
+    network_test(test_a_profile_may_forbid_questions),
     network_test(test_what_is_no_host_is_refused_unasked),
     network_test(test_final_refusals_say_why),
     network_test(test_the_question_has_its_shape),
     network_test(test_protocols_and_addresses_have_their_words),
     network_test(test_an_answer_in_json_is_understood),
     network_test(test_requests_at_once_have_one_question),
+    network_test(test_once_holds_for_the_command),
+    network_test(test_changes_are_told_with_new_denials),
     network_test(test_another_turn_and_another_command_ask_for_themselves),
     network_test(test_an_answer_at_once_is_told_from_within),
     network_test(test_a_session_remembers_host_port_and_protocol),

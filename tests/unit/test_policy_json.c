@@ -165,7 +165,7 @@ static void test_the_untagged_form(void **state)
     permits("{\"file_system\":{\"read\":null,\"write\":[]}}", "managed");
 
     refused("{\"networks\":{}}", "unknown field `networks`, expected `network` or `file_system`");
-    refused("{\"network\":{\"on\":true}}", "unknown field `on`, expected `enabled`");
+    refused("{\"network\":{\"on\":true}}", "unknown field `on`, expected `enabled` or `managed`");
     refused("{\"network\":\"enabled\"}", "invalid type: string \"enabled\", expected a map");
     refused("{\"network\":{\"enabled\":1}}", "invalid type: number, expected a boolean");
     refused("{\"file_system\":{\"deny\":[]}}",

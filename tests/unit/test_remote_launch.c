@@ -54,6 +54,38 @@ static void a_terminal_has_a_size_and_no_pipe(void **state)
                          ",\"tty\":false,\"pipeStdin\":true,\"arg0\":\"-sh\",\"sandbox\":null}");
 }
 
+/* A managed network goes beside the sandbox, which is restricted by itself. */
+static void a_managed_network_is_sent_as_a_proxy(void **state)
+{
+    struct sp_policy policy = {0};
+    const struct sp_start l = {.argv = argv, .argc = 3, .policy = &policy};
+    auto_buf struct sp_buf b = {0};
+    struct sp_err e;
+
+    (void)state;
+    policy.profile.managed = sp_network_policy_new();
+    assert_non_null(policy.profile.managed);
+    struct sp_network_policy *n = policy.profile.managed;
+    assert_int_equal(
+        sp_network_policy_add(n, SP_STR("*.b.test:22"), SP_DOMAIN_DENY, true, false, &e), 0);
+    assert_int_equal(sp_network_policy_add(n, SP_STR("a.test"), SP_DOMAIN_ALLOW, true, false, &e),
+                     0);
+    assert_int_equal(sp_remote_write_launch(&b, "7-id", &l, "/", &e), 0);
+    assert_true(sp_buf_add(&b, "", 1));
+    assert_non_null(strstr(b.data, "\"network\":\"restricted\""));
+    assert_non_null(strstr(
+        b.data, ",\"enforceManagedNetwork\":true,\"networkProxy\":{\"proxy\":{\"enabled\":true,"
+                "\"enableSocks5\":true,\"enableSocks5Udp\":false,\"allowUpstreamProxy\":true,"
+                "\"dangerouslyAllowAllUnixSockets\":false,\"mode\":\"full\",\"domains\":{"
+                "\"*.b.test\":\"deny\",\"a.test\":\"allow\"},\"unixSockets\":null,"
+                "\"allowLocalBinding\":false}}}"));
+    b.len = 0; /* one port of a host would become all of them */
+    assert_int_equal(
+        sp_network_policy_add(n, SP_STR("c.test:443"), SP_DOMAIN_ALLOW, true, false, &e), 0);
+    assert_int_equal(sp_remote_write_launch(&b, "7-id", &l, "/", &e), -SP_E_INVALID);
+    sp_policy_done(&policy);
+}
+
 /* What our own environment has is not sent; what was laid over it is. */
 static void the_environment_is_a_policy_and_what_lies_over_it(void **state)
 {
@@ -175,6 +207,7 @@ static void what_cannot_be_said_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_least_is_said_in_full),
     cmocka_unit_test(a_terminal_has_a_size_and_no_pipe),
+    cmocka_unit_test(a_managed_network_is_sent_as_a_proxy),
     cmocka_unit_test(the_environment_is_a_policy_and_what_lies_over_it),
     cmocka_unit_test(a_thread_that_is_no_uuid_is_a_variable_alone),
     cmocka_unit_test(a_sandbox_is_what_is_meant),

@@ -123,6 +123,7 @@ static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
         r->can_signal = can(j, info, "processSignals");
         r->can_end_session = can(j, info, "sessionEnd");
         r->can_inspect = can(j, info, "processInspect");
+        r->can_proxy = can(j, info, "networkProxyLaunch");
         r->facts.can_close_stdin = can(j, info, "processCloseStdin");
     }
     r->facts.shell_name = r->shell_name;

@@ -14,6 +14,7 @@
 #include "base/base64.h"
 #include "engine/ids.h"
 #include "engine/remote/remote_priv.h"
+#include "sandbox/profile.h"
 
 #define MAX_EARLY       (16U << 20) /* output before the answer to process/start */
 #define MAX_INPUT       (1U << 20)  /* unanswered input of one process */
@@ -596,6 +597,12 @@ static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp
         rj->id = NULL;
         err = sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
     }
+    if (err == 0 && l->policy != NULL && sp_profile_managed(&l->policy->profile) != NULL &&
+        !r->can_proxy)
+        err = sp_fail(e, SP_E_INVALID, 0,
+                      "the server cannot run commands with a managed network (its capability "
+                      "networkProxyLaunch is not set): give --network none, or run the command "
+                      "here (--on local)");
     if (err == 0)
         err = sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);
     if (err == 0)

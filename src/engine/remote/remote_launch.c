@@ -258,8 +258,12 @@ static void put_sandbox(struct writer *w, const struct sp_policy *p)
         return;
     }
     put(w, "{\"permissions\":");
+    /* `restricted`, for a managed network, too: its settings go beside the sandbox, and a server
+     * that does not know them gives no network. */
+    struct sp_profile profile = p->profile;
+    profile.managed = NULL;
     if (w->r == 0)
-        w->r = sp_profile_write(w->out, &p->profile, SP_PATH_URI, w->e);
+        w->r = sp_profile_write(w->out, &profile, SP_PATH_URI, w->e);
     if (p->cwd != NULL) {
         put(w, ",\"cwd\":");
         put_uri(w, sp_str_of(p->cwd));
@@ -279,6 +283,53 @@ static void put_sandbox(struct writer *w, const struct sp_policy *p)
     put(w, ",\"windowsSandboxLevel\":\"disabled\",\"useLegacyLandlock\":false}");
 }
 
+/* Ports of patterns are not told on the wire: a deny then counts for all of them, an allow must
+ * not.
+ */
+static void put_domains(struct writer *w, const struct sp_network_policy *n)
+{
+    auto_buf struct sp_buf text = {0};
+    bool is_first = true;
+
+    for (size_t i = 0; i < n->count && w->r == 0; i++) {
+        struct sp_domain d = n->domains[i];
+
+        if (d.word == SP_DOMAIN_NONE)
+            continue;
+        text.len = 0;
+        if (d.word == SP_DOMAIN_ALLOW && d.pattern.port != 0) {
+            w->r = sp_fail(w->e, SP_E_INVALID, 0,
+                           "servers cannot be told of one port of a host: allow %s without its "
+                           "port, or run the command here (--on local)",
+                           d.pattern.text);
+            return;
+        }
+        d.pattern.port = 0;
+        put(w, is_first ? "" : ",");
+        is_first = false;
+        if (!sp_domain_add_text(&d, &text))
+            w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a request");
+        put_text(w, sp_buf_str(&text), "a domain");
+        put(w, d.word == SP_DOMAIN_ALLOW ? ":\"allow\"" : ":\"deny\"");
+    }
+}
+
+static void put_network(struct writer *w, const struct sp_network_policy *n)
+{
+    put(w, ",\"enforceManagedNetwork\":true,\"networkProxy\":{\"proxy\":{\"enabled\":true,"
+           "\"enableSocks5\":");
+    put(w, n->has_socks ? "true" : "false");
+    put(w, ",\"enableSocks5Udp\":false,\"allowUpstreamProxy\":");
+    put(w, n->uses_upstream ? "true" : "false");
+    put(w, ",\"dangerouslyAllowAllUnixSockets\":false,\"mode\":\"");
+    put(w, n->is_limited ? "limited" : "full");
+    put(w, "\",\"domains\":{");
+    put_domains(w, n);
+    put(w, "},\"unixSockets\":null,\"allowLocalBinding\":");
+    put(w, n->allows_local ? "true" : "false");
+    put(w, "}}");
+}
+
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_start *l,
                            const char *cwd, struct sp_err *e)
 {
@@ -291,7 +342,9 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
     put_texts(&w, l->argv, l->argc, "an argument");
     put(&w, ",\"cwd\":");
     put_uri(&w, l->cwd.n != 0 ? l->cwd : sp_str_of(cwd));
-    put_env(&w, l->environ);
+    struct sp_env_request environ = l->environ == NULL ? (struct sp_env_request){0} : *l->environ;
+    environ.network = NULL; /* the server sets the variables of its proxy */
+    put_env(&w, l->environ == NULL ? NULL : &environ);
     put_metadata(&w, l->environ);
     put(&w, l->is_tty ? ",\"tty\":true" : ",\"tty\":false");
     put(&w, l->wants_stdin && !l->is_tty ? ",\"pipeStdin\":true" : ",\"pipeStdin\":false");
@@ -307,6 +360,8 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
     }
     put(&w, ",\"sandbox\":");
     put_sandbox(&w, l->policy);
+    if (l->policy != NULL && sp_profile_managed(&l->policy->profile) != NULL)
+        put_network(&w, sp_profile_managed(&l->policy->profile));
     put(&w, "}");
     return w.r;
 }

@@ -28,7 +28,7 @@ struct sp_remote {
 
     struct sp_backend_facts facts;
     bool has_facts;
-    bool can_resize, can_signal, can_end_session, can_inspect;
+    bool can_resize, can_signal, can_end_session, can_inspect, can_proxy;
     char *shell_name, *shell_path, *cwd;
     struct sp_list waits;          /* struct sp_backend_wait, for the facts */
     struct sp_client_request info; /* environment/info, if initialize did not have it */

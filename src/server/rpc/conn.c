@@ -19,9 +19,9 @@
 /* ---- the methods ---- */
 
 static const struct sp_family *const families[] = {
-    &sp_session_family, &sp_config_family,  &sp_discover_family,
-    &sp_start_family,   &sp_process_family, &sp_observe_family,
-    &sp_fs_family,      &sp_watch_family,   &sp_http_family,
+    &sp_session_family, &sp_config_family,  &sp_discover_family, &sp_start_family,
+    &sp_process_family, &sp_observe_family, &sp_fs_family,       &sp_watch_family,
+    &sp_http_family,    &sp_network_family,
 };
 
 #define FAMILIES (sizeof families / sizeof families[0])

@@ -197,7 +197,7 @@ struct sp_family {
 };
 extern const struct sp_family sp_session_family, sp_config_family, sp_discover_family,
     sp_start_family, sp_process_family, sp_observe_family, sp_fs_family, sp_watch_family,
-    sp_http_family;
+    sp_http_family, sp_network_family;
 
 /* The caller sets front, host, env, keeps_sessions and gate. false: no memory. */
 bool sp_rpc_init(struct sp_rpc *rpc);

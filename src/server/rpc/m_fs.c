@@ -280,6 +280,8 @@ void sp_fs_read_policy(const struct sp_params *p, struct sp_policy *ret, bool *r
         return;
     *ret_has = true;
     ret->profile.has_network = false; /* a file operation uses none */
+    sp_network_policy_free(ret->profile.managed);
+    ret->profile.managed = NULL;
     if (sp_resolve(ret, &resolved, p->err) == 0)
         *ret_restricts = !resolved.is_open && !resolved.is_full_write;
     sp_resolved_done(&resolved);

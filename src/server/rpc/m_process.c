@@ -333,12 +333,16 @@ static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
  * output last. Denials are complete only when the process has exited. */
 static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
 {
+    static const char *const networks[] = {[SP_PROC_NETWORK_HOST] = "host",
+                                           [SP_PROC_NETWORK_NONE] = "none",
+                                           [SP_PROC_NETWORK_MANAGED] = "managed"};
     const struct sp_exit *how = &p->state.exit;
     const uint32_t calls =
         how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
     const char *between = "";
-    bool ok = sp_buf_printf(b, ",\"sandbox\":{\"tier\":\"%s\",\"denied\":%s,\"denials\":[",
-                            sp_tier_name(p->tier), p->was_denied ? "true" : "false");
+    bool ok = sp_buf_printf(
+        b, ",\"sandbox\":{\"tier\":\"%s\",\"network\":\"%s\",\"denied\":%s,\"denials\":[",
+        sp_tier_name(p->tier), networks[p->network], p->was_denied ? "true" : "false");
 
     if (p->state.exit_seq == 0)
         return ok && sp_buf_printf(b, "]}");

@@ -48,8 +48,9 @@ static bool add_info(struct sp_buf *b, const struct sp_rpc *rpc)
                          "\"observe\":true,\"sessionEnd\":true,\"fsWatchMissing\":true,"
                          "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
                          "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
-                         "\"httpHeaderEnvVars\":%s}}",
-                         sp_web_is_possible(rpc->web) ? "true" : "false");
+                         "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s}}",
+                         sp_web_is_possible(rpc->web) ? "true" : "false",
+                         sp_cell_pool_has_networks(rpc->front->cell_pool) ? "true" : "false");
 }
 
 /* ---- methods ---- */

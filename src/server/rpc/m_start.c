@@ -8,42 +8,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/arena.h"
 #include "base/auto.h"
 #include "base/env.h"
 #include "base/uri.h"
 #include "sandbox/policy_json.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/metrics.h"
+#include "server/rpc/network_callback.h"
 #include "server/rpc/start_gate.h"
+#include "server/rpc/start_network.h"
 #include "server/rpc/text.h"
 
 /* Layers of a command's variables, each over the ones before. */
-enum { RANK_DEFAULT, RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA };
+enum { RANK_DEFAULT, RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA, RANK_NETWORK };
 
-#define NOT_GIVEN       UINT64_MAX
-#define MAX_PROCESS_ID  65536
-#define MAX_SCOPE       256 /* bytes of a snapshot's scopeId */
-#define MAX_CALLBACK_ID 256
+#define NOT_GIVEN      UINT64_MAX
+#define MAX_PROCESS_ID 65536
+#define MAX_SCOPE      256 /* bytes of a snapshot's scopeId */
 
 struct strings {
     struct sp_str *items;
     uint32_t count;
-};
-
-/*
- * The members about a managed network. This server runs no proxy. All members are decoded and
- * checked as if it did, so that a mistake gets its own error; then a start that asks for a proxy is
- * refused, since a command that was to run behind a proxy must not run without one.
- */
-struct network {
-    bool is_enforced;         /* enforceManagedNetwork */
-    bool has_facts;           /* managedNetwork has any member */
-    bool has_proxy;           /* networkProxy is there */
-    bool is_proxy_enabled;    /* networkProxy.proxy.enabled */
-    bool has_timeout;         /* networkProxy.policyDecisionTimeoutMs is there */
-    uint64_t timeout_ms;      /* its value */
-    bool has_empty_domain;    /* a domain pattern is "" */
-    struct sp_str bad_socket; /* the first path that is not absolute; p NULL: none */
 };
 
 /* The params. */
@@ -61,7 +47,7 @@ struct start {
     bool has_metadata;
     char thread_id[40];
     struct sp_str tool_call_id;
-    struct network network;
+    struct sp_start_network network;
     bool has_snapshot;
     struct sp_str snapshot_scope, snapshot_shell;
     uint32_t sandbox_token;  /* or SP_JSON_NONE */
@@ -75,6 +61,7 @@ static void start_done(struct start *s)
     free(s->include_only.items);
     sp_uri_done(&s->cwd);
     sp_policy_done(&s->policy);
+    sp_start_network_done(&s->network);
 }
 
 #define auto_start __attribute__((cleanup(start_done)))
@@ -206,155 +193,6 @@ static void read_snapshot(const struct sp_params *params, struct start *s)
     sp_params_str(&shell, "path", &path);
 }
 
-/* ---- members that are checked and then ignored ---- */
-
-static void check_string(const struct sp_params *p, uint32_t t)
-{
-    if (sp_json_type(p->json, t) != SP_JSON_STRING)
-        (void)sp_json_wrong_type(p->json, t, "a string", p->err);
-}
-
-static void check_port(const struct sp_params *p, uint32_t t)
-{
-    int64_t port = 0;
-
-    if (sp_json_type(p->json, t) < SP_JSON_INT || sp_json_type(p->json, t) > SP_JSON_REAL)
-        (void)sp_json_wrong_type(p->json, t, "u16", p->err);
-    else if (!sp_json_i64(p->json, t, &port) || port < 0 || port > UINT16_MAX)
-        (void)sp_fail(p->err, SP_E_INVALID, 0, "invalid number");
-}
-
-/* A list that may be absent but not null. *ret_is: it is there. */
-static void check_list(const struct sp_params *p, const char *key,
-                       void (*check)(const struct sp_params *p, uint32_t t), bool *ret_is)
-{
-    struct sp_json *j = p->json;
-    const uint32_t list = sp_params_ok(p) ? sp_json_get(j, p->object, key) : SP_JSON_NONE;
-
-    if (list == SP_JSON_NONE)
-        return;
-    if (sp_json_type(j, list) != SP_JSON_ARRAY) {
-        (void)sp_json_wrong_type(j, list, "a sequence", p->err);
-        return;
-    }
-    *ret_is = true;
-    sp_params_each(p, list, t)
-        check(p, t);
-}
-
-static void check_flag(const struct sp_params *p, const char *key, bool *ret_is)
-{
-    bool ignored = false;
-
-    *ret_is = *ret_is || (sp_params_ok(p) && sp_json_get(p->json, p->object, key) != SP_JSON_NONE);
-    sp_params_def_bool(p, key, &ignored);
-}
-
-/* ---- the managed network ---- */
-
-/* domains and unixSockets: a verdict for each pattern or path. Domains may have the verdict `none`,
- * sockets may not. */
-static void read_verdicts(const struct sp_params *p, const char *key, bool is_domains,
-                          struct network *n)
-{
-    struct sp_json *j = p->json;
-    uint32_t map = SP_JSON_NONE;
-
-    sp_params_opt_object(p, key, &map);
-    sp_params_each(p, map, t) {
-        const struct sp_str name = sp_json_str(j, t);
-
-        if (is_domains)
-            n->has_empty_domain = n->has_empty_domain || name.n == 0;
-        else if (n->bad_socket.p == NULL &&
-                 (name.n == 0 || name.p[0] != '/' || sp_str_has_nul(name)))
-            n->bad_socket = name;
-        if (sp_json_type(j, t + 1) != SP_JSON_STRING) {
-            (void)sp_json_wrong_type(j, t + 1, "string or map", p->err);
-            return;
-        }
-        const struct sp_str word = sp_json_str(j, t + 1);
-        if (!sp_str_eq(word, SP_STR("allow")) && !sp_str_eq(word, SP_STR("deny")) &&
-            !(is_domains && sp_str_eq(word, SP_STR("none"))))
-            (void)sp_fail(p->err, SP_E_INVALID, 0, "unknown variant `" SP_STR_FMT "`, expected %s",
-                          SP_STR_ARG(word),
-                          is_domains ? "one of `none`, `allow`, `deny`" : "`allow` or `deny`");
-    }
-}
-
-/* A map that may be absent but not null; *ret stays SP_JSON_NONE then. */
-static void read_map(const struct sp_params *p, const char *key, uint32_t *ret)
-{
-    *ret = sp_params_ok(p) ? sp_json_get(p->json, p->object, key) : SP_JSON_NONE;
-    if (*ret != SP_JSON_NONE && sp_json_type(p->json, *ret) != SP_JSON_OBJECT)
-        (void)sp_json_wrong_type(p->json, *ret, "a map", p->err);
-}
-
-static void read_proxy(const struct sp_params *launch, struct network *n)
-{
-    static const char *const flags[] = {"enableSocks5", "enableSocks5Udp", "allowUpstreamProxy",
-                                        "dangerouslyAllowAllUnixSockets"};
-    struct sp_params p = {launch->json, SP_JSON_NONE, launch->err};
-    uint32_t providers;
-    struct sp_str mode = {0};
-    bool ignored = false;
-
-    sp_params_object(launch, "proxy", &p.object);
-    sp_params_bool(&p, "enabled", &n->is_proxy_enabled);
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-        sp_params_bool(&p, flags[i], &ignored);
-    sp_params_str(&p, "mode", &mode);
-    if (sp_params_ok(&p) && !sp_str_eq(mode, SP_STR("limited")) && !sp_str_eq(mode, SP_STR("full")))
-        (void)sp_fail(p.err, SP_E_INVALID, 0,
-                      "unknown variant `" SP_STR_FMT "`, expected `limited` or `full`",
-                      SP_STR_ARG(mode));
-    read_verdicts(&p, "domains", true, n);
-    read_verdicts(&p, "unixSockets", false, n);
-    sp_params_bool(&p, "allowLocalBinding", &ignored);
-    check_list(&p, "reviewDomains", check_string, &ignored);
-    sp_params_def_bool(&p, "credentialMasking", &ignored);
-    read_map(&p, "credentialProviders", &providers);
-    sp_params_each(&p, providers, t)
-        if (sp_json_type(p.json, t + 1) != SP_JSON_OBJECT)
-            (void)sp_json_wrong_type(p.json, t + 1, "a map", p.err);
-}
-
-/* managedNetwork has facts about a proxy that runs already, networkProxy describes one to start. */
-static void read_network(const struct sp_params *params, struct network *ret)
-{
-    static const char *const audit_names[] = {"conversationId", "appVersion", "userAccountId",
-                                              "authMode",       "originator", "userEmail",
-                                              "terminalType",   "model",      "slug"};
-    struct sp_params facts = {params->json, SP_JSON_NONE, params->err};
-    struct sp_params launch = facts;
-    struct sp_params audit = facts;
-    struct sp_str ignored = {0};
-
-    sp_params_def_bool(params, "enforceManagedNetwork", &ret->is_enforced);
-    sp_params_opt_object(params, "managedNetwork", &facts.object);
-    if (facts.object != SP_JSON_NONE) {
-        check_list(&facts, "loopbackPorts", check_port, &ret->has_facts);
-        check_flag(&facts, "allowLocalBinding", &ret->has_facts);
-        check_list(&facts, "allowUnixSockets", check_string, &ret->has_facts);
-        check_flag(&facts, "dangerouslyAllowAllUnixSockets", &ret->has_facts);
-    }
-    sp_params_opt_object(params, "networkProxy", &launch.object);
-    if (launch.object == SP_JSON_NONE)
-        return;
-    ret->has_proxy = true;
-    read_proxy(&launch, ret);
-    read_map(&launch, "auditMetadata", &audit.object);
-    for (size_t i = 0;
-         audit.object != SP_JSON_NONE && i < sizeof audit_names / sizeof audit_names[0]; i++)
-        sp_params_opt_str(&audit, audit_names[i], &ignored);
-    sp_params_opt_str(&launch, "environmentId", &ignored);
-    sp_params_opt_str(&launch, "executionId", &ignored);
-    const uint32_t timeout = sp_json_get(launch.json, launch.object, "policyDecisionTimeoutMs");
-    ret->has_timeout =
-        timeout != SP_JSON_NONE && sp_json_type(launch.json, timeout) != SP_JSON_NULL;
-    sp_params_opt_u64(&launch, "policyDecisionTimeoutMs", UINT64_MAX, &ret->timeout_ms);
-}
-
 /* ---- all members ---- */
 
 static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e)
@@ -377,7 +215,7 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
     sp_params_def_bool(&p, "pipeStdin", &s->pipe_stdin);
     sp_params_opt_str(&p, "arg0", &s->arg0);
     sp_params_opt_object(&p, "sandbox", &s->sandbox_token);
-    read_network(&p, &s->network);
+    sp_start_network_read(&p, &s->network);
     sp_params_opt_u64(&p, "rows", UINT16_MAX, &s->rows);
     sp_params_opt_u64(&p, "cols", UINT16_MAX, &s->cols);
     if (sp_params_ok(&p) && (s->rows == 0 || s->cols == 0))
@@ -387,37 +225,11 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
 
 /* ---- refusals; their order is the protocol's ---- */
 
-/* Refuses network members that no server could serve. */
-static int judge_network(const struct network *n, struct sp_str process_id, struct sp_err *e)
-{
-    if (n->has_timeout && n->timeout_ms == 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "network policy decision callback timeout must be nonzero");
-    if (n->has_timeout && (process_id.n == 0 || process_id.n > MAX_CALLBACK_ID))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "callback-enabled process ID must be non-empty and at most %d bytes",
-                       MAX_CALLBACK_ID);
-    if (n->has_proxy && !n->is_proxy_enabled)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "invalid network proxy config: executor-local network proxy launch requires "
-                       "an enabled proxy");
-    if (n->has_empty_domain)
-        return sp_fail(e, SP_E_INVALID, 0, "invalid network proxy config: domain pattern is empty");
-    if (n->bad_socket.p != NULL)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "invalid network proxy config: `" SP_STR_FMT
-                       "` is no absolute path of a socket",
-                       SP_STR_ARG(n->bad_socket));
-    return 0;
-}
-
 /* Params that are well-formed but cannot be started here. The variables, the sandbox and the id
  * are checked after this. */
-static int check_start(const struct start *s, struct sp_err *e)
+static int check_start(struct start *s, struct sp_json *j, struct sp_err *e)
 {
-    const char *missing = NULL;
-
-    if (judge_network(&s->network, s->id, e) < 0)
+    if (sp_start_network_judge(&s->network, j, s->id, e) < 0)
         return -(int)e->code;
     if (s->cwd.is_foreign || s->cwd.path == NULL)
         return sp_fail(
@@ -436,15 +248,8 @@ static int check_start(const struct start *s, struct sp_err *e)
                        SP_STR_ARG(s->snapshot_shell));
     if (s->argv.count == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv must not be empty");
-    if (s->network.has_proxy)
-        missing = "it starts no proxy (networkProxy), as its capabilities say";
-    else if (s->network.is_enforced)
-        missing = "it has no proxy to force traffic through (enforceManagedNetwork)";
-    else if (s->network.has_facts)
-        missing = "its sandbox cannot open the way to one proxy only (managedNetwork)";
-    if (missing != NULL)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "managed network cannot be enforced on this executor: %s", missing);
+    if (sp_start_network_check(&s->network, s->sandbox_token != SP_JSON_NONE, e) < 0)
+        return -(int)e->code;
     if (s->id.n > MAX_PROCESS_ID)
         return sp_fail(e, SP_E_INVALID, 0, "processId must not exceed %d bytes", MAX_PROCESS_ID);
     if (s->argv.items[0].n == 0)
@@ -475,14 +280,39 @@ static bool add_map(struct sp_env *env, struct sp_json *j, uint32_t object, int 
     return true;
 }
 
+struct network_env {
+    struct sp_env *env;
+    struct sp_arena *values;
+};
+
+/* For sp_network_policy_variables: overrides what the client and the server have, or removes it. */
+static bool add_network_variable(void *user, const char *name, const char *value)
+{
+    const struct network_env *n = user;
+    const struct sp_str text = sp_str_of(name);
+    struct sp_str copy = {0};
+    uint32_t kept = 0;
+
+    if (value != NULL)
+        return sp_arena_str(n->values, sp_str_of(value), &copy) &&
+               sp_env_add(n->env, text, copy, RANK_NETWORK);
+    for (uint32_t i = 0; i < n->env->count; i++)
+        if (!sp_str_eq(n->env->pairs[i].name, text))
+            n->env->pairs[kept++] = n->env->pairs[i];
+    n->env->count = kept;
+    return true;
+}
+
 /* From the lowest layer to the highest: SHELL of a terminal, inherited variables, `set` of the
- * policy, `env` of the request, then thread and tool call. Without an envPolicy nothing is
- * inherited. */
+ * policy, `env` of the request, thread and tool call, then the proxy of a managed network. Without
+ * an envPolicy nothing is inherited. */
 static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf *out,
                     uint32_t *ret_count, struct sp_err *e)
 {
     const struct sp_rpc *rpc = c->conn->rpc;
     struct sp_env env __attribute__((cleanup(sp_env_done))) = {0};
+    struct sp_arena values __attribute__((cleanup(sp_arena_done))) = {0};
+    struct network_env network = {&env, &values};
     bool has_nul = sp_str_has_nul(s->tool_call_id);
     bool ok = true;
 
@@ -498,6 +328,8 @@ static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf 
     if (s->is_tty)
         ok =
             ok && sp_env_add(&env, SP_STR("SHELL"), sp_str_of(rpc->host.login_shell), RANK_DEFAULT);
+    if (s->network.policy != NULL)
+        ok = ok && sp_network_policy_variables(s->network.policy, add_network_variable, &network);
     ok = ok && sp_env_write(&env, RANK_METADATA, s->has_metadata, out, ret_count);
     if (has_nul)
         return sp_fail(e, SP_E_FAILED, 0, "data provided contains a nul byte");
@@ -527,17 +359,32 @@ static void answer_start(struct sp_start_wait *w, struct sp_proc *p, const struc
     sp_request_end(r, true);
 }
 
-/* false: the start failed, which was answered: the request is gone. */
-static bool start_process(struct sp_request *r, const struct sp_start *o)
+/* timeout_ms: of the client's callback; 0: it has none. false: the start failed, which was
+ * answered: the request is gone. */
+static bool start_process(struct sp_request *r, const struct sp_start *start, uint64_t timeout_ms)
 {
+    struct sp_start o = *start;
+    struct sp_network_callback *callback = NULL;
     struct sp_err e = {0};
     struct sp_proc *p = NULL;
 
+    if (o.policy != NULL && sp_profile_managed(&o.policy->profile) != NULL) {
+        callback = sp_network_callback_new(r->conn->rpc, timeout_ms);
+        if (callback == NULL) {
+            sp_request_fail_memory(r, "make a managed network");
+            return false;
+        }
+        o.net_ops = &sp_network_callback_ops;
+        o.net_user = callback;
+    }
     r->start.wait.done = answer_start;
-    if (sp_proc_start(r->conn->session, o, &r->start.wait, &p, &e) < 0) {
+    if (sp_proc_start(r->conn->session, &o, &r->start.wait, &p, &e) < 0) {
+        sp_network_callback_free(callback);
         sp_request_fail(r, &e);
         return false;
     }
+    if (callback != NULL)
+        sp_network_callback_bind(callback, p);
     sp_request_hold(r, p);
     return true;
 }
@@ -554,6 +401,7 @@ struct gated {
     struct sp_buf env; /* borrowed from the text */
     struct sp_policy policy;
     bool has_policy;
+    uint64_t timeout_ms; /* of network/policyRequest; 0: none */
 };
 
 /* Copies a string to *at and moves *at behind it. */
@@ -591,7 +439,7 @@ static void on_told(struct sp_start_gate_case *judged)
     } else if (judged->answer != SP_START_GATE_YES) {
         sp_conn_reply_error(r->conn, r->id, sp_code_wire(judged->code), judged->reason);
         sp_request_end(r, false);
-    } else if (start_process(r, &g->start)) {
+    } else if (start_process(r, &g->start, g->timeout_ms)) {
         r->task = NULL;
         end_gated(&g->task);
     }
@@ -599,7 +447,7 @@ static void on_told(struct sp_start_gate_case *judged)
 
 /* policy_bytes: about what the copy of the policy takes. */
 static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t policy_bytes,
-                       struct sp_err *e)
+                       uint64_t timeout_ms, struct sp_err *e)
 {
     struct sp_conn *conn = c->conn;
     struct sp_start_gate *gate = conn->rpc->gate;
@@ -616,7 +464,7 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
         return 0;
     }
     struct gated *g = (struct gated *)(void *)sp_request_extra(r);
-    *g = (struct gated){.task.free = end_gated, .waits.request = r};
+    *g = (struct gated){.task.free = end_gated, .waits.request = r, .timeout_ms = timeout_ms};
     struct sp_str *argv = (struct sp_str *)(void *)(g + 1);
     char *text = (char *)(argv + o->argc);
     g->start = *o;
@@ -681,7 +529,7 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
     if (r == 0)
         r = sp_rpc_call_check(c, e);
     if (r == 0)
-        r = check_start(&s, e);
+        r = check_start(&s, c->json, e);
     if (r == 0)
         r = make_env(c, &s, &env, &envc, e);
     if (r == 0 && s.sandbox_token != SP_JSON_NONE) {
@@ -689,6 +537,8 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
         const char *tmpdir = sp_env_value(sp_buf_str(&env), "TMPDIR").p;
 
         r = sp_policy_read(c->json, s.sandbox_token, s.cwd.path, tmpdir, &s.policy, e);
+        if (r == 0)
+            r = sp_start_network_apply(&s.network, &s.policy.profile, e);
     }
     if (r == 0)
         r = sp_proc_target_find(c, &(struct sp_proc_target){.id = s.id}, &p, e);
@@ -715,17 +565,20 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
     };
     if (c->conn->rpc->gate != NULL) {
         /* Charged twice: our copy, and the one that the gate may make. */
-        const size_t policy = o.policy == NULL ? 0 : 2 * sp_json_raw(c->json, s.sandbox_token).n;
+        const struct sp_network_policy *managed = s.policy.profile.managed;
+        const size_t domains = managed == NULL ? 0 : managed->count * sizeof *managed->domains;
+        const size_t policy =
+            o.policy == NULL ? 0 : 2 * (sp_json_raw(c->json, s.sandbox_token).n + domains);
 
         if (o.arg0.p != NULL && !names_program(o.arg0, o.argv[0]))
             return sp_fail(e, SP_E_INVALID, 0,
                            "this server judges commands: arg0 must be the name of the program");
-        return start_gated(c, &o, policy, e);
+        return start_gated(c, &o, policy, s.network.timeout_ms, e);
     }
     struct sp_request *request = sp_rpc_call_park(c, 0, e);
     if (request == NULL)
         return -(int)e->code;
-    (void)start_process(request, &o);
+    (void)start_process(request, &o, s.network.timeout_ms);
     return 0;
 }
 

@@ -2,8 +2,10 @@
 #include "server/rpc/metrics.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "core/managed.h"
 
 /* ---- counting ---- */
 
@@ -136,6 +138,56 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
     single(b, "input_queue_bytes", "gauge", "Input that processes have not read yet.", input_bytes);
 }
 
+static void summary(struct sp_buf *b, const char *name, const char *help, uint64_t us,
+                    uint64_t count)
+{
+    describe(b, name, "summary", help);
+    (void)sp_buf_printf(b, "sallyport_%s_sum %.6f\nsallyport_%s_count %" PRIu64 "\n", name,
+                        (double)us / 1e6, name, count);
+}
+
+/* Zeros before the first managed cell. Hosts are never labels: commands choose them. */
+static void write_networks(const struct sp_front *front, struct sp_buf *b)
+{
+    static const struct sp_managed_stats none;
+    const struct sp_managed_stats *s =
+        front->cell_pool == NULL || front->cell_pool->networks == NULL
+            ? &none
+            : sp_managed_hub_stats(front->cell_pool->networks);
+    const struct {
+        const char *metric, *label, *value;
+        uint64_t n;
+    } r[] = {{"network_connections_total", "verdict", "allowed", s->allowed},
+             {"network_connections_total", "verdict", "denied", s->denied},
+             {"network_bytes_total", "direction", "sent", s->sent},
+             {"network_bytes_total", "direction", "received", s->received},
+             {"network_dns_total", "answer", "name", s->dns_name},
+             {"network_dns_total", "answer", "none", s->dns_none},
+             {"network_dns_total", "answer", "failed", s->dns_failed},
+             {"network_dns_total", "answer", "dropped", s->dns_dropped}};
+    static const char *const help[] = {
+        "Verdicts about connections of managed networks.",
+        "Bytes of closed connections of managed networks, seen from the command.",
+        "Questions of commands to the DNS of managed networks."};
+
+    for (size_t i = 0, family = 0; i < sizeof r / sizeof r[0]; i++) {
+        if (i == 0 || strcmp(r[i].metric, r[i - 1].metric) != 0)
+            describe(b, r[i].metric, "counter", help[family++]);
+        (void)sp_buf_printf(b, "sallyport_%s{%s=\"%s\"} %" PRIu64 "\n", r[i].metric, r[i].label,
+                            r[i].value, r[i].n);
+    }
+    single(b, "network_connections_active", "gauge", "Open connections of managed networks.",
+           s->active);
+    single(b, "network_questions_open", "gauge", "Connections that wait for a verdict.",
+           s->open_asks);
+    summary(b, "network_decision_seconds", "Time from a proxy's question to the verdict.",
+            s->decision_us, s->decisions);
+    summary(b, "network_resolve_seconds", "Time to look up a name of a host.", s->resolve_us,
+            s->resolves);
+    single(b, "network_proxy_restarts_total", "counter",
+           "Proxies and resolvers that ended and were replaced.", s->restarts);
+}
+
 /* Out of memory: the page is cut off, since nothing depends on it. */
 void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *net,
                       struct sp_buf *out)
@@ -150,4 +202,5 @@ void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *
     single(out, "queue_bytes", "gauge", "Bytes queued for clients.", net->queued_bytes);
     write_requests(rpc, out);
     write_processes(rpc->front, out);
+    write_networks(rpc->front, out);
 }

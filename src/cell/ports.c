@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cell/ports.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "cell/wire.h"
+#include "os/fd.h"
+#include "sandbox/network_policy.h"
+
+#define BACKLOG    4096
+#define FIRST_FREE 1024 /* ports below are ours alone */
+#define PORT_START "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+
+/* Commands have no capability over the namespace, so they cannot change it back. */
+static int reserve_low_ports(void)
+{
+    char text[16];
+
+    if (sp_read_text(text, sizeof text, PORT_START) < 0)
+        return -errno;
+    if (strtoul(text, NULL, 10) >= FIRST_FREE)
+        return 0;
+    auto_close int fd = open(PORT_START, O_WRONLY | O_CLOEXEC);
+    return fd < 0 || write(fd, "1024", 4) != 4 ? -errno : 0;
+}
+
+static int open_port(const struct sp_wire_port *p)
+{
+    const bool is_udp = p->kind == SP_PORT_DNS_UDP;
+    const struct sockaddr_in at = {
+        .sin_family = AF_INET,
+        .sin_port = htons(p->port),
+        .sin_addr = {htonl(p->kind == SP_PORT_BY_NAME ? INADDR_ANY : INADDR_LOOPBACK)}};
+    auto_close int fd =
+        p->kind == SP_PORT_DIAG
+            ? socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)
+            : socket(AF_INET, (is_udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                     0);
+
+    if (fd < 0)
+        return -errno;
+    fd = sp_fd_lift(fd);
+    if (p->kind != SP_PORT_DIAG && (bind(fd, (const struct sockaddr *)&at, sizeof at) < 0 ||
+                                    (!is_udp && listen(fd, BACKLOG) < 0)))
+        return -errno;
+    return TAKE_FD(fd);
+}
+
+int sp_ports_open(const struct sp_plan *plan, int control)
+{
+    struct sp_wire_port all[4 + SP_PLAN_PORTS] = {{SP_PORT_DNS_UDP, 53},
+                                                  {SP_PORT_DNS_TCP, 53},
+                                                  {SP_PORT_PROXY, SP_NETWORK_PROXY_PORT},
+                                                  {SP_PORT_DIAG, 0}};
+    const uint32_t count = 4 + plan->port_count;
+    int r = reserve_low_ports();
+
+    for (uint32_t i = 0; i < plan->port_count; i++)
+        all[4 + i] = (struct sp_wire_port){SP_PORT_BY_NAME, plan->ports[i]};
+    for (uint32_t i = 0; r == 0 && i < count; i += SP_WIRE_FDS) {
+        struct sp_wire_ports m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_PORTS}};
+        int fds[SP_WIRE_FDS];
+
+        while (r == 0 && m.count < SP_WIRE_FDS && i + m.count < count) {
+            m.ports[m.count] = all[i + m.count];
+            fds[m.count] = open_port(&all[i + m.count]);
+            r = fds[m.count] < 0 ? fds[m.count] : 0;
+            m.count++;
+        }
+        m.is_last = i + m.count == count;
+        if (r == 0)
+            r = sp_wire_send(control, true, &m, sizeof m, NULL, 0, fds, (int)m.count);
+    }
+    return r;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ports: the sockets of a managed cell, on which the proxy outside serves its commands.
+ *
+ * A socket belongs to the network namespace it was made in. Pid 1 of the cell makes the sockets and
+ * hands duplicates to the front (SP_WIRE_PORTS), which passes them on to the proxy in the host's
+ * namespace. All ports are below 1024: no command can bind them, and the ports of development
+ * servers stay free.
+ */
+#ifndef SP_CELL_PORTS_H
+#define SP_CELL_PORTS_H
+
+#include "sandbox/plan.h"
+
+/* Makes the sockets in the present network namespace and sends them through `control`. They stay
+ * open in this process. 0 or minus errno. */
+int sp_ports_open(const struct sp_plan *plan, int control);
+
+#endif
