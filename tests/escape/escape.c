@@ -10,7 +10,7 @@
  *   escape pause | bomb N | daemon     a victim; N processes; one that has left its session
  *   escape swap A B                    exchanges two names until stdin ends; prints how often
  *
- * Words: net=restricted|enabled|none, tty=0|1, and where things are (see table.c).
+ * Words: net=restricted|managed|enabled|none, tty=0|1, and where things are (see table.c).
  */
 #include "escape.h"
 
@@ -166,19 +166,28 @@ static void name_answer(const struct report *r, char *text, size_t size)
         (void)snprintf(text, size, "errno-%d", r->answer);
 }
 
-/* The part of `expect` that holds for this network. */
+static void expected_for(const struct row *row, const char *net, char *text, size_t size)
+{
+    const size_t n = strlen(net);
+
+    for (const char *p = row->expect; *p != '\0'; p += strcspn(p, " "), p += strspn(p, " "))
+        if (n > 0 && strncmp(p, net, n) == 0 && p[n] == ':')
+            (void)snprintf(text, size, "%.*s", (int)strcspn(p + n + 1, " "), p + n + 1);
+}
+
+/* The part of `expect` that holds for this network. A managed one answers as a restricted one where
+ * the row does not say otherwise. */
 static void expected(const struct row *row, char *text, size_t size)
 {
-    const char *net = told("net");
-    const size_t n = net != NULL ? strlen(net) : 0;
+    const char *net = told("net") != NULL ? told("net") : "";
 
     (void)snprintf(text, size, "%s", row->expect);
     if (strchr(row->expect, ':') == NULL)
         return;
     *text = '\0';
-    for (const char *p = row->expect; *p != '\0'; p += strcspn(p, " "), p += strspn(p, " "))
-        if (n > 0 && strncmp(p, net, n) == 0 && p[n] == ':')
-            (void)snprintf(text, size, "%.*s", (int)strcspn(p + n + 1, " "), p + n + 1);
+    if (strcmp(net, "managed") == 0)
+        expected_for(row, "restricted", text, size);
+    expected_for(row, net, text, size);
 }
 
 static bool is_expected(const char *list, const char *name)

@@ -29,7 +29,7 @@ struct row {
     const char *number; /* of the list of attempts in the sandbox's specification */
     const char *name;
     /* Names of errno, or "ok", with slashes in between; "restricted:X enabled:Y none:Z" where it
-     * depends on the network. */
+     * depends on the network ("managed:X": if it differs from restricted there). */
     const char *expect;
     /* 0: it worked; else errno. */
     int (*run)(const struct row *);

@@ -49,6 +49,23 @@ int try_connect_host(const struct row *r)
     return connect_inet(r->a, (int)need_number("port"), SOCK_STREAM);
 }
 
+/* Port n of an address. */
+int try_connect_port(const struct row *r)
+{
+    return connect_inet(r->a, (int)r->n, SOCK_STREAM);
+}
+
+/* A server on port n of all addresses. */
+int try_bind_port(const struct row *r)
+{
+    const struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((unsigned short)r->n)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int said = fd < 0 ? errno : answer(bind(fd, (const struct sockaddr *)&at, sizeof at));
+
+    (void)close(fd);
+    return said;
+}
+
 /* Only the way is looked for: a connected datagram socket sends nothing. b says whether the machine
  * has such a way at all. */
 int try_route(const struct row *r)

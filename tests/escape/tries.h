@@ -21,6 +21,8 @@ int try_clock_settime(const struct row *r);
 int try_clone(const struct row *r);
 int try_clone3(const struct row *r);
 int try_connect_host(const struct row *r);
+int try_connect_port(const struct row *r);
+int try_bind_port(const struct row *r);
 int try_cover(const struct row *r);
 int try_create(const struct row *r);
 int try_delete_module(const struct row *r);

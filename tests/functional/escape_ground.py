@@ -7,6 +7,7 @@ ESCAPE, ESCAPE_HOST  paths of the programs of tests/escape (default: beside the 
 
 import atexit
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -323,6 +324,17 @@ class Ground:
         process_id = 'escape-%d' % client.ids
         self.start(client, process_id, argv, sandbox, **how)
         return client.wait_closed(process_id)
+
+    def run_managed(self, argv):
+        """The output of a command of `sallyport sandbox` with a managed network."""
+        profile = self.put('home/profile.json', json.dumps(self.sandbox()['permissions']).replace('file://', ''))
+        env = {'PATH': '/usr/bin:/bin', 'TMPDIR': self.t, 'HOME': self.path('home'), 'ESCAPE_MARK': '',
+               'XDG_RUNTIME_DIR': self.path('runtime'), 'SSH_AUTH_SOCK': self.path('agent/sock')}
+        done = run_as(self.uid, [PROGRAM, 'sandbox', '--no-tty', '--profile', profile, '--allow-host', 'allowed.example', '--',
+                                 *argv], cwd=self.w, env=env, stdin=subprocess.DEVNULL, timeout=3 * wire.DEADLINE)
+        if done.returncode not in (0, 1):  # 1: an attempt was not answered as expected
+            raise AssertionError('exit status %d: %s' % (done.returncode, done.stderr))
+        return done.stdout
 
     # -- the end
 
