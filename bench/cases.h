@@ -34,6 +34,7 @@
     X(mcp, "exec_command of /bin/true over MCP on stdio, in the default sandbox")               \
     X(poll, "the processor time of a poll of 5 seconds that nothing comes of")                  \
     X(judge, "judge a script of five commands with 1,000 rules")                                \
+    X(network, "a managed network by name and by CONNECT; raw is loopback without one")         \
     X(size, "the stripped binary")
 
 #define X(name, text) void bench_case_##name(struct bench *b);

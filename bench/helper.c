@@ -10,6 +10,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "network_load.h"
 #include "pattern.h"
 
 enum { LIFE_S = 300, STDIO_BUFFER = 4096 };
@@ -84,6 +85,10 @@ int bench_helper_main(int argc, char **argv)
         return bench_respond();
     if (strcmp(part, "files") == 0)
         return bench_respond_files();
+    if (strcmp(part, "network-server") == 0)
+        return bench_network_server();
+    if (strcmp(part, "network") == 0)
+        return bench_network_client(argc - 1, argv + 1);
     if (argc == 2 && sp_str_to_u64(sp_str_of(argv[1]), UINT64_MAX / 2, &n)) {
         if (strcmp(part, "flood") == 0)
             return flood(n);

@@ -10,6 +10,7 @@
  *                  on (pipe, base64, WebSocket, TCP), one after the other, for this program's
  *                  client
  *   files          one that reads, writes and looks at files, and nothing else
+ *   network, network-server: see network_load.h
  *   relay          passes bytes from a TCP connection through an echo child and back
  *
  * They end when their input or output ends, at the latest after some minutes.

@@ -19,11 +19,13 @@ static const struct metric {
 };
 
 enum kind {
-    OVER_RAW,   /* ours / raw at most */
-    OF_RAW,     /* ours / raw at least */
-    TIMES_PEER, /* so many times better than the peer at least */
-    AT_MOST,    /* ours at most */
-    OVER_OTHER, /* ours / ours of another metric at most */
+    OVER_RAW,    /* ours / raw at most */
+    OF_RAW,      /* ours / raw at least */
+    TIMES_PEER,  /* so many times better than the peer at least */
+    AT_MOST,     /* ours at most */
+    OVER_OTHER,  /* ours / ours of another metric at most */
+    ABOVE_RAW,   /* ours - raw at most */
+    ABOVE_OTHER, /* ours - ours of another metric at most */
 };
 
 static const struct limit {
@@ -67,6 +69,16 @@ static const struct limit {
     {BENCH_M_MCP_P50, OVER_RAW, 2, 0, "exec_command over MCP p50 at most 2 x raw"},
     {BENCH_M_POLL_CPU, AT_MOST, 5e-3, 0, "processor time of an idle poll at most 5 ms"},
     {BENCH_M_JUDGE_P50, AT_MOST, 50e-6, 0, "judging a command p50 at most 50 us"},
+    {BENCH_M_NET_NAME, ABOVE_RAW, 150e-6, 0, "connect by name at most direct + 150 us"},
+    {BENCH_M_NET_CONNECT, ABOVE_RAW, 200e-6, 0, "connect by CONNECT at most direct + 200 us"},
+    {BENCH_M_NET_FIRST, ABOVE_OTHER, 60e-6, BENCH_M_NET_NAME,
+     "first connection to a host at most 60 us more"},
+    {BENCH_M_NET_ECHO, ABOVE_RAW, 30e-6, 0, "a byte through a tunnel at most direct + 30 us"},
+    {BENCH_M_NET_STREAM, OF_RAW, 0.5, 0, "one stream at least 0.5 x direct"},
+    {BENCH_M_NET_CPU, AT_MOST, 0.3, 0, "processor time of the proxy at most 0.3 s each GB"},
+    {BENCH_M_NET_DNS, AT_MOST, 50e-6, 0, "DNS answer at most 50 us"},
+    {BENCH_M_NET_RSS, AT_MOST, 40e6, 0, "proxy with 1,000 connections at most 40 MB"},
+    {BENCH_M_NET_IDLE, AT_MOST, 3e6, 0, "idle proxy and resolver at most 3 MB"},
     {BENCH_M_CELLS_PRIVATE, AT_MOST, 1.5e6, 0, "private memory of a cell at most 1.5 MB"},
 };
 
@@ -86,7 +98,7 @@ static const char *show(char *buf, size_t size, double v, enum unit unit)
         double by;
         const char *name;
     } scales[][4] = {
-        [TIME] = {{1, 1, "s"}, {1e-3, 1e3, "ms"}, {0, 1e6, "us"}, {0, 0, ""}},
+        [TIME] = {{1, 1, "s"}, {1e-3, 1e3, "ms"}, {-1e300, 1e6, "us"}, {0, 0, ""}},
         [BYTES] = {{1e6, 1e-6, "MB"}, {1e3, 1e-3, "kB"}, {-1e300, 1, "B"}, {0, 0, ""}},
         [RATE] = {{1e6, 1e-6, "M/s"}, {-1e300, 1, "/s"}, {0, 0, ""}, {0, 0, ""}},
         [FLOW] = {{-1e300, 1.0 / 1048576, "MiB/s"}, {0, 0, ""}, {0, 0, ""}, {0, 0, ""}},
@@ -187,6 +199,12 @@ static double judge(const struct bench_report *r, const struct limit *l, bool *r
     case OVER_OTHER:
         v = r->v[l->metric][BENCH_OURS] / r->v[l->other][BENCH_OURS];
         break;
+    case ABOVE_RAW:
+        v = r->v[l->metric][BENCH_OURS] - r->v[l->metric][BENCH_RAW];
+        break;
+    case ABOVE_OTHER:
+        v = r->v[l->metric][BENCH_OURS] - r->v[l->other][BENCH_OURS];
+        break;
     }
     if (!isfinite(v))
         v = (double)NAN;
@@ -212,7 +230,7 @@ int bench_report_checks(const struct bench_report *r, bool has_peer, bool is_who
         if ((l->kind == TIMES_PEER && !has_peer) || (isnan(v) && !is_whole))
             continue;
         missed += !isnan(v) && !is_ok;
-        if (l->kind == AT_MOST)
+        if (l->kind == AT_MOST || l->kind == ABOVE_RAW || l->kind == ABOVE_OTHER)
             (void)show(buf, sizeof buf, v, metrics[l->metric].unit);
         else
             (void)snprintf(buf, sizeof buf, "%.2f x", v);

@@ -55,6 +55,17 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(MCP_P99, "mcp_exec_p99", "- over MCP on stdio, confined, p99", TIME, false)               \
     X(POLL_CPU, "poll_cpu", "processor time of an idle poll of 5 s", TIME, false)               \
     X(JUDGE_P50, "judge_p50", "judging a command with 1,000 rules, p50", TIME, false)           \
+    X(NET_NAME, "net_name_p50", "connect by name, a byte and back, p50", TIME, false)           \
+    X(NET_CONNECT, "net_connect_p50", "- by CONNECT, p50", TIME, false)                         \
+    X(NET_FIRST, "net_first_p50", "- first one of a host, p50", TIME, false)                    \
+    X(NET_ECHO, "net_echo_p50", "a byte and back, tunnel is open, p50", TIME, false)            \
+    X(NET_STREAM, "net_stream", "one stream by name", FLOW, true)                               \
+    X(NET_CPU, "net_cpu_per_gb", "- processor time of the proxy, each GB", TIME, false)         \
+    X(NET_DNS, "net_dns_p50", "DNS answer, name on no list, p50", TIME, false)                  \
+    X(NET_MANY, "net_many", "1,000 connections, 5 bytes each", TIME, false)                     \
+    X(NET_RSS, "net_many_rss", "- resident memory of the proxy", BYTES, false)                  \
+    X(NET_IDLE, "net_idle_private", "idle proxy and resolver, private", BYTES, false)           \
+    X(NET_COLD, "net_cold_p50", "sandbox of /bin/true (raw: restricted), p50", TIME, false)     \
     X(SIZE, "binary_stripped", "stripped binary", BYTES, false)
 
 enum bench_metric {
