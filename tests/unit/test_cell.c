@@ -477,7 +477,7 @@ static void test_a_held_stream_delays_the_close_and_not_the_exit(void **state)
     assert_int_equal(p1.exit.code, 7);
     assert_int_equal(p1.closed_seq, 0);
     call(&p1, SP_WIRE_TERMINATE, 0, 0, 0); /* it has exited: nothing happens */
-    call(&p1, SP_WIRE_SIGNAL, 1, SIGKILL, 0);
+    call(&p1, SP_WIRE_SIGNAL, 1, SIGTERM, 0);
     assert_int_equal(answer_to(1), 0);
     catch_up(&p1);
     assert_int_equal(p1.closed_seq, 0);
