@@ -124,8 +124,9 @@ bool sp_cell_child_reap(struct sp_cell_child *child)
 
     if (child->pidfd < 0)
         return true;
-    (void)sp_await_readable(child->pidfd, REAP_MS);
-    const int r = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG);
+    /* A pidfd may be readable a moment before its process can be reaped: then waiting is short. */
+    const bool has_ended = sp_await_readable(child->pidfd, REAP_MS);
+    const int r = waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | (has_ended ? 0 : WNOHANG));
     if (r == 0 && info.si_pid == 0)
         sp_log(SP_LOG_ERROR,
                "process %d does not end: it, or a process of its pid namespace, waits for a disk",
