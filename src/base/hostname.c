@@ -85,6 +85,8 @@ bool sp_address_is_metadata(int family, const void *bytes)
 
     if (family != AF_INET && BEGINS(a, METADATA_V6_EC2))
         return true;
+    if (family != AF_INET && BEGINS(a, "\x20\x02")) /* 6to4 */
+        return sp_address_is_metadata(AF_INET, a + 2);
     if (family != AF_INET && !BEGINS(a, MAPPED) && !BEGINS(a, COMPATIBLE) && !BEGINS(a, NAT64))
         return false;
     const uint32_t v4 = v4_at(family == AF_INET ? a : a + 12);
