@@ -34,13 +34,14 @@
 #include "os/spawn.h"
 #include "proxy/names.h"
 
-#define PORTS_MAX       (4 + SP_NETWORK_PORTS_MAX)
-#define BUCKETS         256
-#define ASKS_MAX        4096 /* of one proxy, answered ones included */
-#define PING_MS         15000
-#define PINGS           4
-#define MESSAGES_A_TURN 64
-#define LINKS_MAX       512 /* descriptors to look at for the owner of a connection */
+#define PORTS_MAX         (4 + SP_NETWORK_PORTS_MAX)
+#define BUCKETS           256
+#define ASKS_MAX          4096 /* of one proxy, answered ones included */
+#define PING_MS           15000
+#define PINGS             4
+#define RESOLVER_RETRY_MS 1000
+#define MESSAGES_A_TURN   64
+#define LINKS_MAX         512 /* descriptors to look at for the owner of a connection */
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71
@@ -170,8 +171,9 @@ static struct sp_proxy_head head_of(enum sp_proxy_op op, uint64_t number, size_t
 static void send_to_proxy(struct sp_managed *m, const void *message, size_t n, struct sp_str tail,
                           int fd)
 {
+    /* Owners of asks may be on the stack, so the proxy is not lost here: on_proxy sees the end. */
     if (!send_to(m->hub->loop, &m->proxy, message, n, tail, fd) && m->proxy.socket >= 0)
-        lose_proxy(m);
+        (void)shutdown(m->proxy.socket, SHUT_RDWR);
 }
 
 /* ---- receipts ---- */
@@ -410,9 +412,19 @@ void sp_net_judge_by_lists(const struct sp_net_ask *ask, struct sp_net_verdict *
     ret->is_allowed = ret->reason == SP_NETWORK_REASON_NONE;
 }
 
+/* By the server, or by the owner of any command of the cell: a command that hides which connection
+ * is its own must not get past a denial. */
 static bool is_forbidden(const struct sp_managed *m, const struct sp_hostname *host)
 {
-    return m->hub->forbids != NULL && m->hub->forbids(m->hub->user, host);
+    if (m->hub->forbids != NULL && m->hub->forbids(m->hub->user, host))
+        return true;
+    sp_list_each(i, &m->procs) {
+        struct sp_proc *p = proc_of(i);
+
+        if (p->net.ops != NULL && p->net.ops->forbids != NULL && p->net.ops->forbids(p, host))
+            return true;
+    }
+    return false;
 }
 
 /* Mode `limited` judges by method, which is not part of what the proxy keeps; rules may change. */
@@ -982,9 +994,13 @@ static void on_resolver_restart(struct sp_timer *t)
         auto_close int resolver = -1;
         struct sp_err e = {0};
 
-        if (connect_resolver(h, &resolver, &e) < 0)
+        if (connect_resolver(h, &resolver, &e) < 0) {
             sp_log(SP_LOG_ERROR, "%s", e.msg);
-        else if (m->proxy.socket >= 0)
+            (void)sp_loop_timer(h->loop, &h->restart, sp_loop_now(h->loop) + RESOLVER_RETRY_MS,
+                                on_resolver_restart);
+            return;
+        }
+        if (m->proxy.socket >= 0)
             send_to_proxy(m, &message, sizeof message, (struct sp_str){0}, resolver);
     }
 }
@@ -1233,6 +1249,8 @@ void sp_managed_leave(struct sp_proc *p)
 
     if (m == NULL)
         return;
+    p->net.is_settling = p->net.is_closed = false;
+    sp_loop_cancel(m->hub->loop, &p->net.settle);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct sp_list *k = m->asks[i].next; k != &m->asks[i];) {
             struct sp_net_ask *a = SP_CONTAINER(k, struct sp_net_ask, link);
@@ -1245,11 +1263,9 @@ void sp_managed_leave(struct sp_proc *p)
             a->proc = NULL;
             if (!a->is_answered) {
                 sp_net_answer(a, &(struct sp_net_verdict){.reason = SP_NETWORK_REASON_NOT_ALLOWED});
-                k = m->asks[i].next; /* the proxy may have been lost, and all asks with it */
+                k = m->asks[i].next; /* callbacks may have changed the list */
             }
         }
-    p->net.is_settling = p->net.is_closed = false;
-    sp_loop_cancel(m->hub->loop, &p->net.settle);
     sp_list_remove(&p->net.link);
     m->proc_count--;
     p->net.managed = NULL;

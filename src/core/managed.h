@@ -53,6 +53,9 @@ struct sp_net_ops {
     /* Whether the host is allowed by a rule or an earlier decision, so that its name may be looked
      * up. May be NULL. */
     bool (*knows)(struct sp_proc *p, const struct sp_hostname *host);
+    /* Whether a rule or an earlier decision denies the host; counts for every connection of the
+     * cell. May be NULL. */
+    bool (*forbids)(struct sp_proc *p, const struct sp_hostname *host);
     /* A verdict was given, or the proxy has refused a host that was allowed: its addresses are not
      * public, or a TLS client named another server. May be NULL. */
     void (*decided)(struct sp_proc *p, const struct sp_net_ask *ask,

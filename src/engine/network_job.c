@@ -126,6 +126,14 @@ static bool knows(struct sp_proc *p, const struct sp_hostname *host)
            sp_network_knows(n->approvals, &n->command, host);
 }
 
+static bool forbids(struct sp_proc *p, const struct sp_hostname *host)
+{
+    const struct sp_network_job *n = p->net.user;
+    enum sp_decider by;
+
+    return sp_network_word(n->approvals, host, &by) == SP_NETWORK_DENY;
+}
+
 /* ---- decisions that change, and end the command ---- */
 
 static void on_changed(struct sp_network_command *c, struct sp_str host)
@@ -216,6 +224,7 @@ static const struct sp_net_ops net_ops = {
     .judge = judge,
     .gone = on_gone,
     .knows = knows,
+    .forbids = forbids,
     .joined = on_joined,
     .left = on_left,
 };
@@ -264,6 +273,8 @@ void sp_network_job_end(struct sp_network_job *n)
     n->is_over = true;
     n->command.approval.kind = SP_APPROVAL_NEVER;
     sp_network_command_done(n->approvals, &n->command);
+    if (n->proc != NULL) /* its once-answers end with it, also those that the proxy keeps */
+        sp_managed_forget(n->proc, (struct sp_str){0});
 }
 
 void sp_network_job_free(struct sp_network_job *n)
