@@ -192,7 +192,7 @@ static void on_refused_host(void *user, const struct sp_network_outcome *o)
     sp_carry_reject(x->carry);
 }
 
-/* Somebody answers for the hosts of a local command, if anybody judges it. */
+/* Lets the approvals judge the hosts of a local command; without --approve the lists decide. */
 static int begin_network(struct exec_run *x, struct sp_err *e)
 {
     const struct sp_network_job_options o = {

@@ -265,7 +265,7 @@ static int explain_paths(const struct sp_policy *p, const struct sp_fixed_places
     return r;
 }
 
-/* The decision of the lists alone: `sandbox` reads no rules and asks nobody. */
+/* The decision of the lists alone: `sandbox` reads no rules and has no approver. */
 static int explain_host(const struct sandbox_options *o, const struct sp_policy *policy)
 {
     struct sp_host_explained x = {0};

@@ -669,7 +669,7 @@ static void on_refused_host(void *user, const struct sp_network_outcome *o)
         sp_manager_interrupt(m);
 }
 
-/* Somebody answers for the hosts of a local command; a server answers for its own. */
+/* The approvals judge the hosts of a local command; a server judges those of its own. */
 static int begin_network(const struct sp_exec *x, struct sp_process *p, struct sp_start *start,
                          struct sp_err *e)
 {

@@ -45,7 +45,7 @@ struct run_call {
     struct sp_run_plan plan;
     struct sp_run *run;             /* the attempt; NULL: none runs */
     struct sp_network_job *network; /* of the attempt; NULL: its network is not managed */
-    struct sp_err refusal;          /* a person refused a host; code NONE: nobody did */
+    struct sp_err refusal;          /* an approver refused a host; code NONE: none did */
 
     bool has_first;             /* the first attempt was denied; first is its result ... */
     struct sp_run_result first; /* ... and its output */
