@@ -14,24 +14,6 @@ struct sp_arena_block {
     alignas(max_align_t) char bytes[];
 };
 
-static struct sp_arena_block *add_block(struct sp_arena *a, size_t n)
-{
-    size_t size = a->newest == NULL ? FIRST_BLOCK : 2 * a->newest->size;
-
-    if (size > LARGEST_BLOCK)
-        size = LARGEST_BLOCK;
-    if (size < n)
-        size = n;
-    struct sp_arena_block *b = n > SIZE_MAX - sizeof *b ? NULL : calloc(1, sizeof *b + size);
-
-    if (b == NULL)
-        return NULL;
-    b->size = size;
-    b->older = a->newest;
-    a->newest = b;
-    return b;
-}
-
 void *sp_arena_new(struct sp_arena *a, size_t n)
 {
     const size_t unit = alignof(max_align_t);
@@ -40,10 +22,20 @@ void *sp_arena_new(struct sp_arena *a, size_t n)
     if (n > SIZE_MAX - unit)
         return NULL;
     n = (n + unit - 1) / unit * unit;
-    if (b == NULL || n > b->size - b->used)
-        b = add_block(a, n);
-    if (b == NULL)
-        return NULL;
+    if (b == NULL || n > b->size - b->used) {
+        size_t size = b == NULL ? FIRST_BLOCK : 2 * b->size;
+
+        if (size > LARGEST_BLOCK)
+            size = LARGEST_BLOCK;
+        if (size < n)
+            size = n;
+        b = n > SIZE_MAX - sizeof *b ? NULL : calloc(1, sizeof *b + size);
+        if (b == NULL)
+            return NULL;
+        b->size = size;
+        b->older = a->newest;
+        a->newest = b;
+    }
     void *p = b->bytes + b->used;
     b->used += n;
     return p;

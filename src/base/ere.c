@@ -403,23 +403,6 @@ static bool make_table(struct sp_ere *x)
     return true;
 }
 
-static bool take_program(struct sp_ere *x, const struct sp_ere_reader *r)
-{
-    x->steps = r->steps;
-    x->words = (r->steps + 63) / 64;
-    x->step = copy_of(r->step, r->steps * sizeof *r->step);
-    x->set = copy_of(r->set, r->sets * sizeof *r->set);
-    if (x->step == NULL || x->set == NULL)
-        return false;
-    for (size_t i = 0; i < x->steps; i++) {
-        x->has_line_begin = x->has_line_begin || x->step[i].op == SP_ERE_LINE_BEGIN;
-        x->has_line_end = x->has_line_end || x->step[i].op == SP_ERE_LINE_END;
-        x->has_word_edge = x->has_word_edge || x->step[i].op == SP_ERE_WORD_EDGE;
-    }
-    classify_bytes(x, r->sets);
-    return true;
-}
-
 static void free_half_built(struct sp_ere **x)
 {
     sp_ere_free(*x);
@@ -440,7 +423,20 @@ int sp_ere_new(struct sp_str text, struct sp_ere **ret, struct sp_err *e)
         return failed;
 
     __attribute__((cleanup(free_half_built))) struct sp_ere *x = calloc(1, sizeof *x);
-    if (x == NULL || !take_program(x, r) || !make_table(x))
+    if (x == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the expression");
+    x->steps = r->steps;
+    x->words = (r->steps + 63) / 64;
+    x->step = copy_of(r->step, r->steps * sizeof *r->step);
+    x->set = copy_of(r->set, r->sets * sizeof *r->set);
+    for (size_t i = 0; x->step != NULL && i < x->steps; i++) {
+        x->has_line_begin = x->has_line_begin || x->step[i].op == SP_ERE_LINE_BEGIN;
+        x->has_line_end = x->has_line_end || x->step[i].op == SP_ERE_LINE_END;
+        x->has_word_edge = x->has_word_edge || x->step[i].op == SP_ERE_WORD_EDGE;
+    }
+    if (x->step != NULL && x->set != NULL)
+        classify_bytes(x, r->sets);
+    if (x->step == NULL || x->set == NULL || !make_table(x))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the expression");
     *ret = TAKE_PTR(x);
     return 0;

@@ -557,24 +557,6 @@ static int read_bracket(struct sp_ere_reader *r, struct sp_err *e)
 
 /* ---- the whole ---- */
 
-/* A step that takes no byte. */
-static bool read_anchor(struct sp_ere_reader *r, enum sp_ere_op *ret)
-{
-    const size_t left = r->text.n - r->at;
-    const char *p = r->text.p + r->at;
-
-    if (p[0] == '\\' && left > 1 && p[1] == 'b') {
-        *ret = SP_ERE_WORD_EDGE;
-        r->at += 2;
-        return true;
-    }
-    if (p[0] != '^' && p[0] != '$')
-        return false;
-    *ret = p[0] == '^' ? SP_ERE_LINE_BEGIN : SP_ERE_LINE_END;
-    r->at++;
-    return true;
-}
-
 /* Anything that may be repeated, except a group. */
 static int read_unit(struct sp_ere_reader *r, struct sp_err *e)
 {
@@ -658,19 +640,28 @@ static int read_next(struct sp_ere_reader *r, struct groups *g, struct sp_err *e
 {
     const size_t from = r->steps;
     const size_t at = r->at;
-    enum sp_ere_op anchor;
+    const char first = r->text.p[at];
     struct repeat p;
 
-    if (r->text.p[r->at] == '(')
+    if (first == '(')
         return open_group(r, g, e);
-    if (r->text.p[r->at] == ')')
+    if (first == ')')
         return close_group(r, g, e);
-    if (r->text.p[r->at] == '|') {
+    if (first == '|') {
         r->at++;
         return next_branch(r, &g->choice[g->n - 1], e);
     }
-    if (read_anchor(r, &anchor))
-        return add_step(r, (struct sp_ere_step){.op = (uint8_t)anchor}, e);
+
+    /* Anchors are steps that take no byte. */
+    if (first == '\\' && r->text.n - at > 1 && r->text.p[at + 1] == 'b') {
+        r->at += 2;
+        return add_step(r, (struct sp_ere_step){.op = SP_ERE_WORD_EDGE}, e);
+    }
+    if (first == '^' || first == '$') {
+        r->at++;
+        return add_step(
+            r, (struct sp_ere_step){.op = first == '^' ? SP_ERE_LINE_BEGIN : SP_ERE_LINE_END}, e);
+    }
     if (read_repeat(r, &p))
         return sp_fail(e, SP_E_INVALID, 0,
                        "`" SP_STR_FMT "` at byte %zu has nothing to repeat; write \\%c for itself",

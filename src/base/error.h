@@ -22,7 +22,8 @@
     X(ATTACHED, -32010, "the session belongs to another connection")            \
     X(LIMIT, -32603, "a bound of ours was reached")                             \
     X(SYSTEM, -32603, "the kernel said no")                                     \
-    X(FAILED, -32603, "the work failed")
+    X(FAILED, -32603, "the work failed")                                        \
+    X(ROLE, -32011, "the role of the console does not allow it")
 
 enum sp_code {
 #define X(name, wire, text) SP_E_##name,

@@ -190,15 +190,6 @@ static bool is_name_character(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-static bool is_scope(const char *s)
-{
-    size_t n = 0;
-
-    while (is_name_character(s[n]) || s[n] == '.')
-        n++;
-    return n > 0 && n <= SCOPE_MAX && s[n] == 0;
-}
-
 static const char *read_v6(char *text, struct sp_hostname *ret)
 {
     char *scope = strchr(text, '%');
@@ -206,8 +197,12 @@ static const char *read_v6(char *text, struct sp_hostname *ret)
     uint8_t a[16];
 
     if (scope != NULL) {
+        size_t n = 0;
+
         *scope++ = 0;
-        if (!is_scope(scope))
+        while (is_name_character(scope[n]) || scope[n] == '.')
+            n++;
+        if (n == 0 || n > SCOPE_MAX || scope[n] != 0 || scope[n - 1] == '.')
             return "has a scope that is none";
     }
     if (inet_pton(AF_INET6, text, a) != 1 ||

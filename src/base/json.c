@@ -495,28 +495,6 @@ static const char *fail_twin(struct reader *r, uint32_t key)
     return fail(r, r->start + t->off + t->len, NULL); /* the closing quote */
 }
 
-/* Checks the key that was pushed last; returns p unless it is a duplicate. */
-static inline const char *check_key(struct reader *r, const char *p)
-{
-    struct sp_json *j = r->j;
-    const uint32_t key = j->count - 1;
-    const struct sp_json_token *t = &j->tokens[key];
-    struct sp_json_token *object = &j->tokens[r->open];
-    const char *text = j->text + t->off;
-    const unsigned ends = t->len == 0 ? 0 : (unsigned)(text[0] + 5 * text[t->len - 1]);
-    const uint32_t bit = t->is_escaped ? UINT32_MAX : 1U << ((ends + 11 * t->len) & 31);
-
-    if ((object->len & bit) != 0) {
-        if (object->children >= FEW_MEMBERS)
-            object->is_escaped = true;
-        else if (has_twin(j, r->open, key))
-            return fail_twin(r, key);
-    }
-    object->len |= bit;
-    object->children++;
-    return p;
-}
-
 /* ---- values ---- */
 
 static inline const char *skip_blanks(const char *p, const char *end)
@@ -643,9 +621,21 @@ static inline const char *read_key(struct reader *r, const char *p)
 
     if (!push_token(r, SP_JSON_STRING, first, (size_t)(p - first), is_escaped))
         return NULL;
-    p = check_key(r, p);
-    if (p == NULL)
-        return NULL;
+    struct sp_json *j = r->j;
+    const uint32_t key = j->count - 1;
+    const struct sp_json_token *t = &j->tokens[key];
+    struct sp_json_token *object = &j->tokens[r->open];
+    const char *text = j->text + t->off;
+    const unsigned ends = t->len == 0 ? 0 : (unsigned)(text[0] + 5 * text[t->len - 1]);
+    const uint32_t bit = t->is_escaped ? UINT32_MAX : 1U << ((ends + 11 * t->len) & 31);
+    if ((object->len & bit) != 0) {
+        if (object->children >= FEW_MEMBERS)
+            object->is_escaped = true;
+        else if (has_twin(j, r->open, key))
+            return fail_twin(r, key);
+    }
+    object->len |= bit;
+    object->children++;
 
     p = skip_blanks(p + 1, r->end);
     if (p == r->end)
@@ -663,27 +653,6 @@ static inline const char *open_container(struct reader *r, const char *p)
     r->j->tokens[token].next = r->open;
     r->open = token;
     r->depth++;
-    return p + 1;
-}
-
-static inline const char *close_container(struct reader *r, const char *p)
-{
-    const uint32_t token = r->open;
-
-    if (r->j->tokens[token].is_escaped) {
-        const uint32_t twin = find_twin(r, token);
-
-        if (twin != SP_JSON_NONE)
-            return fail_twin(r, twin);
-        if (r->at != NULL)
-            return NULL;
-    }
-    struct sp_json_token *t = &r->j->tokens[token];
-    r->open = t->next;
-    r->depth--;
-    t->is_escaped = false;
-    t->len = (uint32_t)(p + 1 - r->start) - t->off;
-    t->next = r->j->count;
     return p + 1;
 }
 
@@ -714,9 +683,22 @@ static const char *read_on(struct reader *r, const char *p)
         }
         if (*p != closing)
             return fail(r, p, is_object ? "expected `,` or `}`" : "expected `,` or `]`");
-        p = close_container(r, p);
-        if (p == NULL)
-            return NULL;
+        const uint32_t token = r->open;
+        if (r->j->tokens[token].is_escaped) {
+            const uint32_t twin = find_twin(r, token);
+
+            if (twin != SP_JSON_NONE)
+                return fail_twin(r, twin);
+            if (r->at != NULL)
+                return NULL;
+        }
+        struct sp_json_token *t = &r->j->tokens[token];
+        r->open = t->next;
+        r->depth--;
+        t->is_escaped = false;
+        t->len = (uint32_t)(p + 1 - r->start) - t->off;
+        t->next = r->j->count;
+        p++;
     }
     return p;
 }

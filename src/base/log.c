@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@ static const char *const names[SP_LOG_MAX] = {
 
 static enum sp_log_level threshold = SP_LOG_WARN;
 static bool writes_json;
+static uint64_t max_bytes;
 
 bool sp_log_set_level(const char *name)
 {
@@ -64,6 +66,21 @@ static void escape(char *out, size_t size, const char *text)
     out[n] = 0;
 }
 
+void sp_log_set_max(uint64_t bytes)
+{
+    max_bytes = bytes;
+}
+
+/* The file is written with O_APPEND, so the next line goes to its beginning. */
+static void make_room(size_t len)
+{
+    struct stat st;
+
+    if (max_bytes != 0 && fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode) &&
+        (uint64_t)st.st_size + len > max_bytes)
+        (void)!ftruncate(STDERR_FILENO, 0); /* otherwise the log grows on */
+}
+
 void sp_log(enum sp_log_level level, const char *fmt, ...)
 {
     char text[1024];
@@ -90,6 +107,8 @@ void sp_log(enum sp_log_level level, const char *fmt, ...)
                        when, names[level], safe);
     else
         len = snprintf(line, sizeof line, "%s %-5s %s\n", when, names[level], safe);
+    if (len > 0)
+        make_room((size_t)len);
     if (len > 0)
         (void)!write(STDERR_FILENO, line, (size_t)len); /* a log that cannot be written is lost */
 }

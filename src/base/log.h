@@ -6,6 +6,7 @@
 #define SP_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -21,6 +22,8 @@ enum sp_log_level {
 /* false: no such level. The level is "warn" at first. */
 bool sp_log_set_level(const char *name);
 void sp_log_set_json(bool is_json);
+/* If stderr is a file, it is emptied whenever a line would make it longer. 0: no bound. */
+void sp_log_set_max(uint64_t bytes);
 
 SP_PRINTF(2, 3) void sp_log(enum sp_log_level level, const char *fmt, ...);
 

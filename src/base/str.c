@@ -122,3 +122,51 @@ bool sp_uuid_make(char ret[SP_UUID_SIZE])
     }
     return true;
 }
+
+/* ---- similar words ---- */
+
+#define MAX_COMPARED 40 /* bytes of a word; longer ones are similar to none */
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The Levenshtein distance. b.n is at most MAX_COMPARED. */
+static size_t find_distance(struct sp_str a, struct sp_str b)
+{
+    size_t row[MAX_COMPARED + 1];
+
+    for (size_t j = 0; j <= b.n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a.n; i++) {
+        size_t corner = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= b.n; j++) {
+            const size_t change = corner + (a.p[i - 1] != b.p[j - 1]);
+
+            corner = row[j];
+            row[j] = smaller(change, 1 + smaller(row[j], row[j - 1]));
+        }
+    }
+    return row[b.n];
+}
+
+struct sp_nearest sp_nearest_to(struct sp_str word)
+{
+    return (struct sp_nearest){.word = word, .least = smaller(3, word.n / 2 + 1)};
+}
+
+void sp_nearest_offer(struct sp_nearest *n, const char *candidate)
+{
+    const struct sp_str s = sp_str_of(candidate);
+
+    if (n->word.n > MAX_COMPARED || s.n > MAX_COMPARED)
+        return;
+    const size_t d = find_distance(n->word, s);
+    if (d < n->least) {
+        n->least = d;
+        n->best = candidate;
+    }
+}

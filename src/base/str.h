@@ -68,6 +68,16 @@ char *sp_str_dup(struct sp_str s);
 /* The whole string as decimal digits without a sign, at most max. false: *ret is untouched. */
 bool sp_str_to_u64(struct sp_str s, uint64_t max, uint64_t *ret);
 
+/* Finds the word that was probably meant by a misspelled one: offer all candidates, then read
+ * `best`, NULL if none is similar. */
+struct sp_nearest {
+    struct sp_str word;
+    const char *best;
+    size_t least; /* edit distance that a better candidate is below */
+};
+struct sp_nearest sp_nearest_to(struct sp_str word);
+void sp_nearest_offer(struct sp_nearest *n, const char *candidate);
+
 /* The value of a hexadecimal digit; -1: not one. */
 static inline int sp_hex_digit(char c)
 {

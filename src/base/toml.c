@@ -401,22 +401,6 @@ static bool read_content(struct reader *r, struct string *s, const char *first)
     }
 }
 
-/* An upper bound for the content of the string that begins at `from`. */
-static size_t longest(const struct reader *r, const struct string *s, const char *from)
-{
-    const char *p = from;
-
-    while (p < r->end && (s->has_lines || *p != '\n')) {
-        if (*p == '\\' && s->quote == '"' && r->end - p > 1)
-            p++;
-        else if (*p == s->quote &&
-                 (!s->has_lines || (r->end - p >= 3 && p[1] == s->quote && p[2] == s->quote)))
-            break;
-        p++;
-    }
-    return (size_t)(p - from) + 2; /* the two quotes that may stand before the last three */
-}
-
 static bool read_string(struct reader *r, bool allows_lines, struct sp_str *ret)
 {
     const char *first = r->p;
@@ -427,7 +411,18 @@ static bool read_string(struct reader *r, bool allows_lines, struct sp_str *ret)
     if (s.has_lines && is_at_newline(r))
         skip_newline(r); /* a line end right behind the opening quotes is not content */
 
-    char *text = sp_arena_new(&r->doc->arena, longest(r, &s, r->p) + 1);
+    /* An upper bound for the content: up to the closing quotes, and the two quotes that may stand
+     * before the last three. */
+    const char *p = r->p;
+    while (p < r->end && (s.has_lines || *p != '\n')) {
+        if (*p == '\\' && s.quote == '"' && r->end - p > 1)
+            p++;
+        else if (*p == s.quote &&
+                 (!s.has_lines || (r->end - p >= 3 && p[1] == s.quote && p[2] == s.quote)))
+            break;
+        p++;
+    }
+    char *text = sp_arena_new(&r->doc->arena, (size_t)(p - r->p) + 2 + 1);
     if (text == NULL)
         return no_memory(r);
     s.out = text;
@@ -580,22 +575,6 @@ static bool read_date_time(struct reader *r, struct sp_toml_value *v)
     return true;
 }
 
-/* A date, a time, or both. *ret_is: whether r->p is at one; if not, nothing was read. */
-static bool read_date_or_time(struct reader *r, struct sp_toml_value *v, bool *ret_is)
-{
-    const char *first = r->p;
-    const bool is_time = digits_at(r, 0, 2) >= 0 && has_at(r, 2, ':');
-
-    *ret_is = is_time || (digits_at(r, 0, 4) >= 0 && has_at(r, 4, '-'));
-    if (!*ret_is)
-        return true;
-    v->type = SP_TOML_LOCAL_TIME;
-    if (!(is_time ? read_time(r) : read_date_time(r, v)))
-        return false;
-    v->text = (struct sp_str){first, (size_t)(r->p - first)};
-    return true;
-}
-
 /* ---- integers ---- */
 
 static int digit_of(char c, int base)
@@ -694,12 +673,15 @@ static bool read_number(struct reader *r, struct sp_toml_value *v)
 {
     const char *first = r->p;
     const bool is_negative = *r->p == '-';
-    bool is_date = false;
+    const bool is_time = digits_at(r, 0, 2) >= 0 && has_at(r, 2, ':');
 
-    if (!read_date_or_time(r, v, &is_date))
-        return false;
-    if (is_date)
+    if (is_time || (digits_at(r, 0, 4) >= 0 && has_at(r, 4, '-'))) {
+        v->type = SP_TOML_LOCAL_TIME;
+        if (!(is_time ? read_time(r) : read_date_time(r, v)))
+            return false;
+        v->text = (struct sp_str){first, (size_t)(r->p - first)};
         return true;
+    }
     const int base = is_here(r, "0x") ? 16 : is_here(r, "0o") ? 8 : is_here(r, "0b") ? 2 : 10;
     if (base != 10) {
         const char *digits = r->p += 2;
@@ -921,26 +903,6 @@ static bool read_header(struct reader *r, struct sp_toml_value **table)
     return define(r, key, at, is_array, table) && end_line(r, "a header");
 }
 
-static bool read_document(struct reader *r)
-{
-    struct sp_toml_value *table = r->doc->root;
-
-    for (;;) {
-        skip_blanks(r);
-        if (r->p == r->end)
-            return true;
-        if (*r->p == '[') {
-            if (!read_header(r, &table))
-                return false;
-        } else if (*r->p == '#' || is_at_newline(r)) {
-            if (!end_line(r, "a comment"))
-                return false;
-        } else if (!read_pair(r, table) || !end_line(r, "a value")) {
-            return false;
-        }
-    }
-}
-
 /* ---- the whole text ---- */
 
 static bool read_all(struct reader *r, struct sp_str text)
@@ -964,7 +926,22 @@ static bool read_all(struct reader *r, struct sp_str text)
     const size_t good = sp_utf8_valid_prefix(doc->text);
     if (good != text.n)
         return fail(r, copy + good, "not UTF-8");
-    return read_document(r);
+
+    struct sp_toml_value *table = doc->root;
+    for (;;) {
+        skip_blanks(r);
+        if (r->p == r->end)
+            return true;
+        if (*r->p == '[') {
+            if (!read_header(r, &table))
+                return false;
+        } else if (*r->p == '#' || is_at_newline(r)) {
+            if (!end_line(r, "a comment"))
+                return false;
+        } else if (!read_pair(r, table) || !end_line(r, "a value")) {
+            return false;
+        }
+    }
 }
 
 int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_err *e)

@@ -172,22 +172,6 @@ static bool add_quoted(struct sp_buf *out, struct sp_str s, char quote, const st
     return ok && sp_buf_add(out, quotes, width);
 }
 
-static bool write_string(struct sp_buf *out, struct sp_str s)
-{
-    const struct traits t = traits_of(s);
-    const bool is_plain = !t.has_control && !t.has_backslash;
-
-    if (is_plain && t.double_run == 0 && !t.has_line)
-        return add_quoted(out, s, '"', NULL);
-    if (!t.has_control && t.single_run == 0 && !t.has_line)
-        return add_quoted(out, s, '\'', NULL);
-    if (is_plain && t.double_run <= 2)
-        return add_quoted(out, s, '"', &t);
-    if (!t.has_control && t.single_run <= 2)
-        return add_quoted(out, s, '\'', &t);
-    return add_quoted(out, s, '"', t.has_line ? &t : NULL);
-}
-
 static bool is_bare(struct sp_str s)
 {
     for (size_t i = 0; i < s.n; i++) {
@@ -263,18 +247,6 @@ static bool add_positive(struct sp_buf *out, double v)
            sp_buf_add(out, digits + whole, (size_t)(n - whole));
 }
 
-static bool add_float(struct sp_buf *out, double v)
-{
-    if (isnan(v))
-        return sp_buf_printf(out, "nan");
-    if (signbit(v) && !sp_buf_add(out, "-", 1))
-        return false;
-    v = fabs(v);
-    if (isinf(v))
-        return sp_buf_printf(out, "inf");
-    return v == 0 ? sp_buf_printf(out, "0.0") : add_positive(out, v);
-}
-
 /* As written (the reader has checked it), but with capital T and Z, "+00:00" for "-00:00", and
  * fractions of a second with at most nine digits and no trailing zeros. */
 static bool add_date(struct sp_buf *out, struct sp_str s)
@@ -311,12 +283,30 @@ static bool add_date(struct sp_buf *out, struct sp_str s)
 static bool write_scalar(struct sp_buf *out, const struct sp_toml_value *v)
 {
     switch (v->type) {
-    case SP_TOML_STRING:
-        return write_string(out, v->text);
+    case SP_TOML_STRING: {
+        const struct traits t = traits_of(v->text);
+        const bool is_plain = !t.has_control && !t.has_backslash;
+
+        if (is_plain && t.double_run == 0 && !t.has_line)
+            return add_quoted(out, v->text, '"', NULL);
+        if (!t.has_control && t.single_run == 0 && !t.has_line)
+            return add_quoted(out, v->text, '\'', NULL);
+        if (is_plain && t.double_run <= 2)
+            return add_quoted(out, v->text, '"', &t);
+        if (!t.has_control && t.single_run <= 2)
+            return add_quoted(out, v->text, '\'', &t);
+        return add_quoted(out, v->text, '"', t.has_line ? &t : NULL);
+    }
     case SP_TOML_INTEGER:
         return sp_buf_printf(out, "%lld", (long long)v->integer);
     case SP_TOML_FLOAT:
-        return add_float(out, v->real);
+        if (isnan(v->real))
+            return sp_buf_printf(out, "nan");
+        if (signbit(v->real) && !sp_buf_add(out, "-", 1))
+            return false;
+        if (isinf(v->real))
+            return sp_buf_printf(out, "inf");
+        return v->real == 0 ? sp_buf_printf(out, "0.0") : add_positive(out, fabs(v->real));
     case SP_TOML_BOOLEAN:
         return sp_buf_printf(out, v->boolean ? "true" : "false");
     case SP_TOML_OFFSET_DATE_TIME:

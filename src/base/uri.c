@@ -160,29 +160,6 @@ static int drop_space(struct sp_str *text, char **ret_copy, struct sp_err *e)
     return 0;
 }
 
-/* Drops "file:". */
-static int take_scheme(struct sp_str *text, struct sp_err *e)
-{
-    const struct sp_str s = *text;
-    size_t n = 0;
-
-    while (n < s.n && (is_letter(s.p[n]) || (n != 0 && (is_digit(s.p[n]) || s.p[n] == '+' ||
-                                                        s.p[n] == '-' || s.p[n] == '.'))))
-        n++;
-    if (n == 0 || n == s.n || s.p[n] != ':')
-        return sp_fail(e, SP_E_INVALID, 0, "invalid URI: relative URL without a base");
-    if (!sp_str_eq_nocase(until(s, n), SP_STR("file"))) {
-        char shown[100];
-        const size_t len = n < sizeof shown ? n : sizeof shown;
-
-        for (size_t i = 0; i < len; i++)
-            shown[i] = (char)(s.p[i] >= 'A' && s.p[i] <= 'Z' ? s.p[i] + 32 : s.p[i]);
-        return sp_fail(e, SP_E_INVALID, 0, "unsupported path URI scheme `%.*s`", (int)len, shown);
-    }
-    *text = from(s, n + 1);
-    return 0;
-}
-
 /*
  * Appends a host in lower case, or nothing for "localhost". A host with letters beyond ASCII is
  * refused: its canonical form would need the tables of IDNA, and it is never this host.
@@ -227,24 +204,6 @@ static int dots_of(struct sp_str segment)
     return dots;
 }
 
-/* Removes the last segment of the path that begins at `start`, unless it is a drive. */
-static void pop_segment(struct sp_buf *canon, size_t start)
-{
-    const struct sp_str path = {canon->data + start, canon->len - start};
-
-    if (path.n == 3 && find_drive(path) != NULL)
-        return;
-    while (canon->len > start && canon->data[--canon->len] != '/')
-        ;
-}
-
-static bool push_segment(struct sp_buf *canon, size_t start, struct sp_str segment)
-{
-    if (canon->len == start && is_drive_segment(segment))
-        return sp_buf_add(canon, (const char[3]){'/', segment.p[0], ':'}, 3);
-    return sp_buf_add(canon, "/", 1) && add_encoded(canon, segment, is_kept_when_read);
-}
-
 static int add_path(struct sp_buf *canon, struct sp_str path, struct sp_err *e)
 {
     const size_t start = canon->len;
@@ -260,12 +219,20 @@ static int add_path(struct sp_buf *canon, struct sp_str path, struct sp_err *e)
         struct sp_str segment = until(path, n);
         const int dots = dots_of(segment);
 
-        if (dots == 2)
-            pop_segment(canon, start);
+        /* ".." drops a segment, but never a drive */
+        const struct sp_str above = {canon->data + start, canon->len - start};
+        if (dots == 2 && (above.n != 3 || find_drive(above) == NULL))
+            while (canon->len > start && canon->data[--canon->len] != '/')
+                ;
         if (dots != 0)
             segment.n = 0; /* a final "." or ".." leaves a slash */
-        if ((dots == 0 || is_last) && !push_segment(canon, start, segment))
-            return no_memory(e);
+        if (canon->len == start && is_drive_segment(segment)) {
+            if (!sp_buf_add(canon, (const char[3]){'/', segment.p[0], ':'}, 3))
+                return no_memory(e);
+        } else if (dots == 0 || is_last) {
+            if (!sp_buf_add(canon, "/", 1) || !add_encoded(canon, segment, is_kept_when_read))
+                return no_memory(e);
+        }
         path = from(path, is_last ? n : n + 1);
     }
     return 0;
@@ -362,13 +329,28 @@ int sp_uri_read(struct sp_str text, struct sp_uri *ret, struct sp_err *e)
     auto_buf struct sp_buf canon = {0};
     struct sp_uri u = {0};
     size_t start = 0;
-
-    int r;
-
-    if ((r = drop_space(&text, &copy, e)) < 0 || (r = take_scheme(&text, e)) < 0)
-        return r;
-
     size_t n = 0;
+    int r = drop_space(&text, &copy, e);
+
+    if (r < 0)
+        return r;
+    while (n < text.n &&
+           (is_letter(text.p[n]) || (n != 0 && (is_digit(text.p[n]) || text.p[n] == '+' ||
+                                                text.p[n] == '-' || text.p[n] == '.'))))
+        n++;
+    if (n == 0 || n == text.n || text.p[n] != ':')
+        return sp_fail(e, SP_E_INVALID, 0, "invalid URI: relative URL without a base");
+    if (!sp_str_eq_nocase(until(text, n), SP_STR("file"))) {
+        char shown[100];
+        const size_t len = n < sizeof shown ? n : sizeof shown;
+
+        for (size_t i = 0; i < len; i++)
+            shown[i] = (char)(text.p[i] >= 'A' && text.p[i] <= 'Z' ? text.p[i] + 32 : text.p[i]);
+        return sp_fail(e, SP_E_INVALID, 0, "unsupported path URI scheme `%.*s`", (int)len, shown);
+    }
+    text = from(text, n + 1);
+
+    n = 0;
     while (n < text.n && text.p[n] != '?' && text.p[n] != '#')
         n++;
     r = canonicalize(until(text, n), &canon, &start, e);

@@ -143,8 +143,11 @@ size_t sp_utf8_space_at(struct sp_str s)
         return 0;
     if (p[0] == 0xE1) /* U+1680 */
         return p[1] == 0x9A && p[2] == 0x80 ? 3 : 0;
-    if (p[0] == 0xE2 && p[1] == 0x80) /* U+2000 to U+200A, U+2028, U+2029, U+202F */
-        return p[2] <= 0x8A || p[2] == 0xA8 || p[2] == 0xA9 || p[2] == 0xAF ? 3 : 0;
+    if (p[0] == 0xE2 && p[1] == 0x80) { /* U+2000 to U+200A, U+2028, U+2029, U+202F */
+        const bool is_blank = p[2] >= 0x80 && p[2] <= 0x8A;
+
+        return is_blank || p[2] == 0xA8 || p[2] == 0xA9 || p[2] == 0xAF ? 3 : 0;
+    }
     if (p[0] == 0xE2) /* U+205F */
         return p[1] == 0x81 && p[2] == 0x9F ? 3 : 0;
     return p[0] == 0xE3 && p[1] == 0x80 && p[2] == 0x80 ? 3 : 0; /* U+3000 */

@@ -9,6 +9,8 @@
 #define SP_OS_FD_H
 
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,5 +37,13 @@ static inline int sp_fd_lift(int fd)
  * The kernel has room for exactly `max` descriptors: it drops the others and sets MSG_CTRUNC.
  */
 ssize_t sp_fd_recv(int socket, struct msghdr *h, int flags, int *fds, int max, int *ret_count);
+
+/* An option of level SOL_SOCKET; -1: it is no socket. */
+int sp_fd_option(int fd, int name);
+/* The cookie of the network namespace that the socket was made in; 0: this kernel has none. */
+uint64_t sp_fd_netns(int fd);
+/* Whether the socket is of another network namespace than ours: of `netns`, unless that is 0.
+ * Always true on a kernel without cookies. */
+bool sp_fd_is_of_netns(int fd, uint64_t netns);
 
 #endif

@@ -61,15 +61,6 @@ struct task {
     pid_t foreground; /* the terminal's foreground group; 0 or less: none */
 };
 
-/* Unpacks tty_nr (new_encode_dev of the kernel). */
-static int pts_number(unsigned device)
-{
-    const unsigned major = (device >> 8) & 0xfff;
-    const unsigned minor = (device & 0xff) | ((device >> 12) & 0xfff00);
-
-    return major == PTS_MAJOR ? (int)minor : -1;
-}
-
 /* /proc/PID/stat, or with a tid that of the thread. */
 static bool read_task(pid_t pid, pid_t tid, struct task *ret)
 {
@@ -89,11 +80,14 @@ static bool read_task(pid_t pid, pid_t tid, struct task *ret)
     if (after_name == NULL || sscanf(after_name, ") %c %d %d %d %d %d", &state, &parent, &group,
                                      &session, &device, &foreground) != 6)
         return false;
+    /* tty_nr as new_encode_dev of the kernel packs it */
+    const unsigned major = ((unsigned)device >> 8) & 0xfff;
+    const unsigned minor = ((unsigned)device & 0xff) | (((unsigned)device >> 12) & 0xfff00);
     *ret = (struct task){.state = state,
                          .parent = parent,
                          .group = group,
                          .session = session,
-                         .terminal = pts_number((unsigned)device),
+                         .terminal = major == PTS_MAJOR ? (int)minor : -1,
                          .foreground = foreground};
     return true;
 }
@@ -399,23 +393,6 @@ static enum sp_doing doing_in_call(const struct call *c, pid_t *ret_child)
     }
 }
 
-/* Without access to /proc/PID/syscall: wchan names the kernel function that the thread sleeps in.
- * Only these two have one meaning. */
-static enum sp_doing doing_by_wchan(const struct call *c, pid_t tid)
-{
-    char text[64];
-    char link[LINK_BYTES];
-
-    if (sp_read_text(text, sizeof text, "/proc/%d/task/%d/wchan", (int)c->pid, (int)tid) <= 0)
-        return SP_DOING_SLEEPING;
-    if (strcmp(text, "do_wait") == 0)
-        return SP_DOING_WAITING_FOR_CHILD;
-    if (strcmp(text, "n_tty_read") == 0 && read_link(c->pid, 0, link) &&
-        is_terminal(c->at, link, c->controlling))
-        return SP_DOING_READING_TERMINAL;
-    return SP_DOING_SLEEPING;
-}
-
 /* What a sleeping thread waits for. *ret_child: the child it waits for, as the process numbers it;
  * 0: any child. */
 static enum sp_doing doing_of_sleeper(const struct target *at, pid_t pid, pid_t tid,
@@ -425,8 +402,20 @@ static enum sp_doing doing_of_sleeper(const struct target *at, pid_t pid, pid_t 
     char text[256];
 
     *ret_child = 0;
-    if (sp_read_text(text, sizeof text, "/proc/%d/task/%d/syscall", (int)pid, (int)tid) <= 0)
-        return doing_by_wchan(&c, tid);
+    if (sp_read_text(text, sizeof text, "/proc/%d/task/%d/syscall", (int)pid, (int)tid) <= 0) {
+        char link[LINK_BYTES];
+
+        /* wchan names the kernel function that the thread sleeps in. Only these two have one
+         * meaning. */
+        if (sp_read_text(text, sizeof text, "/proc/%d/task/%d/wchan", (int)pid, (int)tid) <= 0)
+            return SP_DOING_SLEEPING;
+        if (strcmp(text, "do_wait") == 0)
+            return SP_DOING_WAITING_FOR_CHILD;
+        return strcmp(text, "n_tty_read") == 0 && read_link(pid, 0, link) &&
+                       is_terminal(at, link, controlling)
+                   ? SP_DOING_READING_TERMINAL
+                   : SP_DOING_SLEEPING;
+    }
     if (strncmp(text, "running", 7) == 0)
         return SP_DOING_RUNNING;
     /* "NUMBER ARG ... ARG STACK PC", or "-1 STACK PC" outside of a call. */
@@ -531,17 +520,6 @@ static bool is_background(const struct walk *w, const struct task *s)
     return w->foreground > 0 && s->terminal == w->at->terminal && s->group != w->foreground;
 }
 
-/* only: the child that `parent` waits for, in its own pid namespace; 0: all children. */
-static void queue_children(struct walk *w, pid_t parent, pid_t only)
-{
-    const pid_t one = only > 0 ? find_child(parent, only) : 0;
-
-    if (one > 0)
-        add_pid(one, w->queue, &w->count);
-    else
-        add_children(parent, w->queue, &w->count);
-}
-
 /* Puts the first processes into the queue: the terminal's foreground group, else the leader. */
 static void queue_foreground(struct walk *w)
 {
@@ -590,8 +568,14 @@ static enum sp_doing doing_of(const struct target *at)
             is_waiting = true; /* counts if no child does more */
         else if (rank(deed.doing) > rank(best))
             best = deed.doing;
-        if (rank(deed.doing) < rank(SP_DOING_READING_STDIN))
-            queue_children(&w, w.queue[i], deed.child);
+        if (rank(deed.doing) >= rank(SP_DOING_READING_STDIN))
+            continue;
+        /* deed.child: the child that the process waits for, in its own pid namespace; 0: any. */
+        const pid_t child = deed.child > 0 ? find_child(w.queue[i], deed.child) : 0;
+        if (child > 0)
+            add_pid(child, w.queue, &w.count);
+        else
+            add_children(w.queue[i], w.queue, &w.count);
     }
     return best == SP_DOING_UNKNOWN && is_waiting ? SP_DOING_WAITING_FOR_CHILD : best;
 }
@@ -789,21 +773,6 @@ static bool read_listeners(struct ports *p, uint8_t family)
 
 /* ---- another network namespace: its table in /proc ---- */
 
-/* "  0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000  0 12345 ..."
- */
-static void read_table_line(struct ports *p, const char *line)
-{
-    unsigned port = 0;
-    unsigned state = 0;
-    uint64_t inode = 0;
-
-    if (sscanf(line,
-               " %*d: %*32[0-9A-F]:%4x %*32[0-9A-F]:%*4x %2x %*x:%*x %*x:%*x %*x %*u %*d %" SCNu64,
-               &port, &state, &inode) == 3 &&
-        state == TCP_LISTEN && inode != 0)
-        note_listener(p, port, inode);
-}
-
 /* Reads /proc/PID/net/NAME in pieces; it may be long. */
 static void read_table(struct ports *p, pid_t pid, const char *name)
 {
@@ -823,8 +792,19 @@ static void read_table(struct ports *p, pid_t pid, const char *name)
         total += (size_t)n;
         text[kept + (size_t)n] = 0;
         for (char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+            unsigned port = 0;
+            unsigned state = 0;
+            uint64_t inode = 0;
+
             *end = 0;
-            read_table_line(p, line);
+            /* "  0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000  0
+             * 12345 ..." */
+            if (sscanf(line,
+                       " %*d: %*32[0-9A-F]:%4x %*32[0-9A-F]:%*4x %2x %*x:%*x %*x:%*x %*x %*u %*d "
+                       "%" SCNu64,
+                       &port, &state, &inode) == 3 &&
+                state == TCP_LISTEN && inode != 0)
+                note_listener(p, port, inode);
         }
         kept = strlen(line);
         if (kept == sizeof text - 1)

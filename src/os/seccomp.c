@@ -153,19 +153,6 @@ static enum label label_of_test(enum sp_syscall_test test)
     return TEST_FIRST + (unsigned)test;
 }
 
-static void put_namespace_tests(struct maker *m)
-{
-    /* A list of allowed bits, because newer kernels give meanings to unused ones. */
-    const uint32_t unshared =
-        CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
-
-    put_check(m, label_of_test(SP_TEST_CLONE), low_half(0), HAS_ANY_OF(ALL_NAMESPACES, TELL),
-              ALLOW);
-    put_check(m, TEST_UNSHARE_HIGH, high_half(0), EQUALS(0, ALLOW), TELL);
-    put_check(m, label_of_test(SP_TEST_UNSHARE), low_half(0), HAS_ANY_OF(~unshared, TELL),
-              TEST_UNSHARE_HIGH);
-}
-
 static void put_socket_tests(struct maker *m, enum sp_filter_net net)
 {
     /* SOCK_PACKET: AF_PACKET through AF_INET, as of Linux 2.0. */
@@ -199,9 +186,12 @@ static void put_socket_tests(struct maker *m, enum sp_filter_net net)
     put_checks(m, label, low_half(0), NO_MASK, loopback, COUNT(loopback), REFUSE);
 }
 
-static void put_ioctl_test(struct maker *m, bool denies_metadata)
+static void put_tests(struct maker *m, const struct sp_filter_options *o)
 {
-    static const struct check requests[] = {
+    static const struct check fcntls[] = {{BPF_JEQ, F_SETLEASE, REFUSE},
+                                          {BPF_JEQ, F_SETDELEG_NEW, REFUSE}};
+    static const struct check personalities[] = {{BPF_JEQ, 0, ALLOW}, {BPF_JEQ, ~0U, ALLOW}};
+    static const struct check ioctls[] = {
         {BPF_JEQ, TIOCSTI, TELL},
         {BPF_JEQ, TIOCLINUX, TELL},
         {BPF_JEQ, (uint32_t)FS_IOC_SETFLAGS, REFUSE}, /* from here: denies_metadata alone */
@@ -210,18 +200,19 @@ static void put_ioctl_test(struct maker *m, bool denies_metadata)
         {BPF_JEQ, IOC_ENCRYPTION, REFUSE},
         {BPF_JEQ, IOC_FAT_ATTRS, REFUSE},
     };
+    /* A list of allowed bits, because newer kernels give meanings to unused ones. */
+    const uint32_t unshared =
+        CLONE_FS | CLONE_FILES | CLONE_SYSVSEM | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
 
-    put_checks(m, label_of_test(SP_TEST_IOCTL), low_half(1), NO_MASK, requests,
-               denies_metadata ? COUNT(requests) : 2, ALLOW);
-}
-
-/*
- * RLIMIT_CORE cannot be changed, but read. Programs that handle secrets (gpg) set it to 0 and give
- * up if that fails, so setting it returns 0 without effect. A prlimit that also wants the old value
- * is refused, because the filter cannot write it.
- */
-static void put_limit_tests(struct maker *m)
-{
+    put_checks(m, label_of_test(SP_TEST_PERSONALITY), low_half(0), NO_MASK, personalities,
+               COUNT(personalities), REFUSE);
+    put_check(m, TEST_SUBREAPER, low_half(1), EQUALS(0, REFUSE), ALLOW);
+    put_check(m, label_of_test(SP_TEST_PRCTL), low_half(0),
+              EQUALS(PR_SET_CHILD_SUBREAPER, TEST_SUBREAPER), ALLOW);
+    put_checks(m, label_of_test(SP_TEST_FCNTL), low_half(1), NO_MASK, fcntls, COUNT(fcntls), ALLOW);
+    /* RLIMIT_CORE cannot be changed, but read. Programs that handle secrets (gpg) set it to 0 and
+     * give up if that fails, so setting it returns 0 without effect. A prlimit that also wants the
+     * old value is refused, because the filter cannot write it. */
     put_check(m, TEST_LIMIT_OLD_HIGH, high_half(3), EQUALS(0, PRETEND), REFUSE);
     put_check(m, TEST_LIMIT_OLD, low_half(3), EQUALS(0, TEST_LIMIT_OLD_HIGH), REFUSE);
     put_check(m, TEST_LIMIT_NEW_HIGH, high_half(2), EQUALS(0, ALLOW), TEST_LIMIT_OLD);
@@ -230,29 +221,22 @@ static void put_limit_tests(struct maker *m)
     put_check(m, label_of_test(SP_TEST_PRLIMIT), low_half(0), EQUALS(0, TEST_LIMIT), REFUSE);
     put_check(m, label_of_test(SP_TEST_SETRLIMIT), low_half(0), EQUALS(RLIMIT_CORE, PRETEND),
               ALLOW);
-}
 
-static void put_tests(struct maker *m, const struct sp_filter_options *o)
-{
-    static const struct check fcntls[] = {{BPF_JEQ, F_SETLEASE, REFUSE},
-                                          {BPF_JEQ, F_SETDELEG_NEW, REFUSE}};
-    static const struct check personalities[] = {{BPF_JEQ, 0, ALLOW}, {BPF_JEQ, ~0U, ALLOW}};
-
-    put_checks(m, label_of_test(SP_TEST_PERSONALITY), low_half(0), NO_MASK, personalities,
-               COUNT(personalities), REFUSE);
-    put_check(m, TEST_SUBREAPER, low_half(1), EQUALS(0, REFUSE), ALLOW);
-    put_check(m, label_of_test(SP_TEST_PRCTL), low_half(0),
-              EQUALS(PR_SET_CHILD_SUBREAPER, TEST_SUBREAPER), ALLOW);
-    put_checks(m, label_of_test(SP_TEST_FCNTL), low_half(1), NO_MASK, fcntls, COUNT(fcntls), ALLOW);
-    put_limit_tests(m);
     /* Of two filters that return USER_NOTIF, the newer one's listener decides. After our listener
      * is closed, a command could install its own and let every such call continue. */
     if (o->notifies)
         put_check(m, label_of_test(SP_TEST_SECCOMP), low_half(1),
                   HAS_ANY_OF(SECCOMP_FILTER_FLAG_NEW_LISTENER, REFUSE), ALLOW);
-    put_namespace_tests(m);
+    put_check(m, label_of_test(SP_TEST_CONNECT), low_half(2), EQUALS(SP_FILTER_OWN_ADDRESS, ALLOW),
+              TELL);
+    put_check(m, label_of_test(SP_TEST_CLONE), low_half(0), HAS_ANY_OF(ALL_NAMESPACES, TELL),
+              ALLOW);
+    put_check(m, TEST_UNSHARE_HIGH, high_half(0), EQUALS(0, ALLOW), TELL);
+    put_check(m, label_of_test(SP_TEST_UNSHARE), low_half(0), HAS_ANY_OF(~unshared, TELL),
+              TEST_UNSHARE_HIGH);
     put_socket_tests(m, o->net);
-    put_ioctl_test(m, o->denies_metadata);
+    put_checks(m, label_of_test(SP_TEST_IOCTL), low_half(1), NO_MASK, ioctls,
+               o->denies_metadata ? COUNT(ioctls) : 2, ALLOW);
 }
 
 /* ---- numbers ---- */
@@ -287,26 +271,6 @@ static enum label label_of_call(const struct sp_syscall_rule *c, const struct sp
     return c->is_telling && o->notifies ? TELL : REFUSE;
 }
 
-static size_t find_spans(const struct sp_filter_options *o, struct span spans[CALL_LIMIT])
-{
-    uint8_t labels[CALL_LIMIT] = {0}; /* ALLOW; the last one stands for all higher numbers */
-    size_t n = 1;
-
-    for (size_t i = 0; i < sp_syscall_rule_count; i++) {
-        if (sp_syscall_rules[i].nr < 0 || !is_active(&sp_syscall_rules[i], o))
-            continue;
-        assert(sp_syscall_rules[i].nr < CALL_LIMIT - 1);
-        labels[sp_syscall_rules[i].nr] = (uint8_t)label_of_call(&sp_syscall_rules[i], o);
-    }
-    if (o->net == SP_FILTER_LOOPBACK && o->notifies)
-        labels[SYS_connect] = TELL; /* the listener allows it, and learns who connects where */
-    spans[0] = (struct span){0, labels[0]};
-    for (uint32_t nr = 1; nr < CALL_LIMIT; nr++)
-        if (labels[nr] != labels[nr - 1])
-            spans[n++] = (struct span){nr, labels[nr]};
-    return n;
-}
-
 /* A tree over the spans [lo, hi). Returns the label of its root. */
 static unsigned put_tree(struct maker *m, const struct span *spans, size_t lo, size_t hi)
 {
@@ -319,18 +283,6 @@ static unsigned put_tree(struct maker *m, const struct span *spans, size_t lo, s
 
     m->at[node] = put_branch(m, BPF_JGE, spans[mid].first, right, left);
     return node;
-}
-
-static void put_entry(struct maker *m, unsigned tree)
-{
-    /* ioctl first: the only frequent call that has a test. */
-    m->at[BY_NUMBER] = put_branch(m, BPF_JEQ, SYS_ioctl, label_of_test(SP_TEST_IOCTL), tree);
-#ifdef SP_X32_FIRST
-    m->at[BY_NUMBER] = put_branch(m, BPF_JGE, SP_X32_FIRST, NO_SUCH, BY_NUMBER);
-#endif
-    m->at[BY_NUMBER] = put_load(m, offsetof(struct seccomp_data, nr));
-    (void)put_branch(m, BPF_JEQ, SP_NATIVE_ARCH, BY_NUMBER, NO_SUCH);
-    (void)put_load(m, offsetof(struct seccomp_data, arch));
 }
 
 static void turn_around(struct sp_filter *f)
@@ -346,8 +298,23 @@ static void turn_around(struct sp_filter *f)
 void sp_filter_make(const struct sp_filter_options *o, struct sp_filter *ret)
 {
     struct maker m = {.f = ret};
+    uint8_t labels[CALL_LIMIT] = {0}; /* ALLOW; the last one stands for all higher numbers */
     struct span spans[CALL_LIMIT];
-    const size_t span_count = find_spans(o, spans);
+    size_t span_count = 1;
+
+    for (size_t i = 0; i < sp_syscall_rule_count; i++) {
+        if (sp_syscall_rules[i].nr < 0 || !is_active(&sp_syscall_rules[i], o))
+            continue;
+        assert(sp_syscall_rules[i].nr < CALL_LIMIT - 1);
+        labels[sp_syscall_rules[i].nr] = (uint8_t)label_of_call(&sp_syscall_rules[i], o);
+    }
+    /* The listener allows it, and learns who connects where. */
+    if (o->net == SP_FILTER_LOOPBACK && o->notifies)
+        labels[SYS_connect] = (uint8_t)label_of_test(SP_TEST_CONNECT);
+    spans[0] = (struct span){0, labels[0]};
+    for (uint32_t nr = 1; nr < CALL_LIMIT; nr++)
+        if (labels[nr] != labels[nr - 1])
+            spans[span_count++] = (struct span){nr, labels[nr]};
 
     ret->count = 0;
     m.at[NO_SUCH] = put_return(&m, SECCOMP_RET_ERRNO | ENOSYS);
@@ -356,7 +323,15 @@ void sp_filter_make(const struct sp_filter_options *o, struct sp_filter *ret)
     m.at[TELL] = o->notifies ? put_return(&m, SECCOMP_RET_USER_NOTIF) : m.at[REFUSE];
     m.at[ALLOW] = put_return(&m, SECCOMP_RET_ALLOW);
     put_tests(&m, o);
-    put_entry(&m, put_tree(&m, spans, 0, span_count));
+    const unsigned tree = put_tree(&m, spans, 0, span_count);
+    /* ioctl first: the only frequent call that has a test. */
+    m.at[BY_NUMBER] = put_branch(&m, BPF_JEQ, SYS_ioctl, label_of_test(SP_TEST_IOCTL), tree);
+#ifdef SP_X32_FIRST
+    m.at[BY_NUMBER] = put_branch(&m, BPF_JGE, SP_X32_FIRST, NO_SUCH, BY_NUMBER);
+#endif
+    m.at[BY_NUMBER] = put_load(&m, offsetof(struct seccomp_data, nr));
+    (void)put_branch(&m, BPF_JEQ, SP_NATIVE_ARCH, BY_NUMBER, NO_SUCH);
+    (void)put_load(&m, offsetof(struct seccomp_data, arch));
     turn_around(ret);
 }
 

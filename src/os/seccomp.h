@@ -23,8 +23,12 @@ struct sp_filter_options {
     enum sp_filter_net net;
     bool denies_metadata; /* chmod, chown, xattr, times: if no read-only mounts prevent them */
     bool notifies;        /* telling denials (seccomp_calls.h) go to the listener; with
-                             SP_FILTER_LOOPBACK also every connect, which the listener allows */
+                             SP_FILTER_LOOPBACK also connects, which the listener allows */
 };
+
+/* Connects with this address length are allowed without a notification: pid 1 of a cell serves the
+ * listener, and would wait for itself. Programs use the size of a struct sockaddr. */
+#define SP_FILTER_OWN_ADDRESS 120
 
 #define SP_FILTER_MAX 1024 /* instructions */
 

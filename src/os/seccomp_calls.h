@@ -51,6 +51,7 @@ enum sp_syscall_test {
     SP_TEST_SETRLIMIT,
     SP_TEST_PRCTL,
     SP_TEST_FCNTL,
+    SP_TEST_CONNECT, /* of no rule: see sp_filter_make */
     SP_TEST_MAX,
 };
 

@@ -167,24 +167,6 @@ static SP_CHILD int search_and_exec(const struct sp_spawn *s)
     }
 }
 
-/*
- * Checks that the file is still the one that was approved. There is no race with execve below: an
- * expected inode is only set for programs that no confined command can replace (approve/program.h).
- * The check catches other changes: a package upgrade, a mounted file system.
- */
-static SP_CHILD void check_program(struct sp_spawn *s)
-{
-    struct stat st = {0};
-
-    if (s->ino == 0)
-        return;
-    const int r = (int)sp_raw(SYS_newfstatat, AT_FDCWD, (long)s->file, (long)&st, 0);
-    if (r < 0)
-        die(s, SP_STEP_PROGRAM, -r);
-    if (st.st_dev != s->dev || st.st_ino != s->ino)
-        die(s, SP_STEP_PROGRAM, ESTALE);
-}
-
 /* All steps that access a file system. */
 static SP_CHILD SP_NORETURN void go_to_disk(struct sp_spawn *s)
 {
@@ -206,7 +188,19 @@ static SP_CHILD SP_NORETURN void go_to_disk(struct sp_spawn *s)
     s->step = SP_STEP_EXEC;
     if (!s->is_apart)
         (void)sp_raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof none);
-    check_program(s);
+    /* The file must still be the one that was approved. There is no race with execve below: an
+     * expected inode is only set for programs that no confined command can replace
+     * (approve/program.h). The check catches other changes: a package upgrade, a mounted file
+     * system. */
+    if (s->ino != 0) {
+        struct stat st = {0};
+        const int r = (int)sp_raw(SYS_newfstatat, AT_FDCWD, (long)s->file, (long)&st, 0);
+
+        if (r < 0)
+            die(s, SP_STEP_PROGRAM, -r);
+        if (st.st_dev != s->dev || st.st_ino != s->ino)
+            die(s, SP_STEP_PROGRAM, ESTALE);
+    }
     die(s, SP_STEP_EXEC, search_and_exec(s));
 }
 

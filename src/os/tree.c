@@ -44,29 +44,6 @@ pid_t sp_tree_parent(pid_t pid)
     return read_stat(pid, &state, &parent) ? parent : -1;
 }
 
-/* For kernels without /proc/PID/task/TID/children. */
-static int children_by_scan(pid_t parent, pid_t *pids, int max)
-{
-    DIR *proc = opendir("/proc");
-    int n = 0;
-
-    if (proc == NULL)
-        return -1;
-    for (const struct dirent *d; (d = readdir(proc)) != NULL;) {
-        if (!isdigit((unsigned char)d->d_name[0]))
-            continue;
-        const pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
-
-        if (sp_tree_parent(pid) == parent) {
-            if (n < max)
-                pids[n] = pid;
-            n++;
-        }
-    }
-    (void)closedir(proc);
-    return n;
-}
-
 /* The list of one thread; a process with threads has one list for each. */
 static int children_of_thread(int task_dir, const char *tid, pid_t *pids, int max, int n)
 {
@@ -115,7 +92,27 @@ int sp_tree_children(pid_t parent, pid_t *pids, int max)
             n = more;
     }
     (void)closedir(tasks);
-    return n < 0 ? children_by_scan(parent, pids, max) : n;
+    if (n >= 0)
+        return n;
+
+    /* A kernel without /proc/PID/task/TID/children. */
+    DIR *proc = opendir("/proc");
+    if (proc == NULL)
+        return -1;
+    n = 0;
+    for (const struct dirent *d; (d = readdir(proc)) != NULL;) {
+        if (!isdigit((unsigned char)d->d_name[0]))
+            continue;
+        const pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
+
+        if (sp_tree_parent(pid) == parent) {
+            if (n < max)
+                pids[n] = pid;
+            n++;
+        }
+    }
+    (void)closedir(proc);
+    return n;
 }
 
 static bool is_living(pid_t pid)

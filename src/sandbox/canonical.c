@@ -149,46 +149,6 @@ static int append(struct walk *w, const char *name, struct sp_err *e)
     return 0;
 }
 
-/* By the path walked so far, not by "..": a directory that was moved has another parent now. */
-static int go_up(struct walk *w, struct sp_err *e)
-{
-    const char *slash = strrchr(w->path, '/');
-
-    if (slash == NULL)
-        return 0;
-    w->len = (size_t)(slash - w->path);
-    w->path[w->len] = 0;
-    if (w->len == 0)
-        return go_to_root(w, e);
-    const int fd = sp_open_strictly(AT_FDCWD, w->path, O_PATH | O_DIRECTORY);
-    if (fd < 0)
-        return cannot_look(w, errno, e);
-    take_fd(w, fd, true);
-    return 0;
-}
-
-static int record_link(struct walk *w, const char *name, const char *target,
-                       const struct sp_identity *who, struct sp_err *e)
-{
-    struct sp_canonical *c = w->c;
-    const size_t len = w->len;
-
-    if (!SP_GROW(c->links, c->link_count, c->link_cap))
-        return no_memory(e);
-    int r = append(w, name, e);
-    if (r < 0)
-        return r;
-    auto_free char *path = strdup(w->path);
-    auto_free char *text = strdup(target);
-    w->len = len;
-    w->path[len] = 0;
-    if (path == NULL || text == NULL)
-        return no_memory(e);
-    c->links[c->link_count++] =
-        (struct sp_symlink){.path = TAKE_PTR(path), .target = TAKE_PTR(text), .who = *who};
-    return 0;
-}
-
 /* A magic symlink of /proc leads to an object; its text need not be the object's path. */
 static bool is_magic(int dir, const char *name)
 {
@@ -217,9 +177,23 @@ static int follow(struct walk *w, const char *name, int link, const struct sp_id
     if (n == sizeof target)
         return too_long(w, e);
     target[n] = 0;
-    int r = record_link(w, name, target, who, e);
+
+    struct sp_canonical *c = w->c;
+    if (!SP_GROW(c->links, c->link_count, c->link_cap))
+        return no_memory(e);
+    const size_t len = w->len;
+    const int r = append(w, name, e);
     if (r < 0)
         return r;
+    auto_free char *path = strdup(w->path);
+    auto_free char *text = strdup(target);
+    w->len = len; /* the walk goes on from the directory of the link */
+    w->path[len] = 0;
+    if (path == NULL || text == NULL)
+        return no_memory(e);
+    c->links[c->link_count++] =
+        (struct sp_symlink){.path = TAKE_PTR(path), .target = TAKE_PTR(text), .who = *who};
+
     if (asprintf(&rest, "%s/%s", target, w->next) < 0)
         return no_memory(e);
     free(w->rest);
@@ -290,8 +264,22 @@ static int step(struct walk *w, const char *name, bool *ret_is_over, struct sp_e
         return sp_budget_refuse(e);
     if (strcmp(name, ".") == 0)
         return 0;
-    if (strcmp(name, "..") == 0)
-        return go_up(w, e);
+    if (strcmp(name, "..") == 0) {
+        /* By the path walked so far, not by "..": a directory that was moved has another parent. */
+        const char *slash = strrchr(w->path, '/');
+
+        if (slash == NULL)
+            return 0;
+        w->len = (size_t)(slash - w->path);
+        w->path[w->len] = 0;
+        if (w->len == 0)
+            return go_to_root(w, e);
+        const int parent = sp_open_strictly(AT_FDCWD, w->path, O_PATH | O_DIRECTORY);
+        if (parent < 0)
+            return cannot_look(w, errno, e);
+        take_fd(w, parent, true);
+        return 0;
+    }
     /* O_DIRECTORY triggers automounts; O_PATH alone does not. */
     const int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {

@@ -149,49 +149,38 @@ static bool begins_a_path(const char *p, size_t n)
            (n >= 3 && memcmp(p, "../", 3) == 0);
 }
 
-/* "cannot touch '/x'": narrows *p, *n to the quoted text at the end, if there is one. With a UTF-8
- * locale the quotes are U+2018 and U+2019. */
-static void skip_to_quoted(const char **p, size_t *n)
+static void take_path(struct sp_denial *d, const char *p, size_t n)
 {
     static const char opening[] = " \xE2\x80\x98";
     static const char closing[] = "\xE2\x80\x99";
-    const bool is_plain = *n > 0 && is_quote((*p)[*n - 1]);
-    const bool is_curly = *n > 3 && memcmp(*p + *n - 3, closing, 3) == 0;
+    static const char *const verbs[] = {"cannot create ", "cannot open "};
+    const bool is_plain = n > 0 && is_quote(p[n - 1]);
+    const bool is_curly = n > 3 && memcmp(p + n - 3, closing, 3) == 0;
 
-    for (size_t i = *n; (is_plain || is_curly) && i-- > 0;) {
-        const bool is_here = is_plain ? i + 1 < *n && (*p)[i] == ' ' && is_quote((*p)[i + 1])
-                                      : i + 4 < *n && memcmp(*p + i, opening, 4) == 0;
+    /* "cannot touch '/x'": narrows p, n to the quoted text at the end, if there is one. With a
+     * UTF-8 locale the quotes are U+2018 and U+2019. */
+    for (size_t i = n; (is_plain || is_curly) && i-- > 0;) {
+        const bool is_here = is_plain ? i + 1 < n && p[i] == ' ' && is_quote(p[i + 1])
+                                      : i + 4 < n && memcmp(p + i, opening, 4) == 0;
 
         if (is_here) {
             const size_t skipped = i + (is_plain ? 1 : 4);
 
-            *p += skipped;
-            *n -= skipped + (is_curly ? 3 : 0);
-            return;
+            p += skipped;
+            n -= skipped + (is_curly ? 3 : 0);
+            break;
         }
     }
-}
-
-/* "cannot create /x": a shell's message about a redirection, without quotes. */
-static void skip_verb(const char **p, size_t *n)
-{
-    static const char *const verbs[] = {"cannot create ", "cannot open "};
-
+    /* "cannot create /x": a shell's message about a redirection, without quotes. */
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
         const size_t len = strlen(verbs[i]);
 
-        if (*n > len && memcmp(*p, verbs[i], len) == 0 && !is_quote((*p)[*n - 1])) {
-            *p += len;
-            *n -= len;
-            return;
+        if (n > len && memcmp(p, verbs[i], len) == 0 && !is_quote(p[n - 1])) {
+            p += len;
+            n -= len;
+            break;
         }
     }
-}
-
-static void take_path(struct sp_denial *d, const char *p, size_t n)
-{
-    skip_to_quoted(&p, &n);
-    skip_verb(&p, &n);
     for (; n != 0 && is_quote(p[0]); n--)
         p++;
     while (n != 0 && is_quote(p[n - 1]))

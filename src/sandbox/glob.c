@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -319,43 +320,6 @@ static bool push_form(struct sp_glob *g, char *form)
     return true;
 }
 
-static char *join3(const char *a, size_t a_len, const char *b, size_t b_len, const char *c)
-{
-    const size_t c_len = strlen(c);
-    char *out = malloc(a_len + b_len + c_len + 1);
-
-    if (out != NULL) {
-        memcpy(out, a, a_len);
-        memcpy(out + a_len, b, b_len);
-        memcpy(out + a_len + b_len, c, c_len + 1);
-    }
-    return out;
-}
-
-/* Replaces the form by one form for each alternative of the pair. */
-static int open_brace(struct sp_glob *g, size_t at, struct brace pair, const char *pattern,
-                      struct sp_err *e)
-{
-    const char *form = g->forms[at];
-    const char *end = pair.open;
-
-    while (end != pair.close) {
-        const char *begin = end + 1;
-
-        end = alternative_end(begin, pair.close);
-        auto_free char *one =
-            join3(form, (size_t)(pair.open - form), begin, (size_t)(end - begin), pair.close + 1);
-        if (g->form_count > SP_GLOB_FORMS) /* not >=: the count includes the form to be replaced */
-            return invalid(pattern, "its braces stand for too many patterns", e);
-        if (one == NULL || !push_form(g, one))
-            return no_memory(e);
-        one = NULL;
-    }
-    free(g->forms[at]);
-    g->forms[at] = g->forms[--g->form_count];
-    return 0;
-}
-
 static int open_braces(struct sp_glob *g, const char *pattern, struct sp_err *e)
 {
     for (size_t i = 0; i < g->form_count;) {
@@ -368,9 +332,26 @@ static int open_braces(struct sp_glob *g, const char *pattern, struct sp_err *e)
             i++;
             continue;
         }
-        const int r = open_brace(g, i, pair, pattern, e);
-        if (r < 0)
-            return r;
+        /* Replaces the form by one form for each alternative of the pair. */
+        const char *form = g->forms[i];
+        const char *end = pair.open;
+        while (end != pair.close) {
+            const char *begin = end + 1;
+            char *one = NULL;
+
+            end = alternative_end(begin, pair.close);
+            if (g->form_count > SP_GLOB_FORMS) /* not >=: the count includes form */
+                return invalid(pattern, "its braces stand for too many patterns", e);
+            if (asprintf(&one, "%.*s%.*s%s", (int)(pair.open - form), form, (int)(end - begin),
+                         begin, pair.close + 1) < 0)
+                return no_memory(e);
+            if (!push_form(g, one)) {
+                free(one);
+                return no_memory(e);
+            }
+        }
+        free(g->forms[i]);
+        g->forms[i] = g->forms[--g->form_count];
     }
     return 0;
 }

@@ -60,16 +60,6 @@ bool sp_domain_add_text(const struct sp_domain *d, struct sp_buf *out)
            (d->pattern.port == 0 || sp_buf_printf(out, ":%u", d->pattern.port));
 }
 
-static struct sp_domain *find_domain(const struct sp_network_policy *p,
-                                     const struct sp_hostname_pattern *pattern)
-{
-    for (size_t i = 0; i < p->count; i++)
-        if (p->domains[i].pattern.port == pattern->port &&
-            strcmp(p->domains[i].pattern.text, pattern->text) == 0)
-            return &p->domains[i];
-    return NULL;
-}
-
 int sp_network_policy_add(struct sp_network_policy *p, struct sp_str pattern,
                           enum sp_domain_word word, bool takes_port, bool replaces,
                           struct sp_err *e)
@@ -84,7 +74,11 @@ int sp_network_policy_add(struct sp_network_policy *p, struct sp_str pattern,
                        SP_STR_ARG(pattern), wrong);
     if (!takes_port)
         domain.pattern.port = 0;
-    struct sp_domain *known = find_domain(p, &domain.pattern);
+    struct sp_domain *known = NULL;
+    for (size_t i = 0; known == NULL && i < p->count; i++)
+        if (p->domains[i].pattern.port == domain.pattern.port &&
+            strcmp(p->domains[i].pattern.text, domain.pattern.text) == 0)
+            known = &p->domains[i];
     if (known != NULL) {
         if (replaces || word > known->word)
             known->word = word;

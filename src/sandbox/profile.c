@@ -132,21 +132,6 @@ static int check_entry(const struct sp_entry *entry, struct sp_err *e)
     return 0;
 }
 
-/* Paths are kept normalised, so that entries can be compared. */
-static bool normalise_text(struct sp_entry *entry)
-{
-    if (entry->text == NULL || (entry->place != SP_PLACE_PATH && entry->place != SP_PLACE_PROJECT))
-        return true;
-    char *path = sp_path_normalise(entry->text, "/");
-    if (path == NULL)
-        return false;
-    if (entry->place == SP_PLACE_PROJECT) /* relative again */
-        memmove(path, path + 1, strlen(path));
-    free(entry->text);
-    entry->text = path;
-    return true;
-}
-
 int sp_profile_add(struct sp_profile *p, enum sp_place place, enum sp_access access,
                    bool skips_missing, struct sp_str text, struct sp_str subpath, struct sp_err *e)
 {
@@ -166,9 +151,20 @@ int sp_profile_add(struct sp_profile *p, enum sp_place place, enum sp_access acc
     const int r = check_entry(&entry, e);
     if (r < 0)
         return r;
+    /* Paths are kept normalised, so that entries can be compared. */
+    if (own_text != NULL && (place == SP_PLACE_PATH || place == SP_PLACE_PROJECT)) {
+        char *path = sp_path_normalise(own_text, "/");
+
+        if (path == NULL)
+            return no_memory(e);
+        if (place == SP_PLACE_PROJECT) /* relative again */
+            memmove(path, path + 1, strlen(path));
+        free(own_text);
+        own_text = path;
+    }
     entry.text = TAKE_PTR(own_text);
     entry.subpath = TAKE_PTR(own_subpath);
-    if (!normalise_text(&entry) || !push_entry(p, &entry)) {
+    if (!push_entry(p, &entry)) {
         entry_done(&entry);
         return no_memory(e);
     }
@@ -418,26 +414,6 @@ static int add_read_only(struct sp_profile *p, enum sp_place place, const char *
     return sp_profile_add(p, place, SP_ACCESS_READ, true, sp_str_of(text), (struct sp_str){0}, e);
 }
 
-/* The protected names that exist below a root of the client. */
-static int add_protected_below(struct sp_profile *p, const char *root, struct sp_err *e)
-{
-    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++) {
-        const char *name = sp_protected_names[i];
-        auto_free char *path = sp_path_normalise(name, root);
-        struct stat st;
-        int r;
-
-        if (path == NULL)
-            return no_memory(e);
-        if (stat(path, &st) < 0 ||
-            !(S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && strcmp(name, ".git") == 0)))
-            continue;
-        if ((r = add_read_only(p, SP_PLACE_PATH, path, e)) < 0)
-            return r;
-    }
-    return 0;
-}
-
 static int add_workspace(const struct sp_legacy *l, struct sp_profile *p, struct sp_err *e)
 {
     int r;
@@ -453,8 +429,19 @@ static int add_workspace(const struct sp_legacy *l, struct sp_profile *p, struct
                            (struct sp_str){0}, e);
     for (size_t i = 0; r == 0 && i < SP_PROTECTED_COUNT; i++)
         r = add_read_only(p, SP_PLACE_PROJECT, sp_protected_names[i], e);
-    for (size_t i = 0; r == 0 && i < l->root_count; i++)
-        r = add_protected_below(p, l->roots[i], e);
+    /* The protected names that exist below a root of the client. */
+    for (size_t i = 0; i < l->root_count; i++)
+        for (size_t k = 0; r == 0 && k < SP_PROTECTED_COUNT; k++) {
+            const char *name = sp_protected_names[k];
+            auto_free char *path = sp_path_normalise(name, l->roots[i]);
+            struct stat st;
+
+            if (path == NULL)
+                return no_memory(e);
+            if (stat(path, &st) == 0 &&
+                (S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && strcmp(name, ".git") == 0)))
+                r = add_read_only(p, SP_PLACE_PATH, path, e);
+        }
     return r;
 }
 
@@ -668,20 +655,6 @@ struct request {
     struct sp_glob *globs; /* paths.globs, parsed */
 };
 
-static int read_request(struct request *q, struct sp_err *e)
-{
-    int r = resolve(q->context, q->words->entries, q->words->count, &q->paths, e);
-
-    if (r < 0)
-        return r;
-    q->globs = calloc(q->paths.glob_count + 1, sizeof *q->globs);
-    if (q->globs == NULL)
-        return no_memory_for_grant(e);
-    for (size_t i = 0; r == 0 && i < q->paths.glob_count; i++)
-        r = sp_glob_read(q->paths.globs[i], &q->globs[i], e);
-    return r;
-}
-
 static bool any_matches(const struct request *q, const char *path)
 {
     for (size_t i = 0; i < q->paths.glob_count; i++)
@@ -785,64 +758,41 @@ static bool overlaps(const struct sp_resolved *accepted, const char *path)
     return false;
 }
 
-/* Adds the part of a deny entry that overlaps an accepted path. */
-static int retain_deny(const struct sp_policy *context, const struct sp_entry *deny,
-                       const struct sp_resolved *accepted, struct sp_profile *to, struct sp_err *e)
-{
-    auto_resolved struct sp_resolved one = {0};
-    const int r = resolve(context, deny, 1, &one, e);
-
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < one.count; i++) {
-        if (!overlaps(accepted, one.facts[i].path))
-            continue;
-        if (deny->place != SP_PLACE_PROJECT)
-            return append_entry(to, deny) ? 0 : no_memory_for_grant(e);
-        if (!append_path(to, deny, SP_PLACE_PATH, one.facts[i].path))
-            return no_memory_for_grant(e);
-    }
-    for (size_t i = 0; i < one.glob_count; i++) {
-        auto_glob struct sp_glob g = {0};
-        const int bad = sp_glob_read(one.globs[i], &g, e);
-
-        if (bad < 0)
-            return bad;
-        if (overlaps(accepted, g.prefix) && !append_path(to, deny, SP_PLACE_GLOB, one.globs[i]))
-            return no_memory_for_grant(e);
-    }
-    return 0;
-}
-
+/* Adds the parts of the deny entries that overlap an accepted path. */
 static int retain_denies(const struct sp_policy *context, const struct sp_profile *from,
                          const struct sp_resolved *accepted, struct sp_profile *to,
                          struct sp_err *e)
 {
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < from->count; i++)
-        if (from->entries[i].access == SP_ACCESS_DENY)
-            r = retain_deny(context, &from->entries[i], accepted, to, e);
+    for (size_t n = 0; n < from->count; n++) {
+        const struct sp_entry *deny = &from->entries[n];
+        auto_resolved struct sp_resolved one = {0};
+        bool is_kept = false;
+
+        if (deny->access != SP_ACCESS_DENY)
+            continue;
+        if ((r = resolve(context, deny, 1, &one, e)) < 0)
+            return r;
+        for (size_t i = 0; !is_kept && i < one.count; i++) {
+            if (!overlaps(accepted, one.facts[i].path))
+                continue;
+            is_kept = deny->place != SP_PLACE_PROJECT;
+            if (is_kept ? !append_entry(to, deny)
+                        : !append_path(to, deny, SP_PLACE_PATH, one.facts[i].path))
+                return no_memory_for_grant(e);
+        }
+        for (size_t i = 0; !is_kept && i < one.glob_count; i++) {
+            auto_glob struct sp_glob g = {0};
+
+            if ((r = sp_glob_read(one.globs[i], &g, e)) < 0)
+                return r;
+            if (overlaps(accepted, g.prefix) && !append_path(to, deny, SP_PLACE_GLOB, one.globs[i]))
+                return no_memory_for_grant(e);
+        }
+    }
     to->glob_depth = from->glob_depth;
-    return r;
-}
-
-/* Adds the deny entries of both sides that overlap the accepted entries. */
-static int constrain(const struct sp_policy *context, const struct sp_profile *asked,
-                     const struct sp_profile *granted, struct sp_profile *accepted,
-                     struct sp_err *e)
-{
-    auto_profile struct sp_profile ours = {0};
-    auto_profile struct sp_profile theirs = {0};
-    auto_resolved struct sp_resolved paths = {0};
-    int r;
-
-    if ((r = resolve(context, accepted->entries, accepted->count, &paths, e)) < 0 ||
-        (r = retain_denies(context, asked, &paths, &ours, e)) < 0 ||
-        (r = retain_denies(context, granted, &paths, &theirs, e)) < 0 ||
-        (r = unite(accepted, &ours, e)) < 0)
-        return r;
-    return unite(accepted, &theirs, e);
+    return 0;
 }
 
 int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *granted,
@@ -850,17 +800,29 @@ int sp_grant_intersect(const struct sp_grant *asked, const struct sp_grant *gran
 {
     auto_profile struct sp_profile accepted = {0};
     struct request q = {.context = context, .words = &asked->extra};
-    int r = read_request(&q, e);
+    int r = resolve(context, asked->extra.entries, asked->extra.count, &q.paths, e);
 
+    if (r == 0 && (q.globs = calloc(q.paths.glob_count + 1, sizeof *q.globs)) == NULL)
+        r = no_memory_for_grant(e);
+    for (size_t i = 0; r == 0 && i < q.paths.glob_count; i++)
+        r = sp_glob_read(q.paths.globs[i], &q.globs[i], e);
     for (size_t i = 0; r == 0 && i < granted->extra.count; i++)
         r = accept_entry(&q, &granted->extra.entries[i], &accepted, e);
     for (size_t i = 0; q.globs != NULL && i < q.paths.glob_count; i++)
         sp_glob_done(&q.globs[i]);
     free(q.globs);
     sp_resolved_done(&q.paths);
-    if (r == 0)
-        r = constrain(context, &asked->extra, &granted->extra, &accepted, e);
     if (r < 0)
+        return r;
+
+    /* The deny entries of both sides that overlap the accepted entries. */
+    auto_profile struct sp_profile ours = {0};
+    auto_profile struct sp_profile theirs = {0};
+    auto_resolved struct sp_resolved paths = {0};
+    if ((r = resolve(context, accepted.entries, accepted.count, &paths, e)) < 0 ||
+        (r = retain_denies(context, &asked->extra, &paths, &ours, e)) < 0 ||
+        (r = retain_denies(context, &granted->extra, &paths, &theirs, e)) < 0 ||
+        (r = unite(&accepted, &ours, e)) < 0 || (r = unite(&accepted, &theirs, e)) < 0)
         return r;
     accepted.has_network = asked->extra.has_network && granted->extra.has_network;
     ret->extra = TAKE_STRUCT(accepted);

@@ -199,20 +199,6 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void sort_globs(struct sp_resolved *r)
-{
-    size_t kept = 0;
-
-    if (r->glob_count > 1)
-        qsort(r->globs, r->glob_count, sizeof *r->globs, by_text);
-    for (size_t i = 0; i < r->glob_count; i++)
-        if (kept != 0 && strcmp(r->globs[kept - 1], r->globs[i]) == 0)
-            free(r->globs[i]);
-        else
-            r->globs[kept++] = r->globs[i];
-    r->glob_count = kept;
-}
-
 /* ---- the whole ---- */
 
 static int resolve_entry(struct making *m, size_t index)
@@ -324,7 +310,16 @@ int sp_resolve(const struct sp_policy *p, struct sp_resolved *ret, struct sp_err
         }
     }
     drop_needless_minimal(&m.out);
-    sort_globs(&m.out);
+    if (m.out.glob_count > 1)
+        qsort(m.out.globs, m.out.glob_count, sizeof *m.out.globs, by_text);
+    size_t kept = 0;
+    for (size_t i = 0; i < m.out.glob_count; i++)
+        if (kept != 0 && strcmp(m.out.globs[kept - 1], m.out.globs[i]) == 0)
+            free(m.out.globs[i]);
+        else
+            m.out.globs[kept++] = m.out.globs[i];
+    m.out.glob_count = kept;
+
     m.out.is_open = reach.is_open;
     m.out.is_full_read = reach.is_full_read;
     m.out.is_full_write = reach.is_full_write;

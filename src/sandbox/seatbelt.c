@@ -201,21 +201,6 @@ static bool add_glob_ancestors(struct making *m, const char *glob)
     return ok;
 }
 
-static bool add_globs(struct making *m)
-{
-    const struct sp_resolved *r = m->r;
-    bool ok = true;
-
-    for (size_t i = 0; ok && i < r->glob_count; i++) {
-        auto_free char *mac = to_mac(r->globs[i]);
-
-        ok = mac != NULL && ADD(m, "(deny file-read* file-write* (regex #\"") &&
-             sp_seatbelt_add_regex(&m->out.text, mac) && ADD(m, "\"))\n") &&
-             add_glob_ancestors(m, mac);
-    }
-    return ok;
-}
-
 /* ---- roots and their carve-outs ---- */
 
 static bool is_root(const struct making *m, size_t i, enum sp_access least)
@@ -343,36 +328,39 @@ static bool add_roots(struct making *m, const char *what, enum sp_access least)
 
 /* ---- the whole ---- */
 
-/* Comes before the rules of the roots, which therefore decide: places inside of the platform's
- * defaults that the policy denies or opens are denied or open. */
-static bool add_minimal(struct making *m)
-{
-    bool ok = ADD(m, "%s", SP_SEATBELT_MINIMAL);
-    size_t n = 0;
-
-    for (size_t i = 0; ok && i < m->r->count; i++) {
-        char key[64];
-
-        if (m->r->facts[i].access != SP_ACCESS_DENY)
-            continue;
-        (void)snprintf(key, sizeof key, "DENIED_%zu", n++);
-        ok = add_param(m, key, m->paths[i]) &&
-             ADD(m, "(deny file-read* file-write* (subpath (param \"%s\")))\n", key);
-    }
-    return ok;
-}
-
 static bool add_all(struct making *m, bool has_network)
 {
     const struct sp_resolved *r = m->r;
-    bool ok = ADD(m, "%s", SP_SEATBELT_BASE) && (!r->wants_minimal || add_minimal(m)) &&
-              (r->is_full_read ? ADD(m, "(allow file-read*)\n")
-                               : add_roots(m, "file-read*", SP_ACCESS_READ)) &&
-              (r->is_full_write ? ADD(m, "(allow file-write* (regex #\"^/\"))\n")
-                                : add_roots(m, "file-write*", SP_ACCESS_WRITE)) &&
-              (!has_network || ADD(m, "%s", SP_SEATBELT_NETWORK)) &&
-              (!r->is_full_read || ADD(m, "%s", SP_SEATBELT_PREFERENCES)) && add_globs(m);
+    bool ok =
+        ADD(m, "%s", SP_SEATBELT_BASE) && (!r->wants_minimal || ADD(m, "%s", SP_SEATBELT_MINIMAL));
+    size_t denied = 0;
 
+    /* Before the rules of the roots, which therefore decide: places inside of the platform's
+     * defaults that the policy denies or opens are denied or open. */
+    for (size_t i = 0; ok && r->wants_minimal && i < r->count; i++) {
+        char key[64];
+
+        if (r->facts[i].access != SP_ACCESS_DENY)
+            continue;
+        (void)snprintf(key, sizeof key, "DENIED_%zu", denied++);
+        ok = add_param(m, key, m->paths[i]) &&
+             ADD(m, "(deny file-read* file-write* (subpath (param \"%s\")))\n", key);
+    }
+    ok = ok &&
+         (r->is_full_read ? ADD(m, "(allow file-read*)\n")
+                          : add_roots(m, "file-read*", SP_ACCESS_READ)) &&
+         (r->is_full_write ? ADD(m, "(allow file-write* (regex #\"^/\"))\n")
+                           : add_roots(m, "file-write*", SP_ACCESS_WRITE)) &&
+         (!has_network || ADD(m, "%s", SP_SEATBELT_NETWORK)) &&
+         (!r->is_full_read || ADD(m, "%s", SP_SEATBELT_PREFERENCES));
+
+    for (size_t i = 0; ok && i < r->glob_count; i++) {
+        auto_free char *mac = to_mac(r->globs[i]);
+
+        ok = mac != NULL && ADD(m, "(deny file-read* file-write* (regex #\"") &&
+             sp_seatbelt_add_regex(&m->out.text, mac) && ADD(m, "\"))\n") &&
+             add_glob_ancestors(m, mac);
+    }
     for (size_t i = 0; ok && i < m->ancestor_count; i++) {
         char key[64];
 

@@ -157,35 +157,6 @@ int sp_making_check_links(struct sp_making *m, const char *path, const struct sp
     return link == NULL ? 0 : sp_making_refuse_link(m, path, link->path, access);
 }
 
-/*
- * A command with write access to a root could replace a symlink there, and the next survey would
- * open its target. So an entry that crosses such a symlink must not open anything that is not
- * writable without this entry.
- */
-static int check_write_links(struct sp_making *m)
-{
-    auto_spots struct sp_spots sure = {0};
-    int r = 0;
-
-    for (size_t i = 0; i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->located[i];
-        const struct sp_spot spot = {.access = v->fact->access};
-
-        if (v->at.way == SP_WAY_FOUND && writable_link(m, &v->at) == NULL &&
-            !sp_spots_add(&sure, v->at.path, &spot))
-            return sp_making_no_memory(m);
-    }
-    r = sp_spots_settle(&sure, NULL, m->e);
-    for (size_t i = 0; r == 0 && i < m->view_count; i++) {
-        const struct sp_located_entry *v = &m->located[i];
-
-        if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
-            !sp_spots_can_write(&sure, v->at.path, strlen(v->at.path)))
-            r = sp_making_check_links(m, v->fact->path, &v->at, SP_ACCESS_WRITE);
-    }
-    return r;
-}
-
 /* ---- facts ---- */
 
 static int locate_facts(struct sp_making *m)
@@ -244,7 +215,28 @@ static int add_facts(struct sp_making *m)
     }
     if ((r = add_found(m, true)) < 0)
         return r;
-    return check_write_links(m);
+
+    /* A command with write access to a root could replace a symlink there, and the next survey
+     * would open its target. So an entry that crosses such a symlink must not open anything that is
+     * not writable without this entry. */
+    auto_spots struct sp_spots sure = {0};
+    for (size_t i = 0; i < m->view_count; i++) {
+        const struct sp_located_entry *v = &m->located[i];
+        const struct sp_spot spot = {.access = v->fact->access};
+
+        if (v->at.way == SP_WAY_FOUND && writable_link(m, &v->at) == NULL &&
+            !sp_spots_add(&sure, v->at.path, &spot))
+            return sp_making_no_memory(m);
+    }
+    r = sp_spots_settle(&sure, NULL, m->e);
+    for (size_t i = 0; r == 0 && i < m->view_count; i++) {
+        const struct sp_located_entry *v = &m->located[i];
+
+        if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
+            !sp_spots_can_write(&sure, v->at.path, strlen(v->at.path)))
+            r = sp_making_check_links(m, v->fact->path, &v->at, SP_ACCESS_WRITE);
+    }
+    return r;
 }
 
 /* ---- missing paths ---- */
@@ -341,37 +333,33 @@ static int set_watched(struct sp_making *m)
 
 /* ---- hidden paths ---- */
 
-/* Hides the inode itself, so symlinks on the way may be writable. */
-static int add_hidden_path(struct sp_making *m, const char *named)
-{
-    auto_free char *path = sp_path_normalise(named, NULL);
-    auto_canonical struct sp_canonical at = {0};
-    int r;
-
-    if (path == NULL)
-        return errno == ENOMEM
-                   ? sp_making_no_memory(m)
-                   : sp_fail(m->e, SP_E_INVALID, 0, "hidden path %.300s is not absolute", named);
-    if ((r = sp_canonical_find(path, &at, m->e)) < 0 || (r = sp_making_mark_way(m, path, &at)) < 0)
-        return r;
-    if (at.way == SP_WAY_BARRED && sp_spots_can_write(&m->spots, at.parent, strlen(at.parent)))
-        return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
-    if (at.way != SP_WAY_FOUND)
-        return 0;
-    if (at.path[1] == 0)
-        return sp_fail(m->e, SP_E_INVALID, 0, "the root directory cannot be hidden");
-    return sp_making_add(m, at.path, &at.who, SP_ACCESS_DENY, SP_WHY_HIDDEN, SP_NO_ENTRY);
-}
-
 static int add_hidden_paths(struct sp_making *m, const char *const *paths)
 {
-    for (; paths != NULL && *paths != NULL; paths++) {
-        const int r = add_hidden_path(m, *paths);
+    int r;
 
+    for (; paths != NULL && *paths != NULL; paths++) {
+        auto_free char *path = sp_path_normalise(*paths, NULL);
+        auto_canonical struct sp_canonical at = {0};
+
+        if (path == NULL && errno == ENOMEM)
+            return sp_making_no_memory(m);
+        if (path == NULL)
+            return sp_fail(m->e, SP_E_INVALID, 0, "hidden path %.300s is not absolute", *paths);
+        if ((r = sp_canonical_find(path, &at, m->e)) < 0 ||
+            (r = sp_making_mark_way(m, path, &at)) < 0)
+            return r;
+        if (at.way == SP_WAY_BARRED && sp_spots_can_write(&m->spots, at.parent, strlen(at.parent)))
+            return sp_fail(m->e, SP_E_SYSTEM, EACCES, "look at %.300s", path);
+        if (at.way != SP_WAY_FOUND)
+            continue;
+        if (at.path[1] == 0)
+            return sp_fail(m->e, SP_E_INVALID, 0, "the root directory cannot be hidden");
+        /* Hides the inode itself, so symlinks on the way may be writable. */
+        r = sp_making_add(m, at.path, &at.who, SP_ACCESS_DENY, SP_WHY_HIDDEN, SP_NO_ENTRY);
         if (r < 0)
             return r;
     }
-    const int r = sp_spots_settle(&m->spots, m->policy, m->e);
+    r = sp_spots_settle(&m->spots, m->policy, m->e);
     if (r == 0)
         drop_below_hidden(&m->spots);
     return r;
@@ -539,44 +527,6 @@ static size_t common_way(const char *a, const char *b)
     return last;
 }
 
-static int pin_spot(struct pinning *p, const char *last)
-{
-    const struct level *top = &p->levels[p->depth - 1];
-    int r = pin_between(p, top - 1, top->spot->path,
-                        last == NULL ? 0 : common_way(last, top->spot->path));
-
-    /* Also the directories that lead to the writable places around it. */
-    for (size_t i = p->depth - 2; r == 0 && i > 0 && !p->levels[i].is_held; i--) {
-        r = pin_between(p, &p->levels[i - 1], p->levels[i].spot->path, 0);
-        p->levels[i].is_held = true;
-    }
-    return r;
-}
-
-static int pin_all(struct pinning *p)
-{
-    const struct sp_spots *spots = &p->m->spots;
-    const char *last = NULL;
-    int r = 0;
-
-    p->levels[p->depth++] = (struct level){.can_rename = p->m->resolved->is_open};
-    for (size_t i = 0; r == 0 && i < spots->settled; i++) {
-        const struct sp_spot *s = &spots->items[i];
-        const bool is_root = s->path[1] == 0;
-
-        while (p->depth > 1 && !sp_path_is_in(s->path, p->levels[p->depth - 1].spot->path))
-            p->depth--;
-        p->levels[p->depth++] = (struct level){.spot = s,
-                                               .len = is_root ? 0 : strlen(s->path),
-                                               .can_rename = s->access == SP_ACCESS_WRITE};
-        if (s->access == SP_ACCESS_WRITE || is_root)
-            continue;
-        r = pin_spot(p, last);
-        last = s->path;
-    }
-    return r;
-}
-
 static int by_pin_path(const void *a, const void *b)
 {
     return sp_path_order(((const struct sp_pin *)a)->path, ((const struct sp_pin *)b)->path);
@@ -587,9 +537,34 @@ static int pin(struct sp_making *m)
 {
     struct pinning p = {.m = m, .levels = calloc(m->spots.settled + 2, sizeof *p.levels)};
     struct sp_survey *s = &m->out;
+    const struct sp_spots *spots = &m->spots;
+    const char *last = NULL;
     size_t kept = 0;
-    int r = p.levels == NULL ? sp_making_no_memory(m) : pin_all(&p);
+    int r = 0;
 
+    if (p.levels == NULL)
+        return sp_making_no_memory(m);
+    p.levels[p.depth++] = (struct level){.can_rename = m->resolved->is_open};
+    for (size_t i = 0; r == 0 && i < spots->settled; i++) {
+        const struct sp_spot *at = &spots->items[i];
+        const bool is_root = at->path[1] == 0;
+
+        while (p.depth > 1 && !sp_path_is_in(at->path, p.levels[p.depth - 1].spot->path))
+            p.depth--;
+        p.levels[p.depth++] = (struct level){.spot = at,
+                                             .len = is_root ? 0 : strlen(at->path),
+                                             .can_rename = at->access == SP_ACCESS_WRITE};
+        if (at->access == SP_ACCESS_WRITE || is_root)
+            continue;
+        r = pin_between(&p, &p.levels[p.depth - 2], at->path,
+                        last == NULL ? 0 : common_way(last, at->path));
+        /* Also the directories that lead to the writable places around it. */
+        for (size_t k = p.depth - 2; r == 0 && k > 0 && !p.levels[k].is_held; k--) {
+            r = pin_between(&p, &p.levels[k - 1], p.levels[k].spot->path, 0);
+            p.levels[k].is_held = true;
+        }
+        last = at->path;
+    }
     free(p.levels);
     if (s->pin_count > 1)
         qsort(s->pins, s->pin_count, sizeof *s->pins, by_pin_path);

@@ -82,20 +82,6 @@ static bool pop(struct walk *k)
 
 /* ---- one name ---- */
 
-static int visit_match(struct walk *k, int dir, const char *name, struct sp_err *e)
-{
-    struct sp_identity who;
-    char path[PATH_MAX];
-    const int err = sp_identity_get(dir, name, false, &who);
-
-    if (err == ENOENT)
-        return 0;
-    if (err != 0)
-        return cannot_walk(k, name, err, e);
-    const int r = full_path(k, name, path, e);
-    return r < 0 ? r : k->w->found(k->w->user, path, &who, e);
-}
-
 /* 1, 0, or a negative error code. */
 static int is_directory(struct walk *k, int dir, const struct dirent *d, struct sp_err *e)
 {
@@ -122,9 +108,20 @@ static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_err 
         return sp_budget_refuse(e);
     if (n < 0 || n >= (int)sizeof below)
         return cannot_walk(k, "", ENAMETOOLONG, e);
-    for (size_t i = 0; i < k->w->glob_count; i++)
-        if (sp_glob_matches_below(&k->w->globs[i], below))
-            return visit_match(k, dir, d->d_name, e);
+    for (size_t i = 0; i < k->w->glob_count; i++) {
+        struct sp_identity who;
+        char path[PATH_MAX];
+
+        if (!sp_glob_matches_below(&k->w->globs[i], below))
+            continue;
+        const int err = sp_identity_get(dir, d->d_name, false, &who);
+        if (err == ENOENT)
+            return 0;
+        if (err != 0)
+            return cannot_walk(k, d->d_name, err, e);
+        const int r = full_path(k, d->d_name, path, e);
+        return r < 0 ? r : k->w->found(k->w->user, path, &who, e);
+    }
     if (k->now.depth + 1 >= k->max_depth)
         return 0;
     const int r = is_directory(k, dir, d, e);
@@ -132,31 +129,6 @@ static int visit(struct walk *k, int dir, const struct dirent *d, struct sp_err 
 }
 
 /* ---- one directory ---- */
-
-static int read_directory(struct walk *k, struct sp_err *e)
-{
-    const int fd =
-        sp_open_strictly(k->root, k->now.len == 0 ? "." : k->below, O_RDONLY | O_DIRECTORY);
-
-    if (fd < 0)
-        return errno == ENOENT ? 0 : cannot_walk(k, "", errno, e);
-    DIR *dir = fdopendir(fd);
-    if (dir == NULL) {
-        const int err = errno;
-
-        (void)close(fd);
-        return cannot_walk(k, "", err, e);
-    }
-    const struct dirent *d;
-    int r = 0;
-    while (r == 0 && (errno = 0, d = readdir(dir)) != NULL)
-        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
-            r = visit(k, fd, d, e);
-    if (r == 0 && errno != 0 && errno != ENOENT)
-        r = cannot_walk(k, "", errno, e);
-    (void)closedir(dir);
-    return r;
-}
 
 int sp_glob_walk(const struct sp_glob_walk *w, struct sp_err *e)
 {
@@ -172,8 +144,27 @@ int sp_glob_walk(const struct sp_glob_walk *w, struct sp_err *e)
         k.max_depth = w->max_depth;
     k.stack.max = SP_MAX_GLOB_WAITING;
     int r = push(&k, "", 0, 0, e);
-    while (r == 0 && pop(&k))
-        r = read_directory(&k, e);
+    while (r == 0 && pop(&k)) {
+        const int fd =
+            sp_open_strictly(root, k.now.len == 0 ? "." : k.below, O_RDONLY | O_DIRECTORY);
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        const struct dirent *d;
+
+        if (fd < 0 && errno == ENOENT)
+            continue;
+        if (dir == NULL) {
+            r = cannot_walk(&k, "", errno, e);
+            if (fd >= 0)
+                (void)close(fd);
+            break;
+        }
+        while (r == 0 && (errno = 0, d = readdir(dir)) != NULL)
+            if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+                r = visit(&k, fd, d, e);
+        if (r == 0 && errno != 0 && errno != ENOENT)
+            r = cannot_walk(&k, "", errno, e);
+        (void)closedir(dir);
+    }
     sp_buf_done(&k.stack);
     return r;
 }
@@ -224,18 +215,6 @@ static int found(void *user, const char *path, const struct sp_identity *who, st
 }
 
 /* ---- walks ---- */
-
-/* A pattern without wildcards. */
-static int expand_literal(struct expanding *x, const struct sp_glob *g)
-{
-    auto_canonical struct sp_canonical at = {0};
-    int r = sp_canonical_find(g->prefix, &at, x->m->e);
-
-    x->root = g->prefix;
-    if (r == 0)
-        r = sp_making_check_links(x->m, g->prefix, &at, SP_ACCESS_DENY);
-    return r < 0 || at.way != SP_WAY_FOUND ? r : found(x, at.path, &at.who, x->m->e);
-}
 
 static int expand_walk(struct expanding *x, const struct sp_glob *globs, size_t count)
 {
@@ -314,8 +293,18 @@ int sp_making_expand(struct sp_making *m)
 
         while (i + n < x.count && by_prefix(&x.globs[i], &x.globs[i + n]) == 0)
             n++;
-        r = x.globs[i].is_literal ? expand_literal(&x, &x.globs[i])
-                                  : expand_walk(&x, &x.globs[i], n);
+        if (x.globs[i].is_literal) {
+            auto_canonical struct sp_canonical at = {0};
+
+            x.root = x.globs[i].prefix;
+            r = sp_canonical_find(x.root, &at, m->e);
+            if (r == 0)
+                r = sp_making_check_links(m, x.root, &at, SP_ACCESS_DENY);
+            if (r == 0 && at.way == SP_WAY_FOUND)
+                r = found(&x, at.path, &at.who, m->e);
+        } else {
+            r = expand_walk(&x, &x.globs[i], n);
+        }
         i += n;
     }
     for (size_t i = 0; i < x.count; i++)

@@ -193,26 +193,9 @@ static bool grants(const struct protecting *p, const char *path)
     return s != NULL && s->access == SP_ACCESS_WRITE && strcmp(s->path, path) == 0;
 }
 
-/* An entry may name root/.git through a symlink to the root: then root/.git is reopened under its
- * real path as well. */
-static int grant_names_below(struct protecting *p, const struct sp_located_entry *v)
-{
-    const struct sp_spot write = {.access = SP_ACCESS_WRITE};
-
-    for (size_t i = 0; i < SP_PROTECTED_COUNT; i++) {
-        auto_free char *as_written = join(v->fact->path, sp_protected_names[i]);
-        auto_free char *canonical = join(v->at.path, sp_protected_names[i]);
-
-        if (as_written == NULL || canonical == NULL)
-            return sp_making_no_memory(p->m);
-        if (grants(p, as_written) && !sp_spots_add(&p->granted, canonical, &write))
-            return sp_making_no_memory(p->m);
-    }
-    return 0;
-}
-
 static int find_grants(struct protecting *p)
 {
+    const struct sp_spot write = {.access = SP_ACCESS_WRITE};
     struct sp_making *m = p->m;
     int r = 0;
 
@@ -230,9 +213,19 @@ static int find_grants(struct protecting *p)
     for (size_t i = 0; r == 0 && i < m->view_count; i++) {
         const struct sp_located_entry *v = &m->located[i];
 
-        if (v->fact->access == SP_ACCESS_WRITE && v->at.way == SP_WAY_FOUND &&
-            S_ISDIR(v->at.who.mode))
-            r = grant_names_below(p, v);
+        if (v->fact->access != SP_ACCESS_WRITE || v->at.way != SP_WAY_FOUND ||
+            !S_ISDIR(v->at.who.mode))
+            continue;
+        /* An entry may name root/.git through a symlink to the root: then root/.git is reopened
+         * under its real path as well. */
+        for (size_t k = 0; k < SP_PROTECTED_COUNT; k++) {
+            auto_free char *as_written = join(v->fact->path, sp_protected_names[k]);
+            auto_free char *canonical = join(v->at.path, sp_protected_names[k]);
+
+            if (as_written == NULL || canonical == NULL ||
+                (grants(p, as_written) && !sp_spots_add(&p->granted, canonical, &write)))
+                return sp_making_no_memory(m);
+        }
     }
     return r < 0 ? r : sp_spots_settle(&p->granted, NULL, m->e);
 }
@@ -408,23 +401,6 @@ static int protect_module(struct protecting *p, const char *git_dir, unsigned de
     return r < 0 ? r : walk_modules(p, modules, depth, entry);
 }
 
-/* Names of submodules may contain slashes: a directory without HEAD is searched, too. */
-static int walk_entry(struct protecting *p, int dir, const char *path, const char *name,
-                      unsigned depth, size_t entry)
-{
-    auto_free char *below = join(path, name);
-    auto_free char *head = join(name, "HEAD");
-    struct stat st;
-
-    if (below == NULL || head == NULL)
-        return sp_making_no_memory(p->m);
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
-        return 0;
-    return fstatat(dir, head, &st, AT_SYMLINK_NOFOLLOW) == 0
-               ? protect_module(p, below, depth + 1, entry)
-               : walk_modules(p, below, depth + 1, entry);
-}
-
 static int walk_modules(struct protecting *p, const char *path, unsigned depth, size_t entry)
 {
     struct sp_making *m = p->m;
@@ -444,10 +420,24 @@ static int walk_modules(struct protecting *p, const char *path, unsigned depth, 
     else
         r = sp_making_mark(m, path, false, true, &who);
     for (const struct dirent *d; r == 0 && (d = readdir(dir)) != NULL;) {
-        if (sp_budget_is_spent())
+        struct stat st;
+
+        if (sp_budget_is_spent()) {
             r = sp_budget_refuse(m->e);
-        else if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
-            r = walk_entry(p, fd, path, d->d_name, depth, entry);
+            break;
+        }
+        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+            continue;
+        auto_free char *below = join(path, d->d_name);
+        auto_free char *head = join(d->d_name, "HEAD");
+        if (below == NULL || head == NULL)
+            r = sp_making_no_memory(m);
+        else if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+            /* Names of submodules may contain slashes: a directory without HEAD is searched, too.
+             */
+            r = fstatat(fd, head, &st, AT_SYMLINK_NOFOLLOW) == 0
+                    ? protect_module(p, below, depth + 1, entry)
+                    : walk_modules(p, below, depth + 1, entry);
     }
     (void)closedir(dir);
     return r;

@@ -59,14 +59,27 @@ static int make_one(const char *path)
     return err == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? 0 : -err;
 }
 
-/* Goes up from the last component to one that can be made, then down again: ancestors that exist
- * are never touched. */
-static int make_with_parents(char *path)
+static int make_through_links(const struct sp_file_ask *ask)
 {
-    size_t len = strlen(path);
-    const size_t whole = len;
-    int r;
+    auto_free char *path = strdup(ask->path);
 
+    if (path == NULL)
+        return -ENOMEM;
+    if (ask->hides_placeholders && adopt_placeholder(AT_FDCWD, path))
+        return 0;
+    if (!ask->is_recursive)
+        return mkdir(path, MODE) < 0 ? -errno : 0;
+    if (ask->hides_placeholders) /* among the ancestors at most one is: a placeholder is empty */
+        for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+            *slash = 0;
+            (void)adopt_placeholder(AT_FDCWD, path);
+            *slash = '/';
+        }
+    /* Goes up from the last component to one that can be made, then down again: ancestors that
+     * exist are never touched. */
+    const size_t whole = strlen(path);
+    size_t len = whole;
+    int r;
     while ((r = make_one(path)) == -ENOENT) {
         while (len > 1 && path[len - 1] == '/')
             path[--len] = 0;
@@ -84,31 +97,27 @@ static int make_with_parents(char *path)
     return r;
 }
 
-static int make_through_links(const struct sp_file_ask *ask)
+int sp_file_op_make(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    auto_free char *path = strdup(ask->path);
+    auto_close int dir = -1;
+    const char *last;
 
-    if (path == NULL)
-        return -ENOMEM;
-    if (ask->hides_placeholders && adopt_placeholder(AT_FDCWD, path))
-        return 0;
-    if (!ask->is_recursive)
-        return mkdir(path, MODE) < 0 ? -errno : 0;
-    if (ask->hides_placeholders) /* among the ancestors at most one is: a placeholder is empty */
-        for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-            *slash = 0;
-            (void)adopt_placeholder(AT_FDCWD, path);
-            *slash = '/';
-        }
-    return make_with_parents(path);
-}
+    (void)a;
+    if (ask->follows)
+        return make_through_links(ask);
+    if (!ask->is_recursive) {
+        const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &last);
 
-static int make_parents_without_links(const struct sp_file_ask *ask)
-{
+        if (r < 0)
+            return r;
+        if (ask->hides_placeholders && adopt_placeholder(dir, last))
+            return 0;
+        return mkdirat(dir, last[0] == 0 ? "." : last, MODE) < 0 ? -errno : 0;
+    }
+
     auto_free char *path = strdup(ask->path);
-    auto_close int dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     char *rest = NULL;
-
+    dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (path == NULL || dir < 0)
         return path == NULL ? -ENOMEM : -errno;
     for (char *name = strtok_r(path, "/", &rest); name != NULL; name = strtok_r(NULL, "/", &rest)) {
@@ -123,24 +132,6 @@ static int make_parents_without_links(const struct sp_file_ask *ask)
         dir = next;
     }
     return 0;
-}
-
-int sp_file_op_make(const struct sp_file_ask *ask, struct sp_file_answer *a)
-{
-    auto_close int dir = -1;
-    const char *name;
-
-    (void)a;
-    if (ask->follows)
-        return make_through_links(ask);
-    if (ask->is_recursive)
-        return make_parents_without_links(ask);
-    const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
-    if (r < 0)
-        return r;
-    if (ask->hides_placeholders && adopt_placeholder(dir, name))
-        return 0;
-    return mkdirat(dir, name[0] == 0 ? "." : name, MODE) < 0 ? -errno : 0;
 }
 
 /* ---- removing ---- */

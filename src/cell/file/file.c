@@ -457,7 +457,6 @@ struct name {
 struct names {
     struct name *items;
     size_t count, cap;
-    bool is_cut; /* the directory has more */
     struct sp_buf text;
 };
 
@@ -525,33 +524,6 @@ static bool join(struct walk *w, const char *dir, const char *name)
 static int by_bytes(const void *a, const void *b)
 {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
-}
-
-/* Keeps no more names than any answer may have. */
-static int read_names(DIR *dir, struct names *n)
-{
-    const struct dirent *d;
-    int r = 0;
-
-    while (r == 0 && n->count <= HIGHEST_ENTRIES && (errno = 0, d = readdir(dir)) != NULL) {
-        const size_t at = n->text.len;
-
-        if (sp_is_dots(d->d_name))
-            continue;
-        if (!SP_GROW(n->items, n->count, n->cap) ||
-            !sp_buf_add(&n->text, d->d_name, strlen(d->d_name) + 1))
-            r = -ENOMEM;
-        else
-            n->items[n->count++] = (struct name){(const char *)(uintptr_t)at, d->d_type};
-    }
-    n->is_cut = n->count > HIGHEST_ENTRIES;
-    if (r == 0 && !n->is_cut)
-        r = -errno;
-    for (size_t i = 0; i < n->count; i++)
-        n->items[i].text = n->text.data + (uintptr_t)n->items[i].text;
-    if (n->count > 1)
-        qsort(n->items, n->count, sizeof *n->items, by_bytes);
-    return r;
 }
 
 static int enqueue(struct walk *w, uint32_t depth, bool is_link, struct sp_str path)
@@ -626,13 +598,32 @@ static int visit_directory(struct walk *w, const struct directory *d)
     DIR *dir = w->limits->follows_directories
                    ? sp_file_read_dir(AT_FDCWD, d->path, d->is_link ? 0 : O_NOFOLLOW)
                    : sp_file_read_dir_below(w->root, d->path + w->root_len);
-    int r = dir == NULL ? -errno : read_names(dir, &names);
+    const struct dirent *e;
+    int r = dir == NULL ? -errno : 0;
 
+    while (dir != NULL && r == 0 && names.count <= HIGHEST_ENTRIES &&
+           (errno = 0, e = readdir(dir)) != NULL) {
+        const size_t at = names.text.len;
+
+        if (sp_is_dots(e->d_name))
+            continue;
+        if (!SP_GROW(names.items, names.count, names.cap) ||
+            !sp_buf_add(&names.text, e->d_name, strlen(e->d_name) + 1))
+            r = -ENOMEM;
+        else
+            names.items[names.count++] = (struct name){(const char *)(uintptr_t)at, e->d_type};
+    }
+    if (r == 0 && names.count <= HIGHEST_ENTRIES)
+        r = -errno;
+    for (size_t i = 0; i < names.count; i++)
+        names.items[i].text = names.text.data + (uintptr_t)names.items[i].text;
+    if (names.count > 1)
+        qsort(names.items, names.count, sizeof *names.items, by_bytes);
     if (r < 0 && r != -ENOMEM)
         r = add_path(w, SP_FILE_ENTRY_ERROR, -r, sp_str_of(d->path));
     for (size_t i = 0; i < names.count && r == 0 && !w->is_over; i++)
         r = visit(w, d, dirfd(dir), &names.items[i]);
-    w->is_cut = w->is_cut || names.is_cut;
+    w->is_cut = w->is_cut || names.count > HIGHEST_ENTRIES; /* no answer may have more names */
     free(names.items);
     sp_buf_done(&names.text);
     if (dir != NULL)
@@ -759,44 +750,40 @@ static int watch_ancestors(const struct sp_file_ask *ask, char *dir, struct sp_f
     return r < 0 ? r : finish_data(&out);
 }
 
-/* Watches the nearest existing directory above the path. 1: the next component has appeared
- * meanwhile, so the caller tries again. */
-static int watch_above(const struct sp_file_ask *ask, struct sp_file_answer *a)
-{
-    auto_free char *dir = strdup(ask->path);
-    auto_free char *next = NULL;
-    size_t len;
-
-    if (dir == NULL)
-        return -ENOMEM;
-    for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
-        dir[n - 1] = 0;
-    do {
-        free(next);
-        next = strdup(dir);
-        len = cut_last(dir);
-    } while (next != NULL && len > 1 && !S_ISDIR(mode_of(dir, 0)));
-    if (next == NULL)
-        return -ENOMEM;
-    if (is_link(next)) /* dangling: its target may appear anywhere */
-        return -ELOOP;
-    const int id = sp_notify_add(ask->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
-    if (id < 0)
-        return id;
-    a->number = pack(id, len);
-    const int r = watch_ancestors(ask, dir, a);
-    return r < 0 ? r : S_ISDIR(mode_of(next, 0));
-}
-
 static int op_watch_missing(const struct sp_file_ask *ask, struct sp_file_answer *a)
 {
-    int r = 1;
+    /* Watches the nearest existing directory above the path. */
+    for (int i = 0; i < WATCH_TRIES; i++) {
+        auto_free char *dir = strdup(ask->path);
+        auto_free char *next = NULL;
+        size_t len;
 
-    for (int i = 0; r > 0 && i < WATCH_TRIES; i++)
-        r = exists(ask->path) ? -EEXIST : watch_above(ask, a);
-    if (r == 0 && exists(ask->path)) /* created before the watches were in place */
-        return -EEXIST;
-    return r > 0 ? -EBUSY : r;
+        if (exists(ask->path))
+            return -EEXIST;
+        if (dir == NULL)
+            return -ENOMEM;
+        for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
+            dir[n - 1] = 0;
+        do {
+            free(next);
+            next = strdup(dir);
+            len = cut_last(dir);
+        } while (next != NULL && len > 1 && !S_ISDIR(mode_of(dir, 0)));
+        if (next == NULL)
+            return -ENOMEM;
+        if (is_link(next)) /* dangling: its target may appear anywhere */
+            return -ELOOP;
+        const int id = sp_notify_add(ask->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
+        if (id < 0)
+            return id;
+        a->number = pack(id, len);
+        const int r = watch_ancestors(ask, dir, a);
+        if (r < 0)
+            return r;
+        if (!S_ISDIR(mode_of(next, 0)))             /* else it has appeared meanwhile: try again */
+            return exists(ask->path) ? -EEXIST : 0; /* created before the watches were in place */
+    }
+    return -EBUSY;
 }
 
 static int op_watch_present(const struct sp_file_ask *ask, struct sp_file_answer *a)
