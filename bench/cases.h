@@ -25,6 +25,7 @@
     X(live, "start with 10, 100 and 1,000 processes alive")                                     \
     X(confined, "start /bin/true under a sandbox that is there; raw is ours without a sandbox") \
     X(first, "start /bin/true under a policy that is new")                                      \
+    X(managed, "the same two in a managed network; raw is ours without a network")              \
     X(cells, "64 sandboxes at once: time and memory")                                           \
     X(files, "fs/readFile and fs/writeFile of 1 MiB and 32 MiB")                                \
     X(walk, "fs/walk of 10,000 files in 100 directories")                                       \

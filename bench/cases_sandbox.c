@@ -20,11 +20,12 @@ enum { WARM = 10, CELLS = 64, SETTLE_MS = 300 };
 static const char *const true_argv[] = {"/bin/true", NULL};
 
 /* A word that means nothing makes a policy of its own of each number. */
-static void make_policy(const struct bench *b, unsigned number, char *out, size_t size)
+static void make_policy(const struct bench *b, unsigned number, bool is_managed, char *out,
+                        size_t size)
 {
     (void)snprintf(
         out, size,
-        "{\"permissions\":{\"type\":\"managed\",\"network\":\"restricted\",\"file_system\":{"
+        "{\"permissions\":{\"type\":\"managed\",\"network\":\"%s\",\"file_system\":{"
         "\"type\":\"restricted\",\"entries\":["
         "{\"path\":{\"type\":\"special\",\"value\":{\"kind\":\"root\"}},\"access\":\"read\"},"
         "{\"path\":{\"type\":\"special\",\"value\":{\"kind\":\"project_roots\"}},"
@@ -34,7 +35,7 @@ static void make_policy(const struct bench *b, unsigned number, char *out, size_
         "\"access\":\"read\"}]}},"
         "\"cwd\":\"file://%s/work\",\"workspaceRoots\":[\"file://%s/work\"],"
         "\"windowsSandboxLevel\":\"disabled\"}",
-        number, b->scratch, b->scratch);
+        is_managed ? "enabled" : "restricted", number, b->scratch, b->scratch);
 }
 
 static int make_workspace(const struct bench *b, struct sp_err *e)
@@ -71,10 +72,24 @@ static int turn_confined(struct bench *b, struct bench_seat *s, struct sp_err *e
 {
     char policy[2048];
 
-    make_policy(b, 0, policy, sizeof policy);
+    make_policy(b, 0, false, policy, sizeof policy);
     const struct bench_command confined = {.argv = true_argv, .sandbox = policy};
     const struct bench_command open = {.argv = true_argv};
     return timed_starts(b, s, s->side == BENCH_RAW ? &open : &confined, e);
+}
+
+/* Raw is a second server of ours, which runs the same commands with less around them. */
+static void open_with_second(struct bench *b, struct bench_seat seats[BENCH_SIDES],
+                             const struct bench_case_options *o)
+{
+    struct sp_err e = {0};
+
+    bench_seats_open(b, seats, o);
+    if (!seats[BENCH_OURS].is_on)
+        return;
+    if (bench_seat_open(b, &seats[BENCH_RAW], BENCH_OURS, o, &e) < 0)
+        bench_seat_drop(b, &seats[BENCH_RAW], &e);
+    seats[BENCH_RAW].side = BENCH_RAW;
 }
 
 void bench_case_confined(struct bench *b)
@@ -85,13 +100,7 @@ void bench_case_confined(struct bench *b)
 
     if (make_workspace(b, &e) < 0)
         return;
-    bench_seats_open(b, seats, &o);
-    if (seats[BENCH_OURS].is_on) {
-        /* A second server of ours, which runs the same commands free. */
-        if (bench_seat_open(b, &seats[BENCH_RAW], BENCH_OURS, &o, &e) < 0)
-            bench_seat_drop(b, &seats[BENCH_RAW], &e);
-        seats[BENCH_RAW].side = BENCH_RAW;
-    }
+    open_with_second(b, seats, &o);
     bench_take_turns(b, seats, b->rounds, turn_confined);
     bench_seats_report(b, seats, BENCH_M_CONFINED_P50);
     bench_seats_close(seats);
@@ -99,20 +108,27 @@ void bench_case_confined(struct bench *b)
 
 /* ---- the first command of a policy ---- */
 
-static int turn_first(struct bench *b, struct bench_seat *s, struct sp_err *e)
+static int first_starts(struct bench *b, struct bench_seat *s, const char *network_proxy,
+                        struct sp_err *e)
 {
     char policy[2048];
     int r = 0;
 
     for (int i = 0; r == 0 && i < 5; i++) {
-        make_policy(b, 100 + (unsigned)s->procs, policy, sizeof policy);
-        const struct bench_command cmd = {.argv = true_argv, .sandbox = policy};
+        make_policy(b, 100 + (unsigned)s->procs, network_proxy != NULL, policy, sizeof policy);
+        const struct bench_command cmd = {
+            .argv = true_argv, .sandbox = policy, .network_proxy = network_proxy};
         const uint64_t begin = bench_now();
 
         r = bench_seat_run(s, &cmd, e);
         bench_samples_add(&s->samples, bench_seconds_since(begin));
     }
     return r;
+}
+
+static int turn_first(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    return first_starts(b, s, NULL, e);
 }
 
 void bench_case_first(struct bench *b)
@@ -126,6 +142,48 @@ void bench_case_first(struct bench *b)
     bench_seats_open(b, seats, &o);
     bench_take_turns(b, seats, b->is_quick ? 4 : 8, turn_first);
     bench_seats_report(b, seats, BENCH_M_FIRST_P50);
+    bench_seats_close(seats);
+}
+
+/* ---- in a managed network ---- */
+
+static const char network_proxy[] =
+    "{\"proxy\":{\"enabled\":true,\"enableSocks5\":true,\"enableSocks5Udp\":false,"
+    "\"allowUpstreamProxy\":false,\"dangerouslyAllowAllUnixSockets\":false,\"mode\":\"full\","
+    "\"domains\":{\"bench.example\":\"allow\"},\"unixSockets\":null,\"allowLocalBinding\":false},"
+    "\"environmentId\":\"bench\",\"executionId\":\"bench\"}";
+
+static int turn_managed(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    const bool is_managed = s->side != BENCH_RAW;
+    char policy[2048];
+
+    make_policy(b, 0, is_managed, policy, sizeof policy);
+    const struct bench_command cmd = {
+        .argv = true_argv, .sandbox = policy, .network_proxy = is_managed ? network_proxy : NULL};
+    return timed_starts(b, s, &cmd, e);
+}
+
+static int turn_managed_first(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    return first_starts(b, s, s->side == BENCH_RAW ? NULL : network_proxy, e);
+}
+
+void bench_case_managed(struct bench *b)
+{
+    const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .no_raw = true};
+    struct bench_seat seats[BENCH_SIDES];
+    struct sp_err e = {0};
+
+    if (make_workspace(b, &e) < 0)
+        return;
+    open_with_second(b, seats, &o);
+    bench_take_turns(b, seats, b->rounds, turn_managed);
+    bench_seats_report(b, seats, BENCH_M_MANAGED_P50);
+    bench_seats_close(seats);
+    open_with_second(b, seats, &o);
+    bench_take_turns(b, seats, b->is_quick ? 4 : 8, turn_managed_first);
+    bench_seats_report(b, seats, BENCH_M_MANAGED_FIRST);
     bench_seats_close(seats);
 }
 
@@ -145,7 +203,7 @@ static int turn_cells(struct bench *b, struct bench_seat *s, struct sp_err *e)
         char policy[2048];
         int64_t id;
 
-        make_policy(b, i, policy, sizeof policy);
+        make_policy(b, i, false, policy, sizeof policy);
         const struct bench_command cmd = {.argv = sleep_argv, .sandbox = policy};
         r = bench_client_start(s->client, ++s->procs, &cmd, &id, e);
         if (r == 0)

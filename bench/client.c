@@ -420,6 +420,7 @@ int bench_client_start(struct bench_client *c, uint64_t proc, const struct bench
                        int64_t *ret_id, struct sp_err *e)
 {
     char argv[4096];
+    const bool is_managed = cmd->network_proxy != NULL;
     const int r = put_argv(argv, sizeof argv, cmd->argv, e);
 
     if (r < 0)
@@ -428,10 +429,12 @@ int bench_client_start(struct bench_client *c, uint64_t proc, const struct bench
     return request(c, e,
                    "{\"id\":%lld,\"method\":\"process/start\",\"params\":{\"processId\":\"%llu\","
                    "\"argv\":[%s],\"cwd\":\"file:///\",\"env\":{\"PATH\":\"/usr/bin:/bin\"},"
-                   "\"tty\":%s,\"pipeStdin\":%s,\"arg0\":null,\"sandbox\":%s}}",
+                   "\"tty\":%s,\"pipeStdin\":%s,\"arg0\":null,\"sandbox\":%s%s%s}}",
                    (long long)*ret_id, (unsigned long long)proc, argv,
                    cmd->is_tty ? "true" : "false", cmd->has_stdin ? "true" : "false",
-                   cmd->sandbox != NULL ? cmd->sandbox : "null");
+                   cmd->sandbox != NULL ? cmd->sandbox : "null",
+                   is_managed ? ",\"enforceManagedNetwork\":true,\"networkProxy\":" : "",
+                   is_managed ? cmd->network_proxy : "");
 }
 
 int bench_client_write(struct bench_client *c, uint64_t proc, const char *base64, int64_t *ret_id,

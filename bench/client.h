@@ -34,7 +34,8 @@ struct bench_command {
     const char *const *argv; /* ends with NULL */
     bool is_tty;
     bool has_stdin;
-    const char *sandbox; /* the object as JSON; NULL: none */
+    const char *sandbox;       /* the object as JSON; NULL: none */
+    const char *network_proxy; /* the same, of a managed network */
 };
 
 int bench_client_start(struct bench_client *c, uint64_t proc, const struct bench_command *cmd,

@@ -38,6 +38,8 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(LIVE_1000, "start_1000_live_p50", "start with 1,000 live, p50", TIME, false)              \
     X(CONFINED_P50, "confined_start_p50", "- under a sandbox (raw: without), p50", TIME, false) \
     X(FIRST_P50, "confined_first_p50", "- first of a new policy, p50", TIME, false)             \
+    X(MANAGED_P50, "managed_start_p50", "- managed network (raw: none), p50", TIME, false)      \
+    X(MANAGED_FIRST, "managed_first_p50", "- first of a new policy there, p50", TIME, false)    \
     X(CELLS_START, "cells_start", "64 sandboxes at once: start all", TIME, false)               \
     X(CELLS_PRIVATE, "cells_private_each", "64 sandboxes: private memory each", BYTES, false)   \
     X(FILE_READ_1, "file_read_1m", "fs/readFile of 1 MiB", FLOW, true)                          \
