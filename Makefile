@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 PEER  := $(BUILD)/peer
 SERVE := $(BUILD)/sallyport serve --listen ws://127.0.0.1:0
 
-.PHONY: help build run check test test-all test-peer test-hosts coverage bench bench-peer format lint fuzz hooks install clean
+.PHONY: help build run check test test-all test-peer test-hosts coverage bench bench-peer format lint fuzz hooks install uninstall clean
 
 help:
 	@echo 'make build       the binary, at $(BUILD)/sallyport'
@@ -24,7 +24,8 @@ help:
 	@echo 'make format      lay out the sources    make lint   clang-tidy and cppcheck'
 	@echo 'make fuzz        each fuzzer for a minute'
 	@echo 'make hooks       run `make check` before each push of this clone'
-	@echo 'make install     into PREFIX (default /usr/local)    make clean  remove what was built'
+	@echo 'make install     into PREFIX (default /usr/local)    make uninstall  remove what it installed'
+	@echo 'make clean       remove what was built'
 
 build:
 	@tools/install-packages build
@@ -63,7 +64,7 @@ test-hosts: build
 	@SALLYPORT=$(CURDIR)/$(BUILD)/sallyport tests/hosts/run "$$(tests/hosts/install $(BUILD)/hosts)" $(T)
 
 test-all:
-	@tools/install-packages build test
+	@tools/install-packages build test long
 	@tools/run-tests all
 	@$(MAKE) --no-print-directory test-peer test-hosts
 
@@ -96,9 +97,17 @@ fuzz:
 	@tools/install-packages build test
 	@tools/fuzz
 
+# Only what is installed is built, not the tests. DESTDIR is honoured, too.
 install: build
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)
-	@meson install -C $(BUILD)
+	@ninja -C $(BUILD) installed
+	@meson install -C $(BUILD) --no-rebuild --quiet
+	@echo "installed into $(DESTDIR)$(PREFIX); \`make uninstall\` removes it"
+
+# By the log of the last `make install` of this directory.
+uninstall:
+	@test -f $(BUILD)/meson-logs/install-log.txt || { echo 'nothing was installed from $(BUILD)' >&2; exit 1; }
+	@ninja -C $(BUILD) uninstall
 
 clean:
 	rm -rf $(BUILD) build-*

@@ -2,6 +2,7 @@
 #include "approve/approvals.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,6 +64,16 @@ void sp_approvals_warn(struct sp_approvals *a, const char *text)
         a->options.warn(a->options.user, text);
     else
         sp_log(SP_LOG_WARN, "%s", text);
+}
+
+void sp_approvals_tell_kept(struct sp_approvals *a)
+{
+    char path[PATH_MAX];
+
+    if (a->options.kept == NULL || a->options.user_dir == NULL)
+        return;
+    (void)snprintf(path, sizeof path, "%s/rules/default.rules", a->options.user_dir);
+    a->options.kept(a->options.user, path);
 }
 
 /* ---- rules, policy, strictness ---- */

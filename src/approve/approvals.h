@@ -43,6 +43,8 @@ struct sp_approvals_options {
     void (*warn)(void *user, const char *text); /* NULL: log it */
     /* A question to the approver (not to hooks or the reviewer) opens or closes; may be NULL. */
     void (*asking)(void *user, bool is_open);
+    /* An accepted rule is in this file now; may be NULL. */
+    void (*kept)(void *user, const char *path);
     void *user;
 };
 

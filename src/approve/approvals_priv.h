@@ -42,6 +42,8 @@ struct sp_approvals {
 };
 
 void sp_approvals_warn(struct sp_approvals *a, const char *text);
+/* An accepted rule was written to the file of accepted rules. */
+void sp_approvals_tell_kept(struct sp_approvals *a);
 
 /* network.c: withdraws every open question and calls back all waiting requests. NULL is fine. */
 void sp_network_free(struct sp_network *n);

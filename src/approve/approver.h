@@ -20,12 +20,20 @@ struct sp_approver_ops {
                 void *user);
     /* done is not called any more. Ignored if the question is not open. */
     void (*withdraw)(struct sp_approver *a, uint64_t question, void *user);
+    /* The same, since another approver, called `via`, has answered with *d; NULL: withdraw is
+     * called.
+     */
+    void (*outdone)(struct sp_approver *a, uint64_t question, void *user,
+                    const struct sp_decision *d, const char *via);
     void (*free)(struct sp_approver *a); /* no question is open */
 };
 
 struct sp_approver {
     const struct sp_approver_ops *ops;
     const char *name; /* for messages; NULL: none */
+    /* Set before each ask: how long the question may wait for this approver; 0: no limit is known.
+     */
+    uint64_t limit_ms;
 };
 
 static inline void sp_approver_free(struct sp_approver *a)

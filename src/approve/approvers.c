@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "approve/approvers.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +15,21 @@
 #define REMEDY \
     ". Name one more approver (--approver), allow it by a rule, or change the approval policy"
 
+#define MEMBERS_MAX (2 * SP_APPROVERS_MAX)
+
 struct member {
-    struct sp_approver *approver; /* NULL: the chain's client */
+    struct sp_approver *approver; /* NULL: the chain's client or console */
     unsigned round;
     bool owns;
+    bool is_console;
+    bool is_companion; /* of the person before it: does not keep the round open */
 };
 
 struct sp_approvers {
     struct sp_loop *loop;
-    struct member members[SP_APPROVERS_MAX]; /* sorted by round */
+    struct member members[MEMBERS_MAX]; /* sorted by round */
     size_t count;
+    size_t companions; /* of them */
     uint64_t timeout_ms;
 };
 
@@ -32,7 +38,7 @@ struct sp_approvers {
 struct chain {
     struct sp_approver approver;
     struct sp_approvers *set;
-    struct sp_approver *client;
+    struct sp_approver *client, *console;
     struct sp_list queries;
 };
 
@@ -50,31 +56,50 @@ struct query {
     sp_approver_fn *done; /* NULL: answered, or withdrawn */
     void *user;
     unsigned round;
+    uint64_t asked_ms;
     bool is_asking; /* ask_rounds is running and will free the query */
     struct sp_timer timer;
     struct sp_buf why; /* members without an answer, with their reasons */
-    struct slot slots[SP_APPROVERS_MAX];
+    struct slot slots[MEMBERS_MAX];
 };
 
 static struct sp_approver *approver_of(const struct query *q, size_t i)
 {
     const struct member *m = &q->chain->set->members[i];
 
+    if (m->is_console)
+        return q->chain->console;
     return m->approver != NULL ? m->approver : q->chain->client;
 }
 
-static void withdraw_members(struct query *q)
+/* The name of a member for people at other places. */
+static const char *via_of(const struct query *q, size_t i)
+{
+    const char *name = approver_of(q, i)->name;
+
+    if (name != NULL)
+        return name;
+    return q->chain->set->members[i].approver != NULL ? "the terminal" : "the client";
+}
+
+/* answer: of another member, called `via`; NULL: there is none. */
+static void withdraw_members(struct query *q, const struct sp_decision *answer, const char *via)
 {
     for (size_t i = 0; i < q->chain->set->count; i++)
         if (q->slots[i].is_open) {
             q->slots[i].is_open = false;
-            approver_of(q, i)->ops->withdraw(approver_of(q, i), q->id, &q->slots[i]);
+            struct sp_approver *a = approver_of(q, i);
+
+            if (answer != NULL && a->ops->outdone != NULL)
+                a->ops->outdone(a, q->id, &q->slots[i], answer, via);
+            else
+                a->ops->withdraw(a, q->id, &q->slots[i]);
         }
 }
 
 static void free_query(struct query *q)
 {
-    withdraw_members(q);
+    withdraw_members(q, NULL, NULL);
     sp_loop_cancel(q->chain->set->loop, &q->timer);
     if (q->is_asking) { /* ask_rounds frees it */
         q->done = NULL;
@@ -86,12 +111,12 @@ static void free_query(struct query *q)
 }
 
 /* Answers and frees the query (or lets ask_rounds free it). */
-static void answer_query(struct query *q, const struct sp_decision *d)
+static void answer_query(struct query *q, const struct sp_decision *d, const char *via)
 {
     sp_approver_fn *done = q->done;
 
     q->done = NULL;
-    withdraw_members(q);
+    withdraw_members(q, d, via);
     done(q->user, q->id, d);
     free_query(q);
 }
@@ -112,14 +137,50 @@ static void note_failure(struct query *q, const char *name, struct sp_str why)
 static bool is_open(const struct query *q)
 {
     for (size_t i = 0; i < q->chain->set->count; i++)
-        if (q->slots[i].is_open)
+        if (q->slots[i].is_open && !q->chain->set->members[i].is_companion)
             return true;
     return false;
+}
+
+static void on_too_late(struct sp_timer *t);
+
+static bool waits_for_others(const struct query *q)
+{
+    const struct sp_approvers *set = q->chain->set;
+
+    for (size_t i = 0; i < set->count; i++)
+        if (q->slots[i].is_open && !set->members[i].is_console)
+            return true;
+    return false;
+}
+
+/* A question that waits for the console alone must end one day. */
+static void limit_console(struct query *q)
+{
+    const struct sp_approvers *set = q->chain->set;
+
+    if (set->timeout_ms == 0 && !waits_for_others(q))
+        (void)sp_loop_timer(set->loop, &q->timer, sp_loop_now(set->loop) + SP_CONSOLE_MS,
+                            on_too_late); /* without memory it ends with its caller */
 }
 
 static unsigned round_count(const struct sp_approvers *a)
 {
     return a->count == 0 ? 0 : a->members[a->count - 1].round + 1;
+}
+
+/* How long the question may wait in this round; 0: no limit is known. */
+static uint64_t limit_of(const struct query *q)
+{
+    const struct sp_approvers *set = q->chain->set;
+    const uint64_t all_ms = sp_approvers_timeout_ms(set);
+    const uint64_t gone_ms = sp_loop_now(set->loop) - q->asked_ms;
+
+    if (set->timeout_ms == 0)
+        return waits_for_others(q) ? 0 : SP_CONSOLE_MS;
+    if (q->round + 1 < round_count(set))
+        return set->timeout_ms;
+    return gone_ms < all_ms ? all_ms - gone_ms : 1;
 }
 
 static void ask_rounds(struct query *q);
@@ -135,13 +196,18 @@ static void on_answer(void *user, uint64_t question, const struct sp_decision *d
         return;
     s->is_open = false;
     if (d->kind != SP_DECISION_FAILED && d->kind != SP_DECISION_NO_OPINION) {
-        answer_query(q, d);
+        answer_query(q, d, via_of(q, i));
         return;
     }
     note_failure(q, approver_of(q, i)->name,
                  d->kind == SP_DECISION_FAILED ? d->rejection : SP_STR("it said nothing"));
-    if (q->is_asking || is_open(q))
+    if (q->is_asking)
         return;
+    if (is_open(q)) {
+        limit_console(q);
+        return;
+    }
+    withdraw_members(q, NULL, NULL);
     q->round++;
     ask_rounds(q);
 }
@@ -153,9 +219,27 @@ static void on_too_late(struct sp_timer *t)
     for (size_t i = 0; i < q->chain->set->count; i++)
         if (q->slots[i].is_open)
             note_failure(q, approver_of(q, i)->name, SP_STR("no answer in time"));
-    withdraw_members(q);
+    withdraw_members(q, NULL, NULL);
     q->round++;
     ask_rounds(q);
+}
+
+/* Asks the members of this round: the console last, when it is known whether it is alone. */
+static void ask_members(struct query *q, bool wants_console)
+{
+    const struct sp_approvers *set = q->chain->set;
+
+    for (size_t i = 0; q->done != NULL && i < set->count; i++) {
+        const struct member *m = &set->members[i];
+        struct sp_approver *a = approver_of(q, i);
+
+        if (m->round != q->round || m->is_console != wants_console || a == NULL ||
+            (m->is_companion && !is_open(q)))
+            continue;
+        q->slots[i] = (struct slot){.query = q, .is_open = true};
+        a->limit_ms = m->is_console ? limit_of(q) : 0;
+        a->ops->ask(a, q->question, on_answer, &q->slots[i]);
+    }
 }
 
 /* Asks round after round, from q->round on, until a member is open or has answered. The last round
@@ -167,16 +251,11 @@ static void ask_rounds(struct query *q)
     sp_loop_cancel(set->loop, &q->timer);
     q->is_asking = true;
     for (; q->done != NULL && q->round < round_count(set); q->round++) {
-        for (size_t i = 0; q->done != NULL && i < set->count; i++) {
-            struct sp_approver *a = approver_of(q, i);
-
-            if (set->members[i].round != q->round || a == NULL)
-                continue;
-            q->slots[i] = (struct slot){.query = q, .is_open = true};
-            a->ops->ask(a, q->question, on_answer, &q->slots[i]);
-        }
+        ask_members(q, false);
+        ask_members(q, true);
         if (q->done != NULL && is_open(q))
             break;
+        withdraw_members(q, NULL, NULL);
     }
     q->is_asking = false;
     if (q->done == NULL)
@@ -186,11 +265,13 @@ static void ask_rounds(struct query *q)
 
         if (q->why.len != 0 && sp_buf_add_str(&q->why, SP_STR(REMEDY)))
             d.rejection = sp_buf_str(&q->why);
-        answer_query(q, &d);
+        answer_query(q, &d, NULL);
     } else if (set->timeout_ms != 0 && q->round + 1 < round_count(set))
         (void)sp_loop_timer(
             set->loop, &q->timer, sp_loop_now(set->loop) + set->timeout_ms,
             on_too_late); /* without memory the deadline of the question is the limit */
+    else
+        limit_console(q);
 }
 
 static void ask_chain(struct sp_approver *a, const struct sp_approval_question *question,
@@ -205,8 +286,12 @@ static void ask_chain(struct sp_approver *a, const struct sp_approval_question *
         done(user, question->id, &failed);
         return;
     }
-    *q = (struct query){
-        .chain = c, .question = question, .id = question->id, .done = done, .user = user};
+    *q = (struct query){.chain = c,
+                        .question = question,
+                        .id = question->id,
+                        .done = done,
+                        .user = user,
+                        .asked_ms = sp_loop_now(c->set->loop)};
     sp_list_prepend(&c->queries, &q->link);
     ask_rounds(q);
 }
@@ -232,8 +317,8 @@ static void free_chain(struct sp_approver *a)
     free(c);
 }
 
-int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struct sp_approver **ret,
-                       struct sp_err *e)
+int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client,
+                       struct sp_approver *console, struct sp_approver **ret, struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
         .ask = ask_chain, .withdraw = withdraw_chain, .free = free_chain};
@@ -245,6 +330,7 @@ int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struc
     sp_list_init(&c->queries);
     c->set = a;
     c->client = client;
+    c->console = console;
     *ret = &c->approver;
     return 0;
 }
@@ -259,7 +345,7 @@ int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned rou
             sp_approver_free(approver);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
     }
-    if ((*a)->count == SP_APPROVERS_MAX) {
+    if ((*a)->count - (*a)->companions == SP_APPROVERS_MAX) {
         if (owns)
             sp_approver_free(approver);
         return sp_fail(e, SP_E_INVALID, 0, "approver: more than %d of them", SP_APPROVERS_MAX);
@@ -268,6 +354,22 @@ int sp_approvers_add(struct sp_approvers **a, struct sp_loop *loop, unsigned rou
     (*a)->members[(*a)->count++] =
         (struct member){.approver = approver, .round = round, .owns = owns};
     return 0;
+}
+
+static int add_console(struct sp_approvers **a, struct sp_loop *loop, unsigned round,
+                       bool is_companion, struct sp_err *e)
+{
+    for (size_t i = 0; *a != NULL && i < (*a)->count; i++)
+        if ((*a)->members[i].round == round && (*a)->members[i].is_console)
+            return 0;
+    const int r = sp_approvers_add(a, loop, round, NULL, false, e);
+    if (r == 0) {
+        assert(*a != NULL);
+        (*a)->members[(*a)->count - 1].is_console = true;
+        (*a)->members[(*a)->count - 1].is_companion = is_companion;
+        (*a)->companions += is_companion;
+    }
+    return r;
 }
 
 void sp_approvers_free(struct sp_approvers *a)
@@ -283,7 +385,7 @@ void sp_approvers_free(struct sp_approvers *a)
 bool sp_approvers_has_client(const struct sp_approvers *a)
 {
     for (size_t i = 0; a != NULL && i < a->count; i++)
-        if (a->members[i].approver == NULL)
+        if (a->members[i].approver == NULL && !a->members[i].is_console)
             return true;
     return false;
 }
@@ -291,7 +393,8 @@ bool sp_approvers_has_client(const struct sp_approvers *a)
 bool sp_approvers_has_others(const struct sp_approvers *a)
 {
     for (size_t i = 0; a != NULL && i < a->count; i++)
-        if (a->members[i].approver != NULL)
+        if (a->members[i].approver != NULL ||
+            (a->members[i].is_console && !a->members[i].is_companion))
             return true;
     return false;
 }
@@ -303,10 +406,13 @@ uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a)
 
 /* ---- the words of --approver ---- */
 
-enum kind { DENY, TERMINAL, CLIENT, PROGRAM, KIND_MAX };
+enum kind { DENY, TERMINAL, CLIENT, CONSOLE, PROGRAM, KIND_MAX };
 
-static const char *const names[KIND_MAX] = {
-    [DENY] = "deny", [TERMINAL] = "terminal", [CLIENT] = "client", [PROGRAM] = "program:"};
+static const char *const names[KIND_MAX] = {[DENY] = "deny",
+                                            [TERMINAL] = "terminal",
+                                            [CLIENT] = "client",
+                                            [CONSOLE] = "console",
+                                            [PROGRAM] = "program:"};
 
 /* The kind of the first approver in the text. A name ends at a comma or at the end. */
 static enum kind kind_of(const char *text)
@@ -390,11 +496,17 @@ static int open_one(struct opening *o, char *text, struct sp_err *e)
     case CLIENT:
         if (!ask->has_client)
             return skip_or_fail(o, text, NULL, e);
-        return sp_approvers_add(&o->set, ask->loop, o->round, NULL, false, e);
+        r = sp_approvers_add(&o->set, ask->loop, o->round, NULL, false, e);
+        return r == 0 && ask->joins_console ? add_console(&o->set, ask->loop, o->round, true, e)
+                                            : r;
+    case CONSOLE:
+        if (!ask->has_console)
+            return skip_or_fail(o, text, NULL, e);
+        return add_console(&o->set, ask->loop, o->round, false, e);
     case TERMINAL:
         if (ask->open_terminal == NULL)
             return skip_or_fail(o, text, ask->no_terminal, e);
-        r = ask->open_terminal(ask->loop, &approver, e);
+        r = ask->open_terminal(ask->loop, ask->is_once, &approver, e);
         break;
     case PROGRAM:
         r = sp_approver_program_new(ask->loop, text + strlen(names[PROGRAM]), &approver, e);
@@ -402,28 +514,11 @@ static int open_one(struct opening *o, char *text, struct sp_err *e)
     case KIND_MAX:
         return refuse_word(text, ask->choices, e);
     }
-    return r < 0 ? r : sp_approvers_add(&o->set, ask->loop, o->round, approver, true, e);
-}
-
-/* One word: the approvers of one round, asked at the same time. */
-static int open_round(struct opening *o, const char *word, struct sp_err *e)
-{
-    const size_t before = o->set == NULL ? 0 : o->set->count;
-    int r = sp_approvers_check(word, o->ask->choices, false, e);
-
-    for (const char *at = word; r == 0;) {
-        const size_t n = sp_approvers_first(at);
-        auto_free char *text = strndup(at, n);
-
-        r = text == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver")
-                         : open_one(o, text, e);
-        if (at[n] == 0)
-            break;
-        at += n + 1;
-    }
-    if (o->set != NULL && o->set->count != before)
-        o->round++;
-    return r;
+    if (r == 0)
+        r = sp_approvers_add(&o->set, ask->loop, o->round, approver, true, e);
+    return r == 0 && kind_of(text) == TERMINAL && ask->joins_console
+               ? add_console(&o->set, ask->loop, o->round, true, e)
+               : r;
 }
 
 static bool names_client(const char *const *words)
@@ -445,10 +540,28 @@ int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **
 
     if (ask->begins_with_client && !names_client(ask->words)) {
         r = sp_approvers_add(&o.set, ask->loop, 0, NULL, false, e);
+        if (r == 0 && ask->joins_console)
+            r = add_console(&o.set, ask->loop, 0, true, e);
         o.round = 1;
     }
-    for (size_t i = 0; r == 0 && ask->words != NULL && ask->words[i] != NULL; i++)
-        r = open_round(&o, ask->words[i], e);
+    for (size_t i = 0; r == 0 && ask->words != NULL && ask->words[i] != NULL; i++) {
+        /* The approvers of one word are asked at the same time: one round. */
+        const size_t before = o.set == NULL ? 0 : o.set->count;
+
+        r = sp_approvers_check(ask->words[i], ask->choices, false, e);
+        for (const char *at = ask->words[i]; r == 0;) {
+            const size_t n = sp_approvers_first(at);
+            auto_free char *text = strndup(at, n);
+
+            r = text == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver")
+                             : open_one(&o, text, e);
+            if (at[n] == 0)
+                break;
+            at += n + 1;
+        }
+        if (o.set != NULL && o.set->count != before)
+            o.round++;
+    }
     if (r == 0 && o.denies && sp_approvers_has_others(o.set))
         r = sp_fail(e, SP_E_INVALID, 0, "`deny` stands alone: no other approver beside it");
     if (r == 0 && o.skipped.code != SP_E_NONE && o.set == NULL && !o.denies) {

@@ -11,6 +11,10 @@
  * A set holds the approvers of a process; a chain is an approver that asks all of a set, with a
  * `client` of its own: each connection has another one. The engine, the CLI and the MCP server all
  * use this chain.
+ *
+ * The console is whoever runs `sallyport approvals` at another terminal. Where it is not named it
+ * may join each person who is asked (joins_console), and has no longer to answer than that person:
+ * where no person can be asked nothing waits for it.
  */
 #ifndef SP_APPROVE_APPROVERS_H
 #define SP_APPROVE_APPROVERS_H
@@ -32,8 +36,12 @@ struct sp_approvers_ask {
     bool has_client;     /* this command has a client ... */
     bool begins_with_client; /* ... which is asked first if no word names it */
     /* NULL: this command has no terminal, for the reason no_terminal. */
-    int (*open_terminal)(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e);
+    int (*open_terminal)(struct sp_loop *loop, bool is_once, struct sp_approver **ret,
+                         struct sp_err *e);
+    bool is_once; /* for one command: answers for later ones mean nothing */
     const char *no_terminal;
+    bool has_console;    /* this command has a console ... */
+    bool joins_console;  /* ... which may answer what the client or the terminal is asked */
     uint64_t timeout_ms; /* of one round; 0: none */
 };
 
@@ -51,9 +59,12 @@ bool sp_approvers_has_others(const struct sp_approvers *a);
 /* The sum over all rounds. */
 uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a);
 
-/* client is borrowed; NULL: its rounds are skipped. */
-int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client, struct sp_approver **ret,
-                       struct sp_err *e);
+#define SP_CONSOLE_MS \
+    900000 /* for a question that only the console may answer, without timeout_ms */
+
+/* client and console are borrowed; NULL: their rounds are skipped. */
+int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client,
+                       struct sp_approver *console, struct sp_approver **ret, struct sp_err *e);
 
 /* The length of the first approver in a word; behind it is the end, or a comma and the next one. */
 size_t sp_approvers_first(const char *word);

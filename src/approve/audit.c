@@ -196,9 +196,22 @@ static int read_last(int fd, const char *path, off_t size, uint64_t *ret_seq,
 
 /* ---- appending ---- */
 
-static int append_entry(int fd, const char *path, const struct sp_audit_entry *entry,
-                        struct sp_err *e)
+int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e)
 {
+    auto_close int fd = sp_locked_open(AT_FDCWD, path);
+
+    if (fd == -ENOENT) { /* create the directory of the log, but not its parents */
+        auto_free char *folder = strdup(path);
+        char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+
+        if (slash != NULL && slash != folder) {
+            *slash = 0;
+            (void)mkdir(folder, 0700);
+        }
+        fd = sp_locked_open(AT_FDCWD, path);
+    }
+    if (fd < 0)
+        return fail_log(path, -fd, e);
     auto_buf struct sp_buf line = {.max = MAX_LINE};
     char prev[HASH + 1];
     uint64_t seq = 0;
@@ -219,25 +232,6 @@ static int append_entry(int fd, const char *path, const struct sp_audit_entry *e
     if (n > 0 && ftruncate(fd, st.st_size) < 0) /* half a line would end the log for good */
         return fail_log(path, errno, e);
     return fail_log(path, sys, e);
-}
-
-int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e)
-{
-    auto_close int fd = sp_locked_open(AT_FDCWD, path);
-
-    if (fd == -ENOENT) { /* create the directory of the log, but not its parents */
-        auto_free char *folder = strdup(path);
-        char *slash = folder == NULL ? NULL : strrchr(folder, '/');
-
-        if (slash != NULL && slash != folder) {
-            *slash = 0;
-            (void)mkdir(folder, 0700);
-        }
-        fd = sp_locked_open(AT_FDCWD, path);
-    }
-    if (fd < 0)
-        return fail_log(path, -fd, e);
-    return append_entry(fd, path, entry, e);
 }
 
 /* ---- verification: each line parses, follows in number, and names the line before it ---- */
@@ -315,25 +309,6 @@ static bool check_line(struct verifying *v, char *line, size_t n)
     return true;
 }
 
-/* Checks the complete lines in the buffer; the rest stays in it. */
-static bool check_lines(struct verifying *v, struct sp_buf *text)
-{
-    size_t at = 0;
-
-    for (;;) {
-        char *lf = text->len == at ? NULL : memchr(text->data + at, '\n', text->len - at);
-
-        if (lf == NULL)
-            break;
-        const size_t n = (size_t)(lf - text->data) - at;
-        if (!check_line(v, text->data + at, n))
-            return false;
-        at += n + 1;
-    }
-    sp_buf_drop(text, at);
-    return text->len <= MAX_LINE || find_fault(v->report, "a line of more than %u bytes", MAX_LINE);
-}
-
 static int verify_lines(int fd, const char *path, struct verifying *v, struct sp_err *e)
 {
     auto_buf struct sp_buf text = {0};
@@ -351,8 +326,21 @@ static int verify_lines(int fd, const char *path, struct verifying *v, struct sp
         if (n == 0)
             break;
         text.len += (size_t)n;
-        if (!check_lines(v, &text))
+
+        /* Complete lines are checked; the rest stays in the buffer. */
+        size_t at = 0;
+        for (const char *lf; (lf = memchr(text.data + at, '\n', text.len - at)) != NULL;) {
+            const size_t length = (size_t)(lf - text.data) - at;
+
+            if (!check_line(v, text.data + at, length))
+                return 0;
+            at += length + 1;
+        }
+        sp_buf_drop(&text, at);
+        if (text.len > MAX_LINE) {
+            (void)find_fault(v->report, "a line of more than %u bytes", MAX_LINE);
             return 0;
+        }
     }
     if (text.len > 0)
         (void)find_fault(v->report, "cut off: the line has no end");

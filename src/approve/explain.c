@@ -196,9 +196,10 @@ static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, cons
     case SP_WHY_ENTRY:
         return say_entry(q, s->entry, out);
     case SP_WHY_PROTECTED:
-        return sp_buf_printf(out, "protected name %s below a writable root of ",
+        return sp_buf_printf(out, "%s is protected in this sandbox, below a writable root of ",
                              strrchr(s->path, '/') == NULL ? s->path : strrchr(s->path, '/') + 1) &&
-               say_entry(q, s->entry, out);
+               say_entry(q, s->entry, out) &&
+               sp_buf_printf(out, "; write access to exactly %s allows it", s->path);
     case SP_WHY_GITDIR:
         return sp_buf_printf(out, "%s belongs to the repository of a writable root of ", s->path) &&
                say_entry(q, s->entry, out);
@@ -211,35 +212,6 @@ static bool say_spot(const struct sp_explainer *q, const struct sp_spot *s, cons
         return sp_buf_printf(out, "%s is kept from every confined command", s->path);
     }
     return false;
-}
-
-static bool answer_spot(const struct sp_explainer *q, const struct sp_spot *s, const char *path,
-                        struct sp_explained *ret)
-{
-    const char *pattern = find_pattern(q, path);
-
-    if (s == NULL) {
-        ret->can_read = ret->can_write = q->survey.is_open;
-        return sp_buf_printf(&ret->reason, "%s",
-                             q->survey.is_open ? "the policy restricts no files"
-                                               : "no entry names it");
-    }
-    const bool is_stand_in = s->kind == SP_SPOT_MISSING && s->access != SP_ACCESS_DENY;
-    ret->can_read = s->access != SP_ACCESS_DENY;
-    ret->can_write = !is_stand_in && s->access == SP_ACCESS_WRITE;
-    if (!say_spot(q, s, path, &ret->reason))
-        return false;
-    /* A pattern denies only what exists when the sandbox is made. */
-    if (pattern != NULL && s->why != SP_WHY_GLOB &&
-        !sp_buf_printf(&ret->notes,
-                       "  note: pattern %s matches it, but nothing is there: what appears while "
-                       "a command runs is not denied to it\n",
-                       pattern))
-        return false;
-    return !is_stand_in || sp_buf_printf(&ret->notes,
-                                         "  note: nothing is there: an empty directory stands at "
-                                         "%s while commands run\n",
-                                         s->path);
 }
 
 static bool answer_path(const struct sp_explainer *q, struct sp_explained *ret)
@@ -255,7 +227,31 @@ static bool answer_path(const struct sp_explainer *q, struct sp_explained *ret)
         }
     if (empty != NULL)
         return sp_buf_printf(&ret->reason, "%.64s is empty for confined commands", empty);
-    return answer_spot(q, find_spot(q, ret->real), ret->real, ret);
+    const struct sp_spot *s = find_spot(q, ret->real);
+    const char *pattern = find_pattern(q, ret->real);
+
+    if (s == NULL) {
+        ret->can_read = ret->can_write = q->survey.is_open;
+        return sp_buf_printf(&ret->reason, "%s",
+                             q->survey.is_open ? "the policy restricts no files"
+                                               : "no entry names it");
+    }
+    const bool is_stand_in = s->kind == SP_SPOT_MISSING && s->access != SP_ACCESS_DENY;
+    ret->can_read = s->access != SP_ACCESS_DENY;
+    ret->can_write = !is_stand_in && s->access == SP_ACCESS_WRITE;
+    if (!say_spot(q, s, ret->real, &ret->reason))
+        return false;
+    /* A pattern denies only what exists when the sandbox is made. */
+    if (pattern != NULL && s->why != SP_WHY_GLOB &&
+        !sp_buf_printf(&ret->notes,
+                       "  note: pattern %s matches it, but nothing is there: what appears while "
+                       "a command runs is not denied to it\n",
+                       pattern))
+        return false;
+    return !is_stand_in || sp_buf_printf(&ret->notes,
+                                         "  note: nothing is there: an empty directory stands at "
+                                         "%s while commands run\n",
+                                         s->path);
 }
 
 /* ---- answers ---- */

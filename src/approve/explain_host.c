@@ -5,40 +5,33 @@
 
 /* ---- the question ---- */
 
-/* An IPv6 address without brackets has no port. */
-static int read_target(struct sp_str text, struct sp_host_explained *ret, struct sp_err *e)
-{
-    const char *colon = text.n == 0 ? NULL : memrchr(text.p, ':', text.n);
-    const bool is_bracketed = text.n != 0 && text.p[0] == '[';
-    struct sp_str host = text;
-    uint64_t port = DEFAULT_PORT;
-
-    if (colon != NULL && (is_bracketed ? colon[-1] == ']' : memchr(text.p, ':', text.n) == colon)) {
-        const struct sp_str digits = {colon + 1, (size_t)(text.p + text.n - colon - 1)};
-
-        if (!sp_str_to_u64(digits, UINT16_MAX, &port) || port == 0)
-            return sp_fail(e, SP_E_INVALID, 0, "`%.40s` is not a port", digits.p);
-        host.n = (size_t)(colon - text.p);
-    }
-    if (is_bracketed && host.n >= 2 && host.p[host.n - 1] == ']')
-        host = (struct sp_str){host.p + 1, host.n - 2};
-    const char *wrong = sp_hostname_read(host, &ret->host);
-    if (wrong != NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "host `%.*s`: %s",
-                       (int)(host.n > SP_HOSTNAME_MAX ? SP_HOSTNAME_MAX : host.n), host.p, wrong);
-    ret->port = (uint16_t)port;
-    return 0;
-}
-
 int sp_explain_host(const struct sp_profile *p, const char *text, struct sp_host_explained *ret,
                     struct sp_err *e)
 {
     struct sp_host_explained x = {0};
     uint16_t ports[SP_NETWORK_PORTS_MAX];
-    const int r = read_target(sp_str_of(text), &x, e);
+    const struct sp_str whole = sp_str_of(text);
+    const char *colon = whole.n == 0 ? NULL : memrchr(whole.p, ':', whole.n);
+    const bool is_bracketed = whole.n != 0 && whole.p[0] == '[';
+    struct sp_str host = whole;
+    uint64_t port = DEFAULT_PORT;
 
-    if (r < 0)
-        return r;
+    /* An IPv6 address without brackets has no port. */
+    if (colon != NULL &&
+        (is_bracketed ? colon[-1] == ']' : memchr(whole.p, ':', whole.n) == colon)) {
+        const struct sp_str digits = {colon + 1, (size_t)(whole.p + whole.n - colon - 1)};
+
+        if (!sp_str_to_u64(digits, UINT16_MAX, &port) || port == 0)
+            return sp_fail(e, SP_E_INVALID, 0, "`%.40s` is not a port", digits.p);
+        host.n = (size_t)(colon - whole.p);
+    }
+    if (is_bracketed && host.n >= 2 && host.p[host.n - 1] == ']')
+        host = (struct sp_str){host.p + 1, host.n - 2};
+    const char *wrong = sp_hostname_read(host, &x.host);
+    if (wrong != NULL)
+        return sp_fail(e, SP_E_INVALID, 0, "host `%.*s`: %s",
+                       (int)(host.n > SP_HOSTNAME_MAX ? SP_HOSTNAME_MAX : host.n), host.p, wrong);
+    x.port = (uint16_t)port;
     x.policy = p->kind == SP_PROFILE_DISABLED ? NULL : sp_profile_managed(p);
     if (x.policy != NULL) {
         const enum sp_network_way way = x.port == 80    ? SP_NETWORK_WAY_HTTP

@@ -22,6 +22,24 @@
     "AskForApproval::Granular.sandbox_approval is false"
 #define FORCED_RM "rm -f style commands are not permitted. Use a safer approach"
 
+struct sp_str sp_judge_plain_reason(struct sp_str reason)
+{
+    static const struct {
+        struct sp_str is, plain;
+    } texts[] = {
+        {SP_STR(NEVER), SP_STR("the approval policy is `never`, so it cannot be asked about")},
+        {SP_STR(NO_RULES), SP_STR("a rule wants it to be asked about, and the approval policy has "
+                                  "`rules` switched off")},
+        {SP_STR(NO_SANDBOX), SP_STR("it would be asked about, and the approval policy has "
+                                    "`sandbox_approval` switched off")},
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (sp_str_eq(reason, texts[i].is))
+            return texts[i].plain;
+    return reason;
+}
+
 /* What rules and guesses together say of a command. */
 struct sp_evaluation {
     enum sp_verdict verdict; /* the strictest */
@@ -67,7 +85,7 @@ int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct 
     struct sp_json j = {0};
     struct sp_err why = {0};
     uint32_t o;
-    int r;
+    int r = 0;
 
     if (text.n == 0 || text.p[0] != '{') {
         for (size_t i = 0; i < SP_APPROVAL_MAX; i++)
@@ -85,15 +103,14 @@ int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct 
     if (copy == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for an approval policy");
     memcpy(copy, text.p, text.n);
-    if ((r = sp_json_parse(&j, copy, text.n, &why)) < 0 ||
-        (r = refuse_others(&j, 0, outer, &why)) < 0 ||
-        (r = sp_json_need_object(&j, 0, "granular", &o, &why)) < 0 ||
-        (r = refuse_others(&j, o, inner, &why)) < 0 ||
-        (r = sp_json_need_bool(&j, o, "sandbox_approval", &p.sandbox_approval, &why)) < 0 ||
-        (r = sp_json_need_bool(&j, o, "rules", &p.rules, &why)) < 0 ||
-        (r = sp_json_def_bool(&j, o, "skill_approval", &p.skill_approval, &why)) < 0 ||
-        (r = sp_json_def_bool(&j, o, "request_permissions", &p.request_permissions, &why)) < 0 ||
-        (r = sp_json_need_bool(&j, o, "mcp_elicitations", &p.mcp_elicitations, &why)) < 0)
+    if (sp_json_parse(&j, copy, text.n, &why) < 0 || refuse_others(&j, 0, outer, &why) < 0 ||
+        sp_json_need_object(&j, 0, "granular", &o, &why) < 0 ||
+        refuse_others(&j, o, inner, &why) < 0 ||
+        sp_json_need_bool(&j, o, "sandbox_approval", &p.sandbox_approval, &why) < 0 ||
+        sp_json_need_bool(&j, o, "rules", &p.rules, &why) < 0 ||
+        sp_json_def_bool(&j, o, "skill_approval", &p.skill_approval, &why) < 0 ||
+        sp_json_def_bool(&j, o, "request_permissions", &p.request_permissions, &why) < 0 ||
+        sp_json_need_bool(&j, o, "mcp_elicitations", &p.mcp_elicitations, &why) < 0)
         r = sp_fail(e, why.code == SP_E_SYSTEM ? SP_E_SYSTEM : SP_E_INVALID, why.sys,
                     "approval policy: %s", why.msg);
     else
@@ -307,7 +324,7 @@ static bool is_among(struct sp_str word, const char *list)
     return false;
 }
 
-static bool is_too_wide(struct sp_words prefix)
+bool sp_judge_is_too_wide(struct sp_words prefix)
 {
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
         if (prefix.count == 0 || !is_among(prefix.items[0], wide[i].programs))
@@ -330,7 +347,7 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
     const struct sp_words *segment = is_question ? v->first_prompt : v->first_allowed;
     bool is_enough = false;
 
-    if (ask->prefix.count != 0 && q->matches.count == 0 && !is_too_wide(ask->prefix)) {
+    if (ask->prefix.count != 0 && q->matches.count == 0 && !sp_judge_is_too_wide(ask->prefix)) {
         enum sp_verdict verdict = SP_VERDICT_ALLOW;
         enum sp_danger danger;
 
@@ -355,7 +372,7 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for a rule that is offered");
         q->amendment = (struct sp_words){items, ask->prefix.count};
     } else if (segment != NULL && !(is_question ? v->has_rule_prompt : q->matches.count != 0) &&
-               !is_too_wide(*segment)) {
+               !sp_judge_is_too_wide(*segment)) {
         q->amendment = *segment;
     }
     return 0;

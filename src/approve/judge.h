@@ -94,7 +94,16 @@ struct sp_requirement {
 void sp_requirement_done(struct sp_requirement *r);
 
 /* Fails only for lack of memory. */
+/* The reason of a refusal for people: clients compare some of its texts, which name types of
+ * theirs.
+ */
+struct sp_str sp_judge_plain_reason(struct sp_str reason);
+
 int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_err *e);
+
+/* Whether a rule that allows this prefix would allow anything at all: `bash`, `python -c`, `git`.
+ * No such rule is offered. */
+bool sp_judge_is_too_wide(struct sp_words prefix);
 
 /* Warns about each rule file that commands under this profile may write: its allow rules do not set
  * commands free. */

@@ -411,6 +411,8 @@ static void amend_host(const struct sp_network_question *q, bool allows)
         warn_amendment(a, &e);
         if (allows)
             return;
+    } else {
+        sp_approvals_tell_kept(a);
     }
     struct sp_rules *more = sp_rules_with_network(a->options.rules, host, protocol, allows, &e);
     if (more == NULL) {
@@ -521,23 +523,6 @@ static void free_question(struct sp_network_question *q)
     free(q);
 }
 
-static void tell_waiting(struct sp_network_question *q, const struct ending *end)
-{
-    while (q->waiting != NULL) {
-        struct sp_network_request *r = q->waiting;
-
-        q->waiting = r->next;
-        r->next = NULL;
-        r->question = NULL;
-        if (end->state == SP_NETWORK_DENIED)
-            deny_request(r, end->reason, end->text);
-        else
-            r->state = end->state;
-        if (r->told != NULL)
-            r->told(r);
-    }
-}
-
 static bool log_answer(const struct sp_network_question *q, const char *decision,
                        enum sp_decider by, struct sp_err *e)
 {
@@ -590,7 +575,19 @@ static void finish_question(struct sp_network_question *q, const struct ending *
     q->command = NULL;
     if (end->state == SP_NETWORK_DENIED && c->outcome != NULL)
         c->outcome(c, &o);
-    tell_waiting(q, end);
+    while (q->waiting != NULL) {
+        struct sp_network_request *r = q->waiting;
+
+        q->waiting = r->next;
+        r->next = NULL;
+        r->question = NULL;
+        if (end->state == SP_NETWORK_DENIED)
+            deny_request(r, end->reason, end->text);
+        else
+            r->state = end->state;
+        if (r->told != NULL)
+            r->told(r);
+    }
     free_question(q);
 }
 
@@ -719,33 +716,6 @@ static void take_amendment(struct sp_network_question *q, const struct sp_decisi
     }
 }
 
-/* A person or a program refuses the host, which cancels the command; without such a decision (no
- * approver, timeout) the command goes on without the host. */
-static void reject_host(struct sp_network_question *q, const struct sp_decision *d)
-{
-    const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, REFUSAL_TOKENS};
-    const bool is_late = d->kind == SP_DECISION_TIMED_OUT;
-    const bool is_refusal =
-        !is_late && !q->asking.is_replaced && q->asking.decided_by != SP_DECIDER_CONFIG;
-    auto_buf struct sp_buf text = {0};
-    bool ok;
-
-    (void)log_answer(q, sp_decision_name(d->kind), q->asking.decided_by, NULL);
-    if (is_late && d->rejection.n == 0)
-        ok = sp_buf_add_str(&text, SP_STR(TOO_LATE));
-    else if (!is_late && !is_refusal)
-        ok = add_blocked(&text, q->argv[1], " by policy");
-    else
-        ok = sp_truncate_add(&text, d->rejection.n == 0 ? SP_STR(BY_USER) : d->rejection, max);
-    if (!ok)
-        text.len = 0;
-    if (is_refusal)
-        cancel_command(q, text.len != 0 ? sp_buf_str(&text) : SP_STR(BY_USER),
-                       d->kind == SP_DECISION_ABORT);
-    else
-        finish_denied(q, SP_NETWORK_REASON_NOT_ALLOWED, &text);
-}
-
 static void on_told(struct sp_asking *asking, const struct sp_decision *d)
 {
     struct sp_network_question *q = SP_CONTAINER(asking, struct sp_network_question, asking);
@@ -767,7 +737,30 @@ static void on_told(struct sp_asking *asking, const struct sp_decision *d)
     case SP_DECISION_MAX:
         break;
     }
-    reject_host(q, d);
+
+    /* A person or a program refuses the host, which cancels the command; without such a decision
+     * (no approver, timeout) the command goes on without the host. */
+    const struct sp_allowance max = {SP_ALLOWANCE_TOKENS, REFUSAL_TOKENS};
+    const bool is_late = d->kind == SP_DECISION_TIMED_OUT;
+    const bool is_refusal =
+        !is_late && !q->asking.is_replaced && q->asking.decided_by != SP_DECIDER_CONFIG;
+    auto_buf struct sp_buf text = {0};
+    bool ok;
+
+    (void)log_answer(q, sp_decision_name(d->kind), q->asking.decided_by, NULL);
+    if (is_late && d->rejection.n == 0)
+        ok = sp_buf_add_str(&text, SP_STR(TOO_LATE));
+    else if (!is_late && !is_refusal)
+        ok = add_blocked(&text, q->argv[1], " by policy");
+    else
+        ok = sp_truncate_add(&text, d->rejection.n == 0 ? SP_STR(BY_USER) : d->rejection, max);
+    if (!ok)
+        text.len = 0;
+    if (is_refusal)
+        cancel_command(q, text.len != 0 ? sp_buf_str(&text) : SP_STR(BY_USER),
+                       d->kind == SP_DECISION_ABORT);
+    else
+        finish_denied(q, SP_NETWORK_REASON_NOT_ALLOWED, &text);
 }
 
 /* ---- a new question ---- */

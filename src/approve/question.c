@@ -43,24 +43,6 @@ static bool add_host(struct sp_buf *out, struct sp_str host, const char *action)
            sp_buf_printf(out, ",\"action\":\"%s\"}", action);
 }
 
-static bool add_decisions(struct sp_buf *out, const struct sp_approval_question *q)
-{
-    bool ok =
-        sp_json_add_key(out, "available_decisions") && sp_buf_add_str(out, SP_STR("[\"approved\""));
-
-    if (ok && sp_question_offers_amendment(q))
-        ok = sp_buf_add_str(out, SP_STR(",{\"approved_execpolicy_amendment\":{"
-                                        "\"proposed_execpolicy_amendment\":")) &&
-             sp_words_add_json(out, q->amendment) && sp_buf_add_str(out, SP_STR("}}"));
-    if (ok && q->kind == SP_QUESTION_NETWORK)
-        ok = sp_buf_add_str(out, SP_STR(",\"approved_for_session\""));
-    if (ok && sp_question_offers_host(q))
-        ok = sp_buf_add_str(out, SP_STR(",{\"network_policy_amendment\":{"
-                                        "\"network_policy_amendment\":")) &&
-             add_host(out, q->host, "allow") && sp_buf_add_str(out, SP_STR("}}"));
-    return ok && sp_buf_add_str(out, SP_STR(",\"abort\"]"));
-}
-
 static bool add_segment(struct sp_buf *out, struct sp_str cmd, bool is_first)
 {
     return (is_first || sp_buf_add(out, ",", 1)) &&
@@ -109,8 +91,21 @@ static bool add_command(struct sp_buf *out, const struct sp_approval_question *q
              sp_question_add_grant(out, q->additional);
     if (ok && q->is_guess)
         ok = sp_buf_add_str(out, SP_STR(",\"denial_is_guess\":true"));
-    return ok && sp_buf_printf(out, ",\"without_sandbox\":%s", q->is_free ? "true" : "false") &&
-           add_decisions(out, q) && add_parsed(out, q);
+    ok = ok && sp_buf_printf(out, ",\"without_sandbox\":%s", q->is_free ? "true" : "false") &&
+         sp_json_add_key(out, "available_decisions") &&
+         sp_buf_add_str(out, SP_STR("[\"approved\""));
+
+    if (ok && sp_question_offers_amendment(q))
+        ok = sp_buf_add_str(out, SP_STR(",{\"approved_execpolicy_amendment\":{"
+                                        "\"proposed_execpolicy_amendment\":")) &&
+             sp_words_add_json(out, q->amendment) && sp_buf_add_str(out, SP_STR("}}"));
+    if (ok && q->kind == SP_QUESTION_NETWORK)
+        ok = sp_buf_add_str(out, SP_STR(",\"approved_for_session\""));
+    if (ok && sp_question_offers_host(q))
+        ok = sp_buf_add_str(out, SP_STR(",{\"network_policy_amendment\":{"
+                                        "\"network_policy_amendment\":")) &&
+             add_host(out, q->host, "allow") && sp_buf_add_str(out, SP_STR("}}"));
+    return ok && sp_buf_add_str(out, SP_STR(",\"abort\"]")) && add_parsed(out, q);
 }
 
 static bool add_change(struct sp_buf *out, const struct sp_patch_change *c)
@@ -417,34 +412,27 @@ static bool add_byte(struct sp_buf *out, unsigned char c)
     }
 }
 
-static bool add_valid(struct sp_buf *out, struct sp_str s, bool keeps_lines)
-{
-    for (size_t i = 0; i < s.n;) {
-        uint32_t c;
-        const size_t n = read_character((const unsigned char *)s.p + i, &c);
-        const bool is_plain = (c >= 0x20 && c < 0x7f) || (c == '\n' && keeps_lines);
-        bool ok;
-
-        if (is_plain || (c > 0x7f && !is_treacherous(c)))
-            ok = sp_buf_add(out, s.p + i, n);
-        else if (n == 1)
-            ok = add_byte(out, (unsigned char)c);
-        else
-            ok = sp_buf_printf(out, "\\u{%" PRIx32 "}", c);
-        if (!ok)
-            return false;
-        i += n;
-    }
-    return true;
-}
-
 bool sp_question_add_whole(struct sp_buf *out, struct sp_str s, bool keeps_lines)
 {
     while (s.n != 0) {
         const size_t valid = sp_utf8_valid_prefix(s);
 
-        if (!add_valid(out, (struct sp_str){s.p, valid}, keeps_lines))
-            return false;
+        for (size_t i = 0; i < valid;) {
+            uint32_t c;
+            const size_t n = read_character((const unsigned char *)s.p + i, &c);
+            const bool is_plain = (c >= 0x20 && c < 0x7f) || (c == '\n' && keeps_lines);
+            bool ok;
+
+            if (is_plain || (c > 0x7f && !is_treacherous(c)))
+                ok = sp_buf_add(out, s.p + i, n);
+            else if (n == 1)
+                ok = add_byte(out, (unsigned char)c);
+            else
+                ok = sp_buf_printf(out, "\\u{%" PRIx32 "}", c);
+            if (!ok)
+                return false;
+            i += n;
+        }
         if (valid == s.n)
             return true;
         if (!add_byte(out, (unsigned char)s.p[valid]))

@@ -391,6 +391,7 @@ static void amend_rules(struct sp_approvals *a, struct sp_words prefix)
     }
     sp_rules_unref(a->options.rules);
     a->options.rules = more;
+    sp_approvals_tell_kept(a);
 }
 
 static void on_decision(struct sp_asking *q, const struct sp_decision *d)
@@ -553,34 +554,6 @@ static bool can_ask(const struct sp_run_plan *p)
     return sp_approvals_can_ask(p->approvals);
 }
 
-/* Checks which files the allowed commands would run, and judges again without the allow rules if
- * a command could have replaced them. */
-static int judge_programs(struct sp_run_plan *p, struct sp_judge_ask *ask, struct sp_err *e)
-{
-    struct sp_requirement *q = &p->requirement;
-    const struct sp_policy *policy =
-        p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->reach : NULL;
-    const struct sp_program_ask files = {
-        .argv = p->ask.argv, .judged = q, .policy = policy, .environ = p->ask.environ};
-
-    if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
-        (policy != NULL && p->ask.keeps_policy))
-        return 0;
-    if ((policy == NULL || q->is_free) && sp_program_find(&files, &p->unconfined.program))
-        return 0;
-    q->is_free = false;
-    /* Without the rule, it would run in its sandbox, and no question would be asked. */
-    if (policy != NULL &&
-        (p->ask.permissions == SP_PERMISSIONS_DEFAULT ||
-         (p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->is_preapproved) ||
-         (p->ask.permissions == SP_PERMISSIONS_ESCALATED && !sp_judge_may_run_free(&p->policy))))
-        return 0;
-    /* It would run free or get more permissions: judge it as if no rule allowed it. */
-    sp_requirement_done(q);
-    ask->ignores_allow = true;
-    return sp_judge(ask, q, e);
-}
-
 static int judge(struct sp_run_plan *p, struct sp_err *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
@@ -602,30 +575,33 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
     if (sp_path_is_relative(sp_env_value(p->ask.environ, "PATH")))
         ask.known_safe = SP_KNOWN_SAFE_OFF;
     const int r = sp_judge(&ask, &p->requirement, e);
-    return r < 0 ? r : judge_programs(p, &ask, e);
-}
+    if (r < 0)
+        return r;
 
-static void decide(struct sp_run_plan *p)
-{
-    switch (p->requirement.kind) {
-    case SP_REQUIRE_NOTHING:
-        if (sp_approvals_is_strict(p->approvals, p->ask.turn_id))
-            begin_question(p, true);
-        else
-            let_go(p, "approved", by_itself(p));
-        return;
-    case SP_REQUIRE_ANSWER:
-        if (!can_ask(p))
-            break; /* sp_judge refuses this case already; fail closed here too */
-        begin_question(p, false);
-        return;
-    case SP_REQUIRE_REFUSAL:
-        break;
-    }
-    if (audit_plan(p, "forbidden", "denied", by_itself(p), false))
-        refuse_plan(p, !is_patch(p)               ? sp_buf_str(&p->requirement.reason)
-                       : p->patch.refusal != NULL ? sp_str_of(p->patch.refusal)
-                                                  : SP_STR(SP_NOBODY_ANSWERS));
+    /* Which files would the allowed commands run? If a command could have replaced them, the
+     * request is judged again without the allow rules. */
+    struct sp_requirement *q = &p->requirement;
+    const struct sp_policy *policy =
+        p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->reach : NULL;
+    const struct sp_program_ask files = {
+        .argv = p->ask.argv, .judged = q, .policy = policy, .environ = p->ask.environ};
+
+    if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
+        (policy != NULL && p->ask.keeps_policy))
+        return 0;
+    if ((policy == NULL || q->is_free) && sp_program_find(&files, &p->unconfined.program))
+        return 0;
+    q->is_free = false;
+    /* Without the rule, it would run in its sandbox, and no question would be asked. */
+    if (policy != NULL &&
+        (p->ask.permissions == SP_PERMISSIONS_DEFAULT ||
+         (p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->is_preapproved) ||
+         (p->ask.permissions == SP_PERMISSIONS_ESCALATED && !sp_judge_may_run_free(&p->policy))))
+        return 0;
+    /* It would run free or get more permissions: judge it as if no rule allowed it. */
+    sp_requirement_done(q);
+    ask.ignores_allow = true;
+    return sp_judge(&ask, q, e);
 }
 
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
@@ -647,7 +623,25 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
         fail_without_memory(p);
         return;
     }
-    decide(p);
+    switch (p->requirement.kind) {
+    case SP_REQUIRE_NOTHING:
+        if (sp_approvals_is_strict(p->approvals, p->ask.turn_id))
+            begin_question(p, true);
+        else
+            let_go(p, "approved", by_itself(p));
+        return;
+    case SP_REQUIRE_ANSWER:
+        if (!can_ask(p))
+            break; /* sp_judge refuses this case already; fail closed here too */
+        begin_question(p, false);
+        return;
+    case SP_REQUIRE_REFUSAL:
+        break;
+    }
+    if (audit_plan(p, "forbidden", "denied", by_itself(p), false))
+        refuse_plan(p, !is_patch(p)               ? sp_buf_str(&p->requirement.reason)
+                       : p->patch.refusal != NULL ? sp_str_of(p->patch.refusal)
+                                                  : SP_STR(SP_NOBODY_ANSWERS));
 }
 
 /* ---- the second attempt ---- */

@@ -19,11 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/grow.h"
 #include "cell/cell_confine.h"
 #include "cell/cell_files.h"
 #include "cell/command.h"
+#include "cell/ports.h"
 #include "cell/strays.h"
 #include "os/pty.h"
 #include "os/seccomp.h"
@@ -72,6 +74,7 @@ struct cell {
     int child_signals;
     int plan;     /* sealed memory file; -1: none, the cell is not confined */
     int listener; /* seccomp notifications of refused calls; -1: none */
+    bool has_own_network;
     uint64_t last_sweep_ms;
     struct sp_wire_message *message;
 };
@@ -343,6 +346,21 @@ static void on_files(struct cell *cell)
     sp_files_begin(cell->message->fds[0], cell->state.scope);
 }
 
+/* A connection to a published port. Commands cannot send such a request: the socket of the front is
+ * this process's alone. */
+static void connect_port(struct cell *cell, const struct sp_wire_call *call)
+{
+    struct sp_wire_done reply = {.head = call->head, .token = call->token, .err = EOPNOTSUPP};
+    auto_close int fd = -1;
+
+    if (cell->has_own_network) {
+        fd = sp_ports_connect(call->b, call->a);
+        reply.err = fd < 0 ? errno : 0;
+    }
+    reply.head.op = SP_WIRE_SOCKET;
+    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, &fd, fd >= 0);
+}
+
 static void on_message(struct cell *cell)
 {
     const struct sp_wire_head *h = (const void *)cell->message->bytes;
@@ -383,6 +401,9 @@ static void on_message(struct cell *cell)
         break;
     case SP_WIRE_FILES:
         on_files(cell);
+        break;
+    case SP_WIRE_CONNECT:
+        connect_port(cell, call);
         break;
     case SP_WIRE_HOLD:
         cell->message->fd_count = 0; /* kept open: its lock outlives the front */
@@ -609,6 +630,7 @@ static void confine(struct cell *cell)
     cell->state.hides_cwds = confined.has_new_root;
     cell->state.scope = confined.scope;
     cell->listener = confined.listener;
+    cell->has_own_network = confined.has_own_network;
     if (confined.has_own_network)
         cell->state.net_count = open("/proc/self/net/snmp", O_RDONLY | O_CLOEXEC);
 }

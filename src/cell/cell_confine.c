@@ -613,27 +613,6 @@ static int allow_devices(int ruleset, int abi, bool is_thin)
     return r;
 }
 
-static int make_rules(const struct sp_plan *plan, int ruleset, const char **ret_where)
-{
-    const int abi = (int)plan->landlock;
-    auto_close int root = open("/", O_PATH | O_CLOEXEC);
-    int r = root < 0 ? -errno
-                     : sp_landlock_allow(ruleset, abi, root,
-                                         plan->view == SP_VIEW_OPEN ? SP_LANDLOCK_WRITE
-                                                                    : SP_LANDLOCK_READ);
-
-    if (r == 0)
-        r = allow_devices(ruleset, abi, plan->tier == SP_TIER_THIN);
-    for (uint32_t i = 0; r == 0 && i < plan->op_count; i++) {
-        if (plan->ops[i].op != SP_OP_WRITE)
-            continue;
-        *ret_where = sp_plan_string(plan, plan->ops[i].path);
-        auto_close int fd = sp_path_open(root, *ret_where);
-        r = fd < 0 ? fd : sp_landlock_allow(ruleset, abi, fd, SP_LANDLOCK_WRITE);
-    }
-    return r;
-}
-
 static bool enter_landlock(const struct sp_plan *plan, struct sp_confined *ret,
                            struct sp_built *report)
 {
@@ -641,14 +620,27 @@ static bool enter_landlock(const struct sp_plan *plan, struct sp_confined *ret,
 
     if (plan->landlock == 0)
         return true;
-    auto_close int ruleset = sp_landlock_new((int)plan->landlock);
-    int r = ruleset < 0 ? ruleset : make_rules(plan, ruleset, &where);
+    const int abi = (int)plan->landlock;
+    auto_close int ruleset = sp_landlock_new(abi);
+    auto_close int root = open("/", O_PATH | O_CLOEXEC);
+    int r = ruleset < 0 ? ruleset : root < 0 ? -errno : 0;
+    if (r == 0)
+        r = sp_landlock_allow(ruleset, abi, root,
+                              plan->view == SP_VIEW_OPEN ? SP_LANDLOCK_WRITE : SP_LANDLOCK_READ);
+    if (r == 0)
+        r = allow_devices(ruleset, abi, plan->tier == SP_TIER_THIN);
+    for (uint32_t i = 0; r == 0 && i < plan->op_count; i++) {
+        if (plan->ops[i].op != SP_OP_WRITE)
+            continue;
+        where = sp_plan_string(plan, plan->ops[i].path);
+        auto_close int fd = sp_path_open(root, where);
+        r = fd < 0 ? fd : sp_landlock_allow(ruleset, abi, fd, SP_LANDLOCK_WRITE);
+    }
     if (r == 0)
         r = sp_landlock_enter(ruleset);
     if (r < 0)
         return report_failure(report, SP_BUILD_LANDLOCK, r, where);
-    auto_close int root = open("/", O_PATH | O_CLOEXEC);
-    ret->scope = sp_landlock_new_scope((int)plan->landlock, root);
+    ret->scope = sp_landlock_new_scope(abi, root);
     if (ret->scope < 0 && ret->scope != -ENOTSUP)
         return report_failure(report, SP_BUILD_LANDLOCK, ret->scope, "scope");
     return true;

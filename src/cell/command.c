@@ -232,26 +232,6 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
     return -1;
 }
 
-/* In a sandbox a program that is missing or may not be executed counts as a command that ran and
- * failed, as in a shell: the client gets exit code 126 or 127 and a line with the reason. */
-static void record_exec_failure(struct sp_cell_state *cell, struct sp_command *c, const char *file,
-                                int err)
-{
-    struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126};
-    char *room = (char *)sp_ring_room(&c->ring);
-    const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s%s\n", file, strerror(err),
-                           c->is_tty ? "\r" : "");
-
-    sp_ring_output(&c->ring, c->is_tty ? SP_STREAM_PTY : SP_STREAM_STDERR, (uint32_t)n);
-    sp_ring_exited(&c->ring, &how);
-    sp_ring_closed(&c->ring);
-    close_stream(cell, c, 0);
-    close_stream(cell, c, 1);
-    close_fd(&c->slave);
-    c->life = SP_LIFE_CLOSED;
-    sp_bell_mark(&cell->bell, c->slot);
-}
-
 /* Frees *c, except after record_exec_failure. */
 static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct sp_pending_start *p)
 {
@@ -263,7 +243,23 @@ static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct 
         close_fd(&p->input);
     p->input = -1;
     if (step == SP_STEP_EXEC && cell->is_confined && err != ETIMEDOUT) {
-        record_exec_failure(cell, c, p->strings.file, err);
+        /* In a sandbox a program that is missing or may not be executed counts as a command that
+         * ran and failed, as in a shell: the client gets exit code 126 or 127 and a line with the
+         * reason.
+         */
+        struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126};
+        char *room = (char *)sp_ring_room(&c->ring);
+        const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s%s\n", p->strings.file,
+                               strerror(err), c->is_tty ? "\r" : "");
+
+        sp_ring_output(&c->ring, c->is_tty ? SP_STREAM_PTY : SP_STREAM_STDERR, (uint32_t)n);
+        sp_ring_exited(&c->ring, &how);
+        sp_ring_closed(&c->ring);
+        close_stream(cell, c, 0);
+        close_stream(cell, c, 1);
+        close_fd(&c->slave);
+        c->life = SP_LIFE_CLOSED;
+        sp_bell_mark(&cell->bell, c->slot);
         return;
     }
     release(cell, c);

@@ -16,6 +16,7 @@
 #include "base/io.h"
 #include "cell/wire.h"
 #include "os/fd.h"
+#include "os/seccomp.h"
 #include "sandbox/network_policy.h"
 
 #define BACKLOG    4096
@@ -83,4 +84,32 @@ int sp_ports_open(const struct sp_plan *plan, int control)
             r = sp_wire_send(control, true, &m, sizeof m, NULL, 0, fds, (int)m.count);
     }
     return r;
+}
+
+/* Never waits, so that a server that accepts no connections delays no command. */
+int sp_ports_connect(int family, int port)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        struct sockaddr_storage room;
+    } at = {.any.sa_family = (sa_family_t)family};
+    auto_close int fd = -1;
+
+    if ((family != AF_INET && family != AF_INET6) || port < 1 || port > UINT16_MAX) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (family == AF_INET) {
+        at.v4.sin_port = htons((uint16_t)port);
+        at.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    } else {
+        at.v6.sin6_port = htons((uint16_t)port);
+        at.v6.sin6_addr = in6addr_loopback;
+    }
+    fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || (connect(fd, &at.any, SP_FILTER_OWN_ADDRESS) < 0 && errno != EINPROGRESS))
+        return -1;
+    return TAKE_FD(fd);
 }

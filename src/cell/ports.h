@@ -16,4 +16,8 @@
  * open in this process. 0 or minus errno. */
 int sp_ports_open(const struct sp_plan *plan, int control);
 
+/* A socket that connects to this port of the loopback of the present network namespace; the
+ * connection may not be made yet. -1: errno. */
+int sp_ports_connect(int family, int port);
+
 #endif

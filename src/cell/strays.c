@@ -293,33 +293,6 @@ static bool is_ending(const struct sp_strays *s, uint64_t session)
     return false;
 }
 
-/* Kills the known strays of ended sessions. false: there were none. */
-static bool kill_known(struct sp_strays *s)
-{
-    bool has_found = false;
-
-    for (size_t i = 0; i < s->count; i++) {
-        struct stray *stray = &s->list[i];
-
-        if (stray->is_own)
-            continue;
-        /* If one of two possible sessions has ended, the stray belongs to the other one. */
-        if (stray->or_session != SP_NO_SESSION && is_ending(s, stray->session)) {
-            stray->session = stray->or_session;
-            stray->or_session = SP_NO_SESSION;
-        } else if (stray->or_session != SP_NO_SESSION && is_ending(s, stray->or_session)) {
-            stray->or_session = SP_NO_SESSION;
-        }
-        if (!is_ending(s, stray->session) || stray->or_session != SP_NO_SESSION)
-            continue;
-        has_found = true;
-        sp_cell_free_spare(s->cell);
-        sp_tree_kill(stray->pid, true);
-        sp_cell_take_spare(s->cell);
-    }
-    return has_found;
-}
-
 /*
  * A stray that keeps forking and exiting has a new pid all the time, so one round does not catch
  * it. When a round finds nothing, all are dead: a dead process's children become ours before it can
@@ -331,7 +304,27 @@ static void end_sessions(struct sp_strays *s)
         reap_dead(s);
         if (s->exited_count > 0)
             learn_adopted(s);
-        if (!kill_known(s))
+        bool has_found = false;
+        for (size_t i = 0; i < s->count; i++) {
+            struct stray *stray = &s->list[i];
+
+            if (stray->is_own)
+                continue;
+            /* If one of two possible sessions has ended, the stray belongs to the other one. */
+            if (stray->or_session != SP_NO_SESSION && is_ending(s, stray->session)) {
+                stray->session = stray->or_session;
+                stray->or_session = SP_NO_SESSION;
+            } else if (stray->or_session != SP_NO_SESSION && is_ending(s, stray->or_session)) {
+                stray->or_session = SP_NO_SESSION;
+            }
+            if (!is_ending(s, stray->session) || stray->or_session != SP_NO_SESSION)
+                continue;
+            has_found = true;
+            sp_cell_free_spare(s->cell);
+            sp_tree_kill(stray->pid, true);
+            sp_cell_take_spare(s->cell);
+        }
+        if (!has_found)
             s->ending_count = 0;
     }
     if (s->ending_count > 0 && s->cell->now_ms >= s->ending_until_ms) {

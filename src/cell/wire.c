@@ -20,6 +20,7 @@ static const size_t least_size[SP_WIRE_OP_MAX] = {
     [SP_WIRE_START] = sizeof(struct sp_wire_start),
     [SP_WIRE_STARTED] = sizeof(struct sp_wire_started),
     [SP_WIRE_DONE] = sizeof(struct sp_wire_done),
+    [SP_WIRE_SOCKET] = sizeof(struct sp_wire_done),
     [SP_WIRE_BORN] = sizeof(struct sp_wire_born),
     [SP_WIRE_PORTS] = sizeof(struct sp_wire_ports),
     [SP_WIRE_READY] = sizeof(struct sp_wire_ready),

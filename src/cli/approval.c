@@ -3,6 +3,9 @@
 
 #include <assert.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
@@ -33,33 +36,18 @@ static void keep_error(void *user, const char *text)
     r->warn(r->ask->user, text);
 }
 
-static int read_rules(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *a,
-                      struct sp_err *e)
+/* A kept rule outlives the command, so its file is named. */
+static void say_kept(void *user, const char *path)
 {
-    struct sp_approvals_options *o = &a->found.options;
-    struct reading reading = {.ask = ask, .warn = ask->warn != NULL ? ask->warn : sp_cli_warn};
-    const struct sp_config_approvals_ask rules = {.policy = ask->flags->policy,
-                                                  .cwd = ask->cwd,
-                                                  .files = ask->flags->rules.items,
-                                                  .warn =
-                                                      ask->needs_files ? keep_error : reading.warn,
-                                                  .loop = ask->changed == NULL ? NULL : ask->loop,
-                                                  .changed = ask->changed,
-                                                  .user = ask->needs_files ? &reading : ask->user};
-    const int r = sp_config_approvals(ask->config, &rules, &a->found, e);
+    const char *home = getenv("HOME");
+    const size_t n = home == NULL ? 0 : strlen(home);
+    const bool is_below = n > 1 && strncmp(path, home, n) == 0 && path[n] == '/';
+    char text[PATH_MAX + 32];
 
-    assert(!ask->needs_files || ask->changed == NULL); /* `reading` is gone after the return */
-    if (r < 0)
-        return r;
-    if (reading.error.code != SP_E_NONE) {
-        *e = reading.error;
-        return -(int)e->code;
-    }
-    sp_judge_tell_doubtful(o->rules, ask->policy, reading.warn, ask->user);
-    o->loop = ask->loop;
-    o->warn = reading.warn;
-    o->user = ask->user;
-    return 0;
+    (void)user;
+    (void)snprintf(text, sizeof text, "the rule is kept in %s%s", is_below ? "~" : "",
+                   is_below ? path + n : path);
+    sp_cli_warn(NULL, text);
 }
 
 /* ---- approvers ---- */
@@ -100,10 +88,35 @@ static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_a
 int sp_cli_approval_open(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *ret,
                          struct sp_err *e)
 {
-    int r = read_rules(ask, ret, e);
+    struct sp_approvals_options *o = &ret->found.options;
+    struct reading reading = {.ask = ask, .warn = ask->warn != NULL ? ask->warn : sp_cli_warn};
+    const struct sp_config_approvals_ask rules = {.policy = ask->flags->policy,
+                                                  .cwd = ask->cwd,
+                                                  .files = ask->flags->rules.items,
+                                                  .warn =
+                                                      ask->needs_files ? keep_error : reading.warn,
+                                                  .loop = ask->changed == NULL ? NULL : ask->loop,
+                                                  .changed = ask->changed,
+                                                  .user = ask->needs_files ? &reading : ask->user};
+    int r = sp_config_approvals(ask->config, &rules, &ret->found, e);
 
-    if (r == 0)
-        r = open_approvers(ask, ret, e);
+    if (r == 0 && ret->found.audit_log == NULL && ask->config->audit_log == NULL)
+        reading.warn(ask->user,
+                     "decisions are not logged: HOME is not set to a directory; set it, or "
+                     "`audit_log` in the configuration");
+    assert(!ask->needs_files || ask->changed == NULL); /* `reading` is gone after the return */
+    if (r < 0)
+        return r;
+    if (reading.error.code != SP_E_NONE) {
+        *e = reading.error;
+        return -(int)e->code;
+    }
+    sp_judge_tell_doubtful(o->rules, ask->policy, reading.warn, ask->user);
+    o->loop = ask->loop;
+    o->warn = reading.warn;
+    o->user = ask->user;
+    o->kept = ask->asks_terminal ? say_kept : NULL;
+    r = open_approvers(ask, ret, e);
     if (r == 0)
         r = sp_hooks_open(&ret->hooks, ask->loop, ask->config->permission_hooks,
                           ask->config->reviewer, &ret->found.options, e);

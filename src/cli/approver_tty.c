@@ -11,6 +11,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "approve/question_text.h"
 #include "base/auto.h"
 #include "base/list.h"
 #include "cli/own_stdio.h"
@@ -20,246 +21,196 @@
 #define BACKGROUND_MS 200  /* between looks whether we are in the foreground again */
 #define WRITE_MS      2000 /* until a terminal with stopped output (Ctrl-S) is given up */
 #define MAX_LINE      16   /* characters of an answer */
-#define FIELD_MAX     4096 /* bytes of a field of the question; its middle is left out */
 
 #define ESC         0x1b
 #define BEL         0x07
 #define INTERRUPT   3   /* Ctrl-C */
 #define KEY_MORE    'm' /* shows the next page of what was left out */
-#define MOUSE_BYTES 3   /* behind ESC [ M: button, column and row, which may be any bytes */
+#define KEY_EXPLAIN '?'
+#define MOUSE_BYTES 3 /* behind ESC [ M: button, column and row, which may be any bytes */
 
 /* Ends modes that a command may have left on: invisible letters, another alphabet, VT52 and 8-bit
  * replies, a scrolling region; mouse, focus and paste reports. */
 #define RESET    "\x1b<\x0f\x1b[!p\x1b(B\x1b[0m\x1b[?1000;1002;1003;1004;1005;1006;1015;2004l"
 #define IDENTIFY "\x1b[c" /* the reply comes behind those to all earlier queries */
 
-/* ---- the question as a person reads it ----
+/* ---- answers ----
  *
- * Everything that could control the terminal or mislead the reader is escaped. A field of more than
- * FIELD_MAX bytes is shown without its middle. Until the person has paged through the middle too,
- * answers that keep anything, or that run a command without a sandbox, are not offered. Those
- * answers are words that end with Enter; the others are single keys.
+ * Until the person has paged through the middles that were left out, answers that keep anything, or
+ * that run a command without a sandbox, are not offered. Those answers are words that end with
+ * Enter; the others are single keys.
  */
 
-struct page {
-    struct sp_buf *out;
-    struct sp_buf *rest; /* the middles that were left out, for the key `m` */
+/* What is asked, and what may be answered to it. */
+struct offer {
+    const struct sp_approval_question *question;
+    bool is_all_shown;
+    bool is_once; /* the session ends with the command */
 };
 
-/* The ends of a long field go on the page, its middle to the rest. */
-static bool add_cut(const struct page *p, const char *label, struct sp_str text, bool keeps_lines)
+struct answer {
+    const char *typed;   /* a key, or a word and Enter */
+    const char *effect;  /* of the answer, behind the key */
+    const char *explain; /* more of it, for `?` */
+    enum sp_decision_kind kind;
+    bool is_free; /* the effect ends with WITHOUT A SANDBOX */
+};
+
+#define ANSWERS_MAX 6
+#define KEYS_WIDTH  19 /* of the column "session and Enter" */
+
+/* What a yes allows, by the kind of the question. */
+struct consent {
+    const char *once, *session, *explain;
+};
+
+static const struct consent *consent_of(const struct sp_approval_question *q)
 {
-    const struct sp_str middle = sp_question_middle(text, FIELD_MAX);
+    static const struct consent in_sandbox = {
+        "yes, this once, in its sandbox",
+        "yes, and the same command unasked until this session ends",
+        "The command runs in its sandbox. The next one like it is a question again."};
+    static const struct consent unconfined = {
+        "yes, this once, ", "yes, for this session, ",
+        "The command may do whatever you may do: read your keys, delete your files, use the "
+        "network."};
+    static const struct consent more = {
+        "yes, this once, with what is added above",
+        "yes, and the same command unasked until this session ends",
+        "The command runs in its sandbox, which allows what is added above."};
+    static const struct consent patch = {
+        "yes, change these files", "yes, and these files unasked until this session ends",
+        "The files are changed. The next change is a question again."};
+    static const struct consent permissions = {"yes, for this turn", "yes, until this session ends",
+                                               "Commands may do this until the agent's turn ends."};
+    static const struct consent network = {
+        "yes, for this command", "yes, for all commands until this session ends",
+        "The command reaches this host by this protocol until the command ends."};
 
-    return sp_question_add_ends(p->out, text, middle, keeps_lines) &&
-           (middle.n == 0 ||
-            (sp_buf_printf(p->rest, "%s the %zu bytes that were not shown:\n", label, middle.n) &&
-             sp_question_add_whole(p->rest, middle, keeps_lines) && sp_buf_add(p->rest, "\n", 1)));
-}
-
-static bool add_line(const struct page *p, const char *label, struct sp_str text)
-{
-    return text.n == 0 || (sp_buf_printf(p->out, "  %-12s ", label) &&
-                           add_cut(p, label, text, false) && sp_buf_add(p->out, "\n", 1));
-}
-
-/* A rule that is too long to be shown as a whole is not offered. */
-static bool offers_rule(const struct sp_approval_question *q)
-{
-    auto_buf struct sp_buf words = {0};
-
-    if (sp_question_offers_host(q))
-        return true;
-    return sp_question_offers_amendment(q) && sp_words_add_quoted(&words, q->amendment) &&
-           words.len <= FIELD_MAX;
-}
-
-static bool add_paths(const struct page *out, const struct sp_grant *g)
-{
-    static const char *const labels[] = {
-        [SP_ACCESS_DENY] = "  not", [SP_ACCESS_READ] = "+ read", [SP_ACCESS_WRITE] = "+ write"};
-    bool ok = true;
-
-    for (size_t i = 0; ok && i < g->extra.count; i++) {
-        const struct sp_entry *one = &g->extra.entries[i];
-
-        ok = add_line(out, labels[one->access], sp_question_place(one));
-    }
-    return ok && (!g->extra.has_network || add_line(out, "+ network", SP_STR("all of it")));
-}
-
-static bool add_allowed(const struct page *out, const struct sp_approval_question *q)
-{
-    auto_buf struct sp_buf text = {0};
-    const bool is_confined = q->profile != NULL && !q->is_free;
-    bool ok;
-
-    if (q->kind == SP_QUESTION_NETWORK)
-        return true; /* the host line says it */
-    if (!is_confined)
-        ok = sp_buf_printf(&text, "everything: no sandbox");
-    else if (q->profile_name != NULL)
-        ok = sp_buf_printf(&text, "what the sandbox %s allows", q->profile_name);
-    else
-        ok = sp_buf_printf(&text, "what its sandbox allows");
-    return ok && add_line(out, "allowed:", sp_buf_str(&text)) &&
-           (q->additional == NULL || add_paths(out, q->additional));
-}
-
-/* The rule that is offered, and that it holds for later commands, too. */
-static bool add_rule(const struct page *out, const struct sp_approval_question *q)
-{
-    static const char free_from_now[] = "this, and all that begins with it, runs unasked and "
-                                        "WITHOUT A SANDBOX";
-    static const char unasked_from_now[] = "this, and all that begins with it, runs unasked";
-    auto_buf struct sp_buf words = {0};
-
-    if (sp_question_offers_host(q))
-        return sp_buf_add_str(&words, SP_STR("allow ")) && sp_buf_add_str(&words, q->host) &&
-               add_line(out, "rule:", sp_buf_str(&words));
-    return !offers_rule(q) ||
-           (sp_words_add_quoted(&words, q->amendment) &&
-            add_line(out, "rule:", sp_buf_str(&words)) &&
-            add_line(
-                out, "from then on:",
-                sp_str_of(sp_judge_may_run_free(q->profile) ? free_from_now : unasked_from_now)));
-}
-
-static bool add_subject(const struct page *out, const struct sp_approval_question *q)
-{
-    static const char *const labels[] = {
-        [SP_PATCH_ADD] = "add:", [SP_PATCH_DELETE] = "delete:", [SP_PATCH_UPDATE] = "update:"};
-
+    if (sp_question_is_free(q))
+        return &unconfined;
     switch (q->kind) {
-    case SP_QUESTION_PERMISSIONS:
-        return q->additional == NULL || add_paths(out, q->additional);
+    case SP_QUESTION_ADDITIONAL:
+        return &more;
     case SP_QUESTION_PATCH:
-        for (uint32_t i = 0; q->changes != NULL && i < q->changes->count; i++) {
-            const struct sp_patch_change *c = &q->changes->items[i];
-            auto_buf struct sp_buf diff = {0};
-
-            if (!add_line(out, labels[c->kind], sp_str_of(c->full_path)) ||
-                (c->full_target != NULL &&
-                 !add_line(out, "  move to:", sp_str_of(c->full_target))) ||
-                !sp_patch_add_diff(&diff, c) ||
-                !add_cut(out, c->full_path, sp_buf_str(&diff), true))
-                return false;
-        }
-        return true;
+        return &patch;
+    case SP_QUESTION_PERMISSIONS:
+        return &permissions;
     case SP_QUESTION_NETWORK:
-        return add_line(out, "host:", q->shown_host.n != 0 ? q->shown_host : q->host) &&
-               add_line(out, "command:", q->asking_command);
+        return &network;
     case SP_QUESTION_RUN:
     case SP_QUESTION_ESCALATE:
-    case SP_QUESTION_ADDITIONAL:
     case SP_QUESTION_RETRY:
         break;
     }
-    return add_line(out, "command:", q->command);
+    return &in_sandbox;
 }
 
-/* Appends the question to *out, and to *rest the parts that were left out. */
-static bool add_question(struct sp_buf *out, const struct sp_approval_question *q,
-                         struct sp_buf *rest)
+/* Fills `all`, in the order in which they are shown. Returns how many there are. */
+static size_t collect_answers(const struct offer *o, struct answer all[ANSWERS_MAX])
 {
-    static const char *const headlines[] = {
-        [SP_QUESTION_RUN] = "may this run?",
-        [SP_QUESTION_ESCALATE] = "may this run without a sandbox?",
-        [SP_QUESTION_ADDITIONAL] = "may this do more than its sandbox allows?",
-        [SP_QUESTION_RETRY] = "the sandbox got in the way of this. Once more, without it?",
-        [SP_QUESTION_PATCH] = "may these files be changed?",
-        [SP_QUESTION_PERMISSIONS] = "may commands do this from now on?",
-        [SP_QUESTION_NETWORK] = "may a command reach this host?",
-    };
-    const struct page page = {out, rest};
-    const char *headline = q->kind == SP_QUESTION_RETRY && q->is_guess
-                               ? "this says that its sandbox got in the way. Once more, without it?"
-                               : headlines[q->kind];
-
-    return sp_buf_printf(out, "\nsallyport: %s\n", headline) && add_subject(&page, q) &&
-           add_line(&page, "in:", q->cwd) && add_line(&page, "environment:", q->environment) &&
-           add_line(&page, "reason:", q->reason) &&
-           (q->kind == SP_QUESTION_PERMISSIONS || (add_allowed(&page, q) && add_rule(&page, q)));
-}
-
-/* ---- answers ---- */
-
-#define ALLOWS_ONCE    "yes"
-#define ALLOWS_SESSION "session"
-#define KEEPS_RULE     "always"
-
-/* Appends the keys and words that are offered; the last line has no line feed. */
-static bool add_answers(struct sp_buf *out, const struct sp_approval_question *q, bool is_all_shown)
-{
+    const struct sp_approval_question *q = o->question;
     const bool is_free = sp_question_is_free(q);
+    const struct consent *yes = consent_of(q);
+    size_t n = 0;
 
-    if (is_all_shown && is_free &&
-        !sp_buf_printf(out, "  type " ALLOWS_ONCE " and Enter: yes, WITHOUT A SANDBOX\n"
-                            "  type " ALLOWS_SESSION
-                            " and Enter: yes for this session, WITHOUT A SANDBOX\n"))
-        return false;
-    if (is_all_shown && offers_rule(q) &&
-        !sp_buf_printf(out, "  type " KEEPS_RULE " and Enter: yes and keep the rule\n"))
-        return false;
-    if (!is_all_shown &&
-        !sp_buf_printf(out, "  NOT ALL IS SHOWN: m shows more%s\n",
-                       is_free ? "; yes can be said after that"
-                               : "; yes for more than this once can be said after that"))
-        return false;
-    if (is_free)
-        return sp_buf_printf(out, "  n no, q no and stop: ");
-    return sp_buf_printf(out, "  y yes%s, %sn no, q no and stop: ",
-                         q->kind == SP_QUESTION_PERMISSIONS ? " for this turn" : "",
-                         is_all_shown ? "a yes for this session, " : "");
+    if (!is_free || o->is_all_shown)
+        all[n++] = (struct answer){is_free ? "yes" : "y", yes->once, yes->explain,
+                                   SP_DECISION_APPROVED, is_free};
+    if (o->is_all_shown && !o->is_once)
+        all[n++] = (struct answer){is_free ? "session" : "a", yes->session,
+                                   "The same question is not asked again in this session.",
+                                   SP_DECISION_APPROVED_FOR_SESSION, is_free};
+    if (o->is_all_shown && sp_question_shows_rule(q))
+        all[n++] = (struct answer){
+            "always", "yes, and keep the rule",
+            "The rule is added to rules/default.rules in ~/.sallyport and holds for all later "
+            "commands. `sallyport rules list` shows it, `sallyport rules remove` removes it.",
+            sp_question_offers_host(q) ? SP_DECISION_NETWORK_AMENDMENT : SP_DECISION_AMENDMENT,
+            false};
+    all[n++] = (struct answer){"n", "no", "It is refused. An agent is told so, and goes on.",
+                               SP_DECISION_DENIED, false};
+    all[n++] = (struct answer){"q", "no, and stop",
+                               "It is refused, and an agent's turn ends. Ctrl-C does the same.",
+                               SP_DECISION_ABORT, false};
+    return n;
 }
 
-static const struct word {
-    struct sp_str text;
-    enum sp_decision_kind kind;
-} words[] = {
-    {SP_STR(ALLOWS_ONCE), SP_DECISION_APPROVED},
-    {SP_STR(ALLOWS_SESSION), SP_DECISION_APPROVED_FOR_SESSION},
-    {SP_STR(KEEPS_RULE), SP_DECISION_AMENDMENT},
-};
-
-static bool is_offered(const struct sp_approval_question *q, const struct word *w)
+static bool is_word(const struct answer *a)
 {
-    return w->kind != SP_DECISION_AMENDMENT || offers_rule(q);
+    return a->typed[1] != 0;
+}
+
+/* One line for each key and word. explains: with what it does in full. */
+static bool add_answers(struct sp_buf *out, const struct offer *o, bool explains, bool is_bold)
+{
+    const char *bold = is_bold ? SP_BOLD : "";
+    const char *plain = is_bold ? SP_NOT_BOLD : "";
+    struct answer all[ANSWERS_MAX];
+    const size_t n = collect_answers(o, all);
+    bool ok = true;
+
+    for (size_t i = 0; ok && i < n; i++) {
+        const struct answer *a = &all[i];
+
+        ok = sp_buf_printf(out, "  %s%s%s%-*s%s%s%s%s\n", bold, a->typed, plain,
+                           (int)(KEYS_WIDTH - strlen(a->typed)), is_word(a) ? " and Enter" : "",
+                           a->effect, a->is_free ? bold : "", a->is_free ? SP_FREE_WARNING : "",
+                           a->is_free ? plain : "") &&
+             (!explains || sp_buf_printf(out, "      %s\n", a->explain));
+    }
+    if (ok && !o->is_all_shown)
+        ok = sp_buf_printf(out, "  %sm%s%-*sNOT ALL IS SHOWN: show more%s\n", bold, plain,
+                           KEYS_WIDTH - 1, "",
+                           sp_question_is_free(o->question)
+                               ? "; yes can be said after that"
+                               : "; yes for more than this once can be said after that");
+    return ok && sp_buf_printf(out, "  %s?%s%-*sexplain%s\n", bold, plain, KEYS_WIDTH - 1, "",
+                               explains ? " again" : " these answers");
+}
+
+/* The keys and words that count, for a person who typed another one. */
+static bool add_choices(struct sp_buf *out, const struct offer *o)
+{
+    struct answer all[ANSWERS_MAX];
+    const size_t n = collect_answers(o, all);
+    bool ok = sp_buf_printf(out, "  no answer. Keys:");
+    size_t words = 0;
+
+    for (size_t i = 0; ok && i < n; i++) {
+        words += is_word(&all[i]);
+        ok = is_word(&all[i]) || sp_buf_printf(out, " %s", all[i].typed);
+    }
+    ok = ok && sp_buf_printf(out, o->is_all_shown ? " ?" : " m ?");
+    if (ok && words > 0)
+        ok = sp_buf_printf(out, "; words, with Enter:");
+    for (size_t i = 0; ok && i < n; i++)
+        ok = !is_word(&all[i]) || sp_buf_printf(out, " %s", all[i].typed);
+    return ok && sp_buf_add(out, "\n", 1);
 }
 
 /* The decision that a key, or a word with Enter, stands for; SP_DECISION_MAX: none. A free run is
  * never approved by a single key. */
-static enum sp_decision_kind answer_of(const struct sp_approval_question *q, bool is_all_shown,
-                                       struct sp_str text)
+static enum sp_decision_kind answer_of(const struct offer *o, struct sp_str text)
 {
-    switch (text.n == 1 ? text.p[0] : 0) {
-    case 'y':
-        return sp_question_is_free(q) ? SP_DECISION_MAX : SP_DECISION_APPROVED;
-    case 'a':
-        return sp_question_is_free(q) || !is_all_shown ? SP_DECISION_MAX
-                                                       : SP_DECISION_APPROVED_FOR_SESSION;
-    case 'n':
-        return SP_DECISION_DENIED;
-    case 'q':
-        return SP_DECISION_ABORT;
-    default:
-        break;
-    }
-    for (size_t i = 0; is_all_shown && i < sizeof words / sizeof words[0]; i++)
-        if (sp_str_eq(text, words[i].text) && is_offered(q, &words[i]))
-            return words[i].kind == SP_DECISION_AMENDMENT && sp_question_offers_host(q)
-                       ? SP_DECISION_NETWORK_AMENDMENT
-                       : words[i].kind;
+    struct answer all[ANSWERS_MAX];
+    const size_t n = collect_answers(o, all);
+
+    for (size_t i = 0; i < n; i++)
+        if (sp_str_eq(text, sp_str_of(all[i].typed)))
+            return all[i].kind;
     return SP_DECISION_MAX;
 }
 
 /* Whether an offered word begins with `begun`. */
-static bool may_become_word(const struct sp_approval_question *q, bool is_all_shown,
-                            struct sp_str begun)
+static bool may_become_word(const struct offer *o, struct sp_str begun)
 {
-    for (size_t i = 0; is_all_shown && i < sizeof words / sizeof words[0]; i++)
-        if (begun.n <= words[i].text.n && memcmp(begun.p, words[i].text.p, begun.n) == 0 &&
-            is_offered(q, &words[i]))
+    struct answer all[ANSWERS_MAX];
+    const size_t n = collect_answers(o, all);
+
+    for (size_t i = 0; i < n; i++)
+        if (is_word(&all[i]) && begun.n <= strlen(all[i].typed) &&
+            memcmp(begun.p, all[i].typed, begun.n) == 0)
             return true;
     return false;
 }
@@ -270,8 +221,8 @@ static struct sp_str confirmation_of(enum sp_decision_kind kind)
     static const char *const texts[SP_DECISION_MAX] = {
         [SP_DECISION_APPROVED] = "yes\n",
         [SP_DECISION_APPROVED_FOR_SESSION] = "yes, for this session\n",
-        [SP_DECISION_AMENDMENT] = "yes, and the rule is kept\n",
-        [SP_DECISION_NETWORK_AMENDMENT] = "yes, and the rule is kept\n",
+        [SP_DECISION_AMENDMENT] = "yes, and keep the rule\n",
+        [SP_DECISION_NETWORK_AMENDMENT] = "yes, and keep the rule\n",
         [SP_DECISION_ABORT] = "no, stop\n",
     };
 
@@ -303,6 +254,7 @@ struct keys {
     bool is_device;      /* CONTROL: the first parameter byte is `?` */
     bool has_identity;   /* the reply to IDENTIFY has arrived */
     bool is_spoiled;     /* a sequence or junk arrived: the line is dropped at the next silence */
+    bool is_wrong;       /* so does a key that stands for nothing: the person is told */
     bool is_entered;     /* the line was ended by Enter */
     bool is_interrupted; /* Ctrl-C, which counts at any time */
     char line[MAX_LINE];
@@ -327,6 +279,8 @@ struct approver_tty {
     struct sp_timer silence;
     struct sp_deferred next; /* shows the first question */
     struct termios before;
+    bool is_once;     /* see sp_approver_tty_new */
+    bool is_bold;     /* the terminal takes escape codes */
     enum phase phase; /* of the first question; unless NOT_SHOWN the terminal is raw */
     struct keys keys;
     uint64_t heard_ms;      /* time of the last input */
@@ -424,8 +378,11 @@ static void take_keys(struct keys *k, struct sp_str bytes, uint64_t since_ms)
             k->len -= k->len > 0;
         else if (is_key && (c == '\r' || c == '\n') && k->len > 0 && !k->is_entered)
             k->is_entered = true;
-        else if (is_key && c >= 'a' && c <= 'z' && k->len < MAX_LINE && !k->is_entered)
+        else if (is_key && ((c >= 'a' && c <= 'z') || c == KEY_EXPLAIN) && k->len < MAX_LINE &&
+                 !k->is_entered)
             k->line[k->len++] = (char)c;
+        else if (is_key)
+            k->is_wrong = true;
         else
             k->is_spoiled = true;
     }
@@ -433,7 +390,7 @@ static void take_keys(struct keys *k, struct sp_str bytes, uint64_t since_ms)
 
 static void clear_line(struct keys *k)
 {
-    k->is_spoiled = k->is_entered = false;
+    k->is_spoiled = k->is_wrong = k->is_entered = false;
     k->len = 0;
 }
 
@@ -521,19 +478,38 @@ static void give_up(struct approver_tty *t, struct sp_str why)
 
 /* ---- the dialogue ---- */
 
-static bool is_all_shown(const struct approver_tty *t)
+static struct offer offer_of(const struct approver_tty *t)
 {
-    return t->rest_shown == t->rest.len;
+    return (struct offer){first_entry(t)->question, t->rest_shown == t->rest.len, t->is_once};
 }
 
-static void print_keys(struct approver_tty *t)
+/* Behind this, keys count. */
+static void print_prompt(struct approver_tty *t)
 {
-    auto_buf struct sp_buf text = {0};
-
     clear_line(&t->keys);
     t->echoed = 0;
-    if (add_answers(&text, first_entry(t)->question, is_all_shown(t)))
-        print(t, (struct sp_str){text.data, text.len});
+    print(t, SP_STR("  answer: "));
+}
+
+static void print_keys(struct approver_tty *t, bool explains)
+{
+    const struct offer o = offer_of(t);
+    auto_buf struct sp_buf text = {0};
+
+    if (add_answers(&text, &o, explains, t->is_bold))
+        print(t, sp_buf_str(&text));
+    print_prompt(t);
+}
+
+static void print_choices(struct approver_tty *t)
+{
+    const struct offer o = offer_of(t);
+    auto_buf struct sp_buf text = {0};
+
+    print(t, SP_STR("\n"));
+    if (add_choices(&text, &o))
+        print(t, sp_buf_str(&text));
+    print_prompt(t);
 }
 
 /* One screen of the part that was left out. */
@@ -554,17 +530,18 @@ static void print_more(struct approver_tty *t)
     print(t, (struct sp_str){t->rest.data + t->rest_shown, n});
     print(t, SP_STR("\n"));
     t->rest_shown += n;
-    print_keys(t);
+    print_keys(t, false);
 }
 
 /* Echoes letters of a word as they arrive, but not a key that may be the whole answer. */
 static void echo_line(struct approver_tty *t)
 {
     const struct keys *k = &t->keys;
+    const struct offer o = offer_of(t);
 
     if (k->len == 1 && t->echoed == 0 &&
-        (k->line[0] == KEY_MORE || answer_of(first_entry(t)->question, is_all_shown(t),
-                                             (struct sp_str){k->line, 1}) != SP_DECISION_MAX))
+        (k->line[0] == KEY_MORE || k->line[0] == KEY_EXPLAIN ||
+         answer_of(&o, (struct sp_str){k->line, 1}) != SP_DECISION_MAX))
         return;
     for (; t->echoed > k->len; t->echoed--)
         print(t, SP_STR("\b \b"));
@@ -572,44 +549,47 @@ static void echo_line(struct approver_tty *t)
     t->echoed = k->len;
 }
 
-/* A key or a word answers; the beginning of a word waits for more; anything else is dropped. */
-static void inspect_line(struct approver_tty *t)
+/* A key or a word answers; the beginning of a word waits for more; another key is told which ones
+ * count; what a terminal sent by itself is dropped. */
+static void take_line(struct approver_tty *t)
 {
-    const struct sp_approval_question *q = first_entry(t)->question;
-    enum sp_decision_kind kind = SP_DECISION_MAX;
-
-    if (t->keys.is_spoiled)
-        clear_line(&t->keys);
+    const struct offer o = offer_of(t);
     const struct sp_str line = {t->keys.line, t->keys.len};
-    if (line.n == 1 && line.p[0] == KEY_MORE && !is_all_shown(t)) {
-        print_more(t);
-        return;
-    }
-    if (t->keys.is_entered || line.n == 1)
-        kind = answer_of(q, is_all_shown(t), line);
+    const bool is_key = line.n == 1 && !t->keys.is_wrong;
+    const enum sp_decision_kind kind =
+        (is_key || t->keys.is_entered) && !t->keys.is_wrong ? answer_of(&o, line) : SP_DECISION_MAX;
+
     if (kind != SP_DECISION_MAX) {
         answer_question(t, kind);
-        return;
+    } else if (is_key && line.p[0] == KEY_MORE && !o.is_all_shown) {
+        print_more(t);
+    } else if (is_key && line.p[0] == KEY_EXPLAIN) {
+        print(t, SP_STR("?\n"));
+        print_keys(t, true);
+    } else if (t->keys.is_wrong || t->keys.is_entered ||
+               (line.n != 0 && !may_become_word(&o, line))) {
+        print_choices(t);
     }
-    if (!t->keys.is_entered && line.n != 0 && may_become_word(q, is_all_shown(t), line))
-        return;
-    if (t->echoed != 0) {
-        print(t, SP_STR("\n"));
-        print_keys(t);
-    }
-    clear_line(&t->keys);
 }
 
 static void on_silence(struct sp_timer *timer)
 {
     struct approver_tty *t = SP_CONTAINER(timer, struct approver_tty, silence);
 
-    if (t->phase == READY) {
-        inspect_line(t);
+    if (t->phase != READY) {
+        t->phase = READY;
+        print_keys(t, false);
         return;
     }
-    t->phase = READY;
-    print_keys(t);
+    if (!t->keys.is_spoiled) {
+        take_line(t);
+        return;
+    }
+    if (t->echoed != 0) {
+        print(t, SP_STR("\n"));
+        print_prompt(t);
+    }
+    clear_line(&t->keys);
 }
 
 static bool wait_for_silence(struct approver_tty *t)
@@ -645,7 +625,7 @@ static void on_readable(struct sp_watch *w, uint32_t events)
         answer_question(t, SP_DECISION_ABORT);
         return;
     }
-    if (t->phase == READY && !t->keys.is_spoiled)
+    if (t->phase == READY && !t->keys.is_spoiled && !t->keys.is_wrong)
         echo_line(t);
     if (!wait_for_silence(t))
         give_up(t, SP_STR("no memory to wait for an answer"));
@@ -664,6 +644,7 @@ static void show_next(struct sp_deferred *d)
 {
     struct approver_tty *t = SP_CONTAINER(d, struct approver_tty, next);
     const char *kind = getenv("TERM");
+    const char *no_color = getenv("NO_COLOR");
     const bool has_escapes = kind != NULL && kind[0] != 0 && strcmp(kind, "dumb") != 0;
     auto_buf struct sp_buf text = {0};
 
@@ -683,7 +664,8 @@ static void show_next(struct sp_deferred *d)
     t->keys = (struct keys){0};
     t->heard_ms = sp_loop_now(t->loop);
     t->rest.len = t->rest_shown = 0;
-    const bool ok = add_question(&text, first_entry(t)->question, &t->rest);
+    t->is_bold = has_escapes && (no_color == NULL || no_color[0] == 0);
+    const bool ok = sp_question_add_text(&text, first_entry(t)->question, &t->rest, t->is_bold);
     if (ok && has_escapes)
         print(t, SP_STR(RESET));
     if (ok)
@@ -748,7 +730,8 @@ static void free_tty(struct sp_approver *a)
 
 /* ---- opening ---- */
 
-int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e)
+int sp_approver_tty_new(struct sp_loop *loop, bool is_once, struct sp_approver **ret,
+                        struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {
         .ask = ask_tty, .withdraw = withdraw_from_tty, .free = free_tty};
@@ -763,6 +746,7 @@ int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct s
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
     t->approver.ops = &ops;
     t->loop = loop;
+    t->is_once = is_once;
     sp_list_init(&t->entries);
     t->fd = TAKE_FD(fd);
     *ret = &t->approver;

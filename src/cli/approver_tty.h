@@ -14,6 +14,8 @@
 #include "approve/approver.h"
 #include "os/loop.h"
 
-int sp_approver_tty_new(struct sp_loop *loop, struct sp_approver **ret, struct sp_err *e);
+/* is_once: for a single command; no answer for the session is offered, which ends with it. */
+int sp_approver_tty_new(struct sp_loop *loop, bool is_once, struct sp_approver **ret,
+                        struct sp_err *e);
 
 #endif

@@ -25,10 +25,12 @@
 #include "cli/own_stdio.h"
 #include "cli/signals.h"
 #include "os/seccomp.h"
+#include "sandbox/resolve.h"
 
 #define KILLED_MS     2000 /* for the last output of a command that was killed by the timeout */
 #define FULL_MS       20   /* between writes while the input queue of the job is full */
 #define UNANSWERED_MS 1000 /* then the executor is taken for dead */
+#define CUT_PAUSE_MS  5000 /* a connection that is lost again and again is told that often */
 
 /* One chunk is in flight at a time: bytes that we have read and the command has not are lost to the
  * next reader of our stdin (the shell that started us). */
@@ -77,7 +79,10 @@ struct sp_carry {
     bool is_ending; /* the result is known, and its output may be pending */
     bool has_exited;
     bool is_asking; /* may_start said WAIT */
-    bool is_retry;  /* the second attempt; `first` is the result of the first */
+    bool is_cut;    /* the connection to its server is lost, and being resumed */
+    bool is_cut_told;
+    uint64_t cut_told_ms; /* 0: never */
+    bool is_retry;        /* the second attempt; `first` is the result of the first */
     struct sp_carry_result first;
     uint64_t began_ns;
     struct sp_carry_result result;
@@ -183,6 +188,10 @@ static void take_deadly(struct sp_carry *c, int signal)
     } else if (c->has_exited) {
         finish_carry(c);
     } else if (c->facts.backend != NULL || c->is_asking) {
+        abandon_command(c, signal);
+    } else if (c->is_cut) {
+        sp_plain_say("sallyport", "given up; the command may still be running there, until its "
+                                  "session expires");
         abandon_command(c, signal);
     } else if (since != 0 && sp_loop_now(c->loop) - since >= UNANSWERED_MS) {
         sp_plain_say("sallyport",
@@ -457,6 +466,36 @@ static void flush_output(struct sp_carry *c, bool ok)
     }
 }
 
+/* ---- the connection to the server ---- */
+
+/* A lost connection restores the terminal, so that Ctrl-C sends SIGINT to us. */
+static void on_connection(void *user, const char *why)
+{
+    struct sp_carry *c = user;
+    const uint64_t now = sp_loop_now(c->loop);
+    char text[640];
+
+    if (c->is_ending || c->is_cut == (why != NULL))
+        return;
+    c->is_cut = why != NULL;
+    if (why == NULL) {
+        if (c->is_cut_told)
+            sp_plain_say("sallyport", "connected again");
+        if (c->is_live && c->options->launch->is_tty)
+            sp_terminal_make_raw(&c->terminal);
+        return;
+    }
+    sp_terminal_restore(&c->terminal);
+    c->is_cut_told = c->cut_told_ms == 0 || now - c->cut_told_ms >= CUT_PAUSE_MS;
+    if (!c->is_cut_told)
+        return;
+    c->cut_told_ms = now;
+    (void)snprintf(text, sizeof text,
+                   "the connection to the server is lost (%.500s); trying again, Ctrl-C gives up",
+                   why);
+    sp_plain_say("sallyport", text);
+}
+
 /* ---- the end ---- */
 
 /* Kills what still runs, descendants that hold the streams too. */
@@ -562,6 +601,11 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     const struct sp_carry_scribe *s = c->options->scribe;
 
     (void)sandbox;
+    if (c->options->is_detached) {
+        c->result.end = SP_CARRY_DETACHED;
+        finish_carry(c);
+        return;
+    }
     c->is_live = true;
     if (c->options->launch->is_tty)
         sp_terminal_make_raw(&c->terminal);
@@ -624,6 +668,8 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
     r->exit = how->kernel != NULL ? *how->kernel
                                   : (struct sp_exit){.code = how->code, .signal = how->signal};
     r->was_denied = how->denied == 1;
+    r->killed_by = r->exit.signal != 0 ? how->by : 0;
+    r->killed_by_uid = how->by_uid;
     if (how->denial != NULL)
         r->denial = *how->denial;
     free(r->network);
@@ -776,6 +822,8 @@ int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp
     sp_port_open(&c->output.ports[1], STDERR_FILENO, false);
     if (!set_timeout(c))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "watch the time");
+    o->backend->connection = on_connection;
+    o->backend->user = c;
     c->facts.fn = on_facts;
     if (o->prepare != NULL)
         sp_backend_ask_facts(o->backend, &c->facts);
@@ -878,13 +926,55 @@ static void print_calls(const struct sp_exit *how)
     }
 }
 
+/* A path from the output of a command must not control the terminal. */
+static void print_path(const char *path, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        (void)fputc((unsigned char)path[i] < 0x20 || path[i] == 0x7F ? '?' : path[i], stderr);
+}
+
+/* Length of the path up to the first protected name in it; 0: there is none. */
+static size_t find_protected(const char *path, const char **ret_name)
+{
+    for (const char *at = path; path[0] == '/' && (at = strchr(at, '/')) != NULL; at++)
+        for (unsigned k = 0; k < SP_PROTECTED_COUNT; k++) {
+            const size_t n = strlen(sp_protected_names[k]);
+
+            if (strncmp(at + 1, sp_protected_names[k], n) == 0 &&
+                (at[1 + n] == 0 || at[1 + n] == '/')) {
+                *ret_name = sp_protected_names[k];
+                return (size_t)(at - path) + 1 + n;
+            }
+        }
+    return 0;
+}
+
+/* What most often is in the way, and what allows it. false: it is something else. */
+static bool print_protected(const struct sp_denial_facts *d)
+{
+    const char *name = NULL;
+    const size_t n = find_protected(d->path, &name);
+    auto_free char *place = strndup(d->path, n);
+
+    if (n == 0 || place == NULL)
+        return false;
+    (void)fprintf(stderr, "sallyport: %s is protected in this sandbox: ", name);
+    print_path(d->path, strlen(d->path));
+    (void)fputs(access(place, F_OK) == 0 ? "; to allow it: --writable "
+                                         : "; to allow it, make the "
+                                           "directory and give "
+                                           "--writable ",
+                stderr);
+    print_path(place, n);
+    (void)fputc('\n', stderr);
+    return true;
+}
+
 static void print_guess(const struct sp_denial_facts *d)
 {
     (void)fprintf(stderr, "%s%s", d->reason != NULL ? d->reason : "its exit code",
                   d->path[0] != 0 ? ", " : "");
-    /* A path from the output of a command must not control the terminal. */
-    for (const char *c = d->path; *c != 0; c++)
-        (void)fputc((unsigned char)*c < 0x20 || *c == 0x7F ? '?' : *c, stderr);
+    print_path(d->path, strlen(d->path));
     (void)fputc('\n', stderr);
 }
 
@@ -896,6 +986,7 @@ void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long)
 
     if (!r->was_denied)
         return;
+    const bool is_told = r->denial.has_words && print_protected(&r->denial);
     if (is_long) {
         (void)fprintf(stderr, "sallyport: the sandbox denied the command something:\n");
         if (has_calls) {
@@ -921,6 +1012,8 @@ void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long)
             (void)fprintf(stderr, "%sa system call that killed it",
                           has_left || has_calls ? "; " : "");
         (void)fputc('\n', stderr);
+    } else if (is_told) {
+        return;
     } else if (r->denial.has_words) {
         (void)fprintf(stderr, "sallyport: the sandbox may have denied this (guessed from its "
                               "output): ");

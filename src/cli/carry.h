@@ -27,6 +27,7 @@ struct sp_loop *sp_carry_loop(struct sp_carry *c);
 /* How a run ended; `exit` or `error` of the result has the details. */
 enum sp_carry_end {
     SP_CARRY_EXITED,        /* exit */
+    SP_CARRY_DETACHED,      /* is_detached: it has started, and runs on without us */
     SP_CARRY_REFUSED,       /* error: it could not be started */
     SP_CARRY_REJECTED,      /* error: the approval policy does not let it run */
     SP_CARRY_UNREACHABLE,   /* error: no connection to its server */
@@ -43,6 +44,8 @@ struct sp_carry_result {
     bool was_taken;  /* bytes of our stdin were read */
     bool was_killed; /* TIMED_OUT: the kill was confirmed */
     struct sp_denial_facts denial;
+    pid_t killed_by; /* who ended it from elsewhere; 0: not known, or a plain exit */
+    uid_t killed_by_uid;
     char *network; /* the receipt of its managed network (sp_managed_add_receipt), to be freed;
                       NULL: none */
     struct sp_err error;
@@ -70,6 +73,7 @@ enum sp_carry_permission {
 struct sp_carry_options {
     struct sp_backend *backend;
     struct sp_start *launch; /* rows and cols are filled in; wants_stdin: ours is carried */
+    bool is_detached;        /* the run ends when the command has started, which carries nothing */
     uint64_t timeout_ms;     /* 0: none. Does not run while may_start waits */
     uint64_t quiet_ms; /* the run ends after so much silence behind the exit; 0: not for silence */
     uint64_t after_ms; /* ... and so long after the exit in any case */

@@ -15,13 +15,23 @@ enum { SP_EXIT_OK = 0, SP_EXIT_FAILED = 1, SP_EXIT_USAGE = 2, SP_EXIT_UNREACHABL
 
 extern const struct sp_cli_command sp_command_serve, sp_command_exec, sp_command_mcp,
     sp_command_sandbox, sp_command_patch, sp_command_rules, sp_command_audit, sp_command_doctor,
-    sp_command_ps, sp_command_logs, sp_command_attach, sp_command_kill;
+    sp_command_ps, sp_command_logs, sp_command_attach, sp_command_kill, sp_command_rm,
+    sp_command_config, sp_command_wait, sp_command_approvals, sp_command_connect;
+
+/* All commands, in the order of `sallyport help`; NULL at the end. */
+extern const struct sp_cli_command *const sp_verbs[];
+const struct sp_cli_command *sp_verb_find(const char *name); /* NULL: there is none */
+/* Runs the command that the first argument names. Returns the exit status. */
+int sp_verbs_run(int argc, char **argv);
+
+/* `complete` is for the scripts that `completion` prints. */
+extern const struct sp_cli_command sp_command_completion, sp_command_complete;
 
 /* Internal: sallyport starts itself with these. */
 extern const struct sp_cli_command sp_command_cell, sp_command_http, sp_command_proxy,
     sp_command_resolver, sp_command_patch_inside, sp_command_doctor_inside;
 
-/* "Error: text" on stderr. Returns SP_EXIT_FAILED. */
+/* "sallyport: text" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_err *e);
 
 /* "sallyport: text" on stderr, escaped. */

@@ -24,6 +24,7 @@
 #include "cli/escape_text.h"
 #include "cli/observe.h"
 #include "cli/own_stdio.h"
+#include "cli/screen_modes.h"
 #include "cli/signals.h"
 
 #define LINGER_MS 2000  /* for children that hold the streams of a process that has exited */
@@ -69,6 +70,8 @@ struct attach {
     int signals;
 
     struct sp_terminal terminal;
+    bool has_read;                 /* `screen` knows the output up to `last` */
+    struct sp_screen_modes screen; /* of a process on a terminal */
     struct sp_stdin in;
     char chunk[4096];
     struct sp_buf typed; /* not sent yet */
@@ -160,6 +163,62 @@ SP_PRINTF(2, 3) static void say(struct attach *a, const char *fmt, ...)
     va_end(args);
     if (snprintf(line, sizeof line, "%s[sallyport: %s]%s", nl, text, nl) > 0)
         add_output(a, true, sp_str_of(line));
+}
+
+/* ---- the screen ---- */
+
+static bool shows_screen(const struct attach *a)
+{
+    return a->proc != NULL && a->proc->is_tty && isatty(STDOUT_FILENO);
+}
+
+/* Puts our terminal into the modes that the process has switched on, or back. */
+static void switch_screen(struct attach *a, bool enters)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if (shows_screen(a) && sp_screen_add(&text, &a->screen, enters))
+        add_output(a, false, sp_buf_str(&text));
+    if (!enters)
+        a->screen = (struct sp_screen_modes){0};
+}
+
+/* The result of process/read: the output from before we came, for the modes only. */
+static void on_read(void *user, struct sp_json *j, uint32_t result)
+{
+    struct attach *a = user;
+    const uint32_t chunks =
+        sp_json_type(j, result) == SP_JSON_OBJECT ? sp_json_get(j, result, "chunks") : SP_JSON_NONE;
+    uint64_t next = 0;
+
+    if (chunks == SP_JSON_NONE || sp_json_type(j, chunks) != SP_JSON_ARRAY ||
+        sp_json_opt_u64(j, result, "nextSeq", UINT64_MAX, &next, NULL) < 0 || next == 0)
+        return;
+    sp_json_each(j, chunks, c) {
+        struct sp_str text = {"", 0};
+
+        if (sp_json_type(j, c) == SP_JSON_OBJECT &&
+            sp_json_opt_str(j, c, "chunk", &text, NULL) == 0) {
+            auto_free char *room = malloc(text.n + 1);
+            size_t n = 0;
+
+            if (room != NULL && sp_base64_decode(text, room, &n, NULL) == 0)
+                sp_screen_feed(&a->screen, (struct sp_str){room, n});
+        }
+    }
+    a->last = next - 1;
+    a->has_read = true;
+}
+
+/* A full-screen program has entered the alternate screen before we came, and redraws without doing
+ * so again. A server that refuses the read leaves the modes unknown. */
+static void read_screen(struct attach *a)
+{
+    auto_buf struct sp_buf params = {0};
+    struct sp_err e = {0};
+
+    if (shows_screen(a) && sp_listed_add_params(&params, a->proc, ",\"afterSeq\":%d", 0))
+        (void)sp_observe_ask(a->observe, "process/read", sp_buf_str(&params), on_read, a, &e);
 }
 
 /* ---- the size of the window ---- */
@@ -269,6 +328,15 @@ static void send_typed(struct attach *a)
                   sp_buf_str(&params));
 }
 
+/* A command on a terminal gets each key, one on pipes gets lines; the detach key works in both. */
+static void change_terminal(struct attach *a)
+{
+    if (a->proc->is_tty)
+        sp_terminal_make_raw(&a->terminal);
+    else
+        sp_terminal_end_lines_at(&a->terminal, a->options->detach_key);
+}
+
 /* Keys before the detach key are sent; those behind it are dropped. */
 static void on_stdin(struct sp_stdin *in, ssize_t n)
 {
@@ -292,6 +360,7 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
     if (a->is_writer && sp_buf_add(&a->typed, a->chunk, typed)) /* full: dropped */
         send_typed(a);
     if (typed < (size_t)n) {
+        switch_screen(a, false);
         say(a, "detached");
         finish(a, SP_EXIT_OK);
     } else {
@@ -304,6 +373,7 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
 /* Ends with the exit code of the process. */
 static void finish_with_process(struct attach *a)
 {
+    switch_screen(a, false); /* a program that was killed has left it as it was */
     if (a->has_exited && a->exit_code >= 0 && a->exit_code <= 255) {
         finish(a, (int)a->exit_code);
         return;
@@ -339,6 +409,8 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
     }
     switch (n.kind) {
     case SP_NOTE_OUTPUT:
+        if (shows_screen(a))
+            sp_screen_feed(&a->screen, n.bytes);
         add_output(a, n.is_stderr, n.bytes);
         break;
     case SP_NOTE_EXITED:
@@ -405,8 +477,8 @@ static void on_attached(struct sp_client_request *r, const struct sp_client_repl
             finish_with_process(a);
         } else if (!a->is_attached) {
             a->is_attached = true;
-            if (a->proc->is_tty)
-                sp_terminal_make_raw(&a->terminal);
+            change_terminal(a);
+            switch_screen(a, true);
             sp_stdin_open(&a->in, a->loop);
             want_input(a);
         }
@@ -434,7 +506,7 @@ static void request_attach(struct attach *a, bool wants_input)
     auto_buf struct sp_buf params = {0};
     char after[48] = "";
 
-    if (a->is_attached)
+    if (a->is_attached || a->has_read)
         (void)snprintf(after, sizeof after, ",\"afterSeq\":%" PRIu64, a->last);
     if (!sp_listed_add_params(&params, a->proc, ",\"input\":%s,\"steal\":%s%s",
                               wants_input ? "true" : "false", is_stealing ? "true" : "false",
@@ -474,11 +546,13 @@ static void on_signal(struct sp_watch *w, uint32_t events)
         (void)kill(getpid(), SIGSTOP);
         break;
     case SIGCONT:
-        if (a->proc->is_tty && a->is_attached && !a->is_over)
-            sp_terminal_make_raw(&a->terminal);
+        if (a->is_attached && !a->is_over)
+            change_terminal(a);
         send_size(a, true);
         break;
-    default: /* do not wait until a slow terminal has taken the queued output */
+    default:
+        switch_screen(a, false);
+        /* Do not wait until a slow terminal has taken the queued output */
         a->is_over = a->is_cut = true;
         a->status = 128 + (int)info.ssi_signo;
         sp_loop_stop(a->loop);
@@ -512,8 +586,9 @@ static int attach_until_over(struct attach *a, struct sp_err *e)
         a->outs[i].attach = a;
         sp_port_open(&a->outs[i].port, i == 0 ? STDOUT_FILENO : STDERR_FILENO, false);
     }
-    a->observe->ops = &ops;
-    a->observe->user = a;
+    read_screen(a);
+    a->observe->all->ops = &ops;
+    a->observe->all->user = a;
     request_attach(a, !a->options->is_read_only);
     while (r == 0 && !a->is_cut && !(a->is_over && is_drained(a)))
         r = sp_loop_run(a->loop, e);
@@ -523,7 +598,7 @@ static int attach_until_over(struct attach *a, struct sp_err *e)
 /* Also after a failure in attach_until_over(). */
 static void detach(struct attach *a)
 {
-    a->observe->ops = NULL;
+    a->observe->all->ops = NULL;
     sp_client_forget(&a->request);
     sp_client_forget(&a->write);
     sp_client_forget(&a->resize);
@@ -541,21 +616,22 @@ static void detach(struct attach *a)
     }
 }
 
-static int attach_to(struct sp_observe *o, void *user, struct sp_err *e)
+static int attach_to(struct sp_observe_all *all, void *user, struct sp_err *e)
 {
     struct attach *a = user;
-    int r = sp_observe_find(o, a->word, &a->proc, e);
+    int r = sp_observe_find(all, a->word, &a->proc, e);
 
     if (r < 0)
         return r;
-    a->observe = o;
-    a->loop = o->loop;
+    struct sp_observe *o = a->observe = a->proc->server;
+    a->loop = all->loop;
     a->client = o->client;
     a->in.raw = a->proc->is_tty ? &a->terminal : NULL;
     r = attach_until_over(a, e);
     detach(a);
     if (r == 0 && o->death.code != SP_E_NONE && a->status == SP_EXIT_UNREACHABLE) {
         *e = o->death;
+        all->is_unreachable = true;
         return -(int)e->code;
     }
     return r < 0 ? r : a->status;
@@ -573,10 +649,10 @@ static int run_attach(void *values, char **operands)
     };
 
     if (a.options->is_read_only && a.options->is_stealing) {
-        (void)fprintf(stderr, "sallyport attach: --steal is of no use with --read-only\n");
+        (void)fprintf(stderr, "sallyport: --steal is of no use with --read-only\n");
         return SP_EXIT_USAGE;
     }
-    return sp_observe_run(&a.options->server, attach_to, &a);
+    return sp_observe_run(&a.options->server, NULL, attach_to, &a);
 }
 
 /* C-X and ^X are the byte that a terminal sends for Control and X. */
@@ -617,15 +693,16 @@ const struct sp_cli_command sp_command_attach = {
     .summary = "watch a process of a server, and type into it",
     .usage = "sallyport attach [OPTIONS] PROC\n"
              "\n"
-             "Shows what a process of a server writes from now on, and types into it. Any number\n"
-             "of clients may watch; one types, and the process has the size of its terminal. PROC\n"
-             "is a process id or SESSION/PROCESS, or the beginning of one if only one begins so.\n",
-    .notes =
-        "Exit status: that of the process if it ends, 0 on detach; 1 if it failed or there is\n"
-        "no such process; 2 for a wrong command line; 123 if the server cannot be reached or\n"
-        "is lost.\n"
-        "Example: sallyport attach --read-only 4b1d/shell\n",
+             "Shows what a process of a server writes from now on, and types into it. Any "
+             "number of clients may watch; one types, and the process has the size of its "
+             "terminal. PROC is a process id or SESSION/PROCESS, or the beginning of one "
+             "if only one begins so.\n",
+    .notes = "Exit status: that of the process if it ends, 0 on detach; 1 if it failed or "
+             "there is no such process; 2 for a wrong command line; 123 if the server "
+             "cannot be reached or is lost.\n"
+             "Example: sallyport attach --read-only 4b1d/shell\n",
     .options = option_table,
+    .operand = "PROC",
     .missing = "which process?",
     .max_operands = 1,
     .values_size = sizeof(struct attach_options),

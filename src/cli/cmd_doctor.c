@@ -19,6 +19,7 @@
 #include "cli/doctor_network.h"
 #include "cli/escape_text.h"
 #include "cli/own_stdio.h"
+#include "cli/signals.h"
 #include "core/cell_child.h"
 #include "core/journal.h"
 #include "os/cgroup.h"
@@ -462,7 +463,10 @@ static int run_doctor(void *values, char **operands)
     (void)sp_log_set_level("error");
     if (f == NULL)
         return SP_EXIT_FAILED;
-    if (examine_host(f, &e) < 0)
+    sp_tell_if_slow("trying each layer of a sandbox, and a network");
+    const int r = examine_host(f, &e);
+    sp_tell_if_slow(NULL);
+    if (r < 0)
         return sp_cli_complain(&e);
     if (o->is_json)
         print_json(f);
@@ -475,13 +479,13 @@ static int run_doctor(void *values, char **operands)
 
 const struct sp_cli_command sp_command_doctor = {
     .name = "doctor",
-    .summary = "say which sandbox layers this host has, and what to do about the rest",
+    .summary = "say which sandbox layers this host has, and how to get the rest",
     .usage = "sallyport doctor [--json]\n"
              "\n"
-             "Tries each layer that a sandbox is made of, and says which tier this host reaches,\n"
-             "which policies it cannot enforce, and how to get what is missing.\n",
-    .notes = "Exit status: 0 if every policy can be enforced (tier cell), 1 if not, 2 for a wrong\n"
-             "command line.\n",
+             "Tries each layer that a sandbox is made of, and says which tier this host "
+             "reaches, which policies it cannot enforce, and how to get what is missing.\n",
+    .notes = "Exit status: 0 if every policy can be enforced (full confinement), 1 if not, 2 for "
+             "a wrong command line.\n",
     .options = options,
     .values_size = sizeof(struct doctor_options),
     .run = run_doctor,

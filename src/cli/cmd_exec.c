@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -28,10 +29,14 @@
 #include "cli/approver_tty.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
-#include "cli/network_options.h"
+#include "cli/policy_options.h"
 #include "cli/run_place.h"
+#include "cli/user_server.h"
 #include "config/policy.h"
+#include "engine/console.h"
 #include "engine/delta.h"
+#include "engine/local.h"
+#include "engine/lookout.h"
 #include "engine/network_job.h"
 #include "engine/run.h"
 #include "engine/shell.h"
@@ -40,49 +45,56 @@
 
 enum { EXIT_REJECTED = 122, EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125 };
 
-#define MAX_TIMEOUT_S 1e9
+#define MAX_TIMEOUT_MS (365 * (uint64_t)86400000)
+#define ID_SIZE        9 /* 8 letters, and the NUL */
 
 struct exec_options {
-    const char *on, *cwd, *sandbox;
+    const char *on, *cwd, *token_file;
     struct sp_option_list env;
     struct sp_cli_approval_flags approval;
-    struct sp_network_options network;
-    bool is_tty, has_no_stdin, is_json;
+    struct sp_policy_options policy;
+    bool is_tty, has_no_stdin, is_interactive, is_verbose, is_quiet, is_json, has_no_local_socket,
+        is_detached;
+    const char *name;
     uint64_t timeout_ms; /* 0: none */
     struct sp_config_options config;
 };
-
-static const char *read_timeout(const char *argument, void *value)
-{
-    char *end;
-    const double s = strtod(argument, &end);
-
-    /* strtod also reads inf, nan and 0x1p3. */
-    if (argument[0] == 0 || argument[strspn(argument, "0123456789.")] != 0 || *end != 0 ||
-        !(s > 0) || s > MAX_TIMEOUT_S)
-        return "a number of seconds above 0, such as 30 or 0.5";
-    *(uint64_t *)value = s < 0.001 ? 1 : (uint64_t)(s * 1000);
-    return NULL;
-}
 
 static const struct sp_option options[] = {
     SP_OPT_STRING(struct exec_options, on, "on", "NAME|URL",
                   "where to run it: `local`, an environment of the configuration, ws://HOST:PORT "
                   "or unix:///PATH (default: default_environment, else local)"),
+    SP_OPT_STRING(struct exec_options, token_file, "token-file", "FILE",
+                  "the token of the server that --on names"),
     SP_OPT_STRING(struct exec_options, cwd, "cwd", "DIR",
-                  "its working directory (default: the current one; on a server: the server's)"),
+                  "its working directory (default: the current one; on a server: the server's)",
+                  .short_name = 'w'),
     SP_OPT_LIST(struct exec_options, env, "env", "NAME=VALUE",
-                "set a variable, besides ours (repeatable)"),
-    SP_OPT_STRING(struct exec_options, sandbox, "sandbox", "MODE",
-                  "under this policy: :read-only, :workspace, :danger-full-access, a mode or a "
-                  "profile of the configuration (default: default_permissions, else none)"),
-    SP_OPT_TABLE(struct exec_options, network, sp_network_options),
-    SP_OPT_FLAG(struct exec_options, is_tty, "tty", "give it a terminal of its own"),
+                "set a variable, besides ours (repeatable)", .short_name = 'e'),
+    SP_OPT_TABLE(struct exec_options, policy, sp_policy_options),
+    SP_OPT_FLAG(struct exec_options, is_detached, "detach",
+                "start it on the server of this user, which is started on demand, or with --on on "
+                "that server; print its id and return",
+                .short_name = 'd'),
+    SP_OPT_STRING(struct exec_options, name, "name", "NAME",
+                  "with --detach: a name for ps, logs, attach and kill (default: its id)"),
+    SP_OPT_FLAG(struct exec_options, is_tty, "tty", "give it a terminal of its own",
+                .short_name = 't'),
     SP_OPT_FLAG(struct exec_options, has_no_stdin, "no-stdin", "give it no stdin"),
-    SP_OPT_READ(struct exec_options, timeout_ms, "timeout", "SECONDS", read_timeout,
-                "kill it and all its descendants after this time"),
+    SP_OPT_FLAG(struct exec_options, is_interactive, "interactive",
+                "give it our stdin, which is the default; with --detach: keep its stdin open",
+                .short_name = 'i'),
+    SP_OPT_TIME(struct exec_options, timeout_ms, "timeout", "TIME", 1, MAX_TIMEOUT_MS,
+                "kill it and all its descendants after this time: 30 or 0.5 (seconds), 5m, 1h"),
+    SP_OPT_FLAG(struct exec_options, is_verbose, "verbose",
+                "after a failure, list all that the sandbox denied", .short_name = 'v'),
+    SP_OPT_FLAG(struct exec_options, is_quiet, "quiet",
+                "say nothing about the sandbox: only errors, and questions", .short_name = 'q'),
     SP_OPT_FLAG(struct exec_options, is_json, "json",
                 "print events on stdout, one a line, then the result"),
+    SP_OPT_FLAG(struct exec_options, has_no_local_socket, "no-local-socket",
+                "do not listen for `sallyport ps`, `logs`, `attach`, `kill` and `approvals` of "
+                "this user"),
     SP_CLI_APPROVAL_OPTIONS(
         struct exec_options, approval,
         "judge the command first, and ask what the policy asks: untrusted, on-failure, "
@@ -122,6 +134,10 @@ struct exec_run {
     char **command;
     struct sp_config config;
     struct sp_config_place place;
+    bool is_here;         /* on this machine, as this user: in our own cells or the user's server */
+    char server_url[160]; /* of the user's server */
+    char id[ID_SIZE];     /* of a detached process */
+    char **own_env;       /* what a detached command inherits; NULL: as usual */
     struct sp_env_request env;
     struct sp_env_var *env_vars; /* of --env */
     bool has_said_left_out;
@@ -135,12 +151,17 @@ struct exec_run {
     struct exec_json json;
     char call_id[32];
     struct sp_backend *backend;
+    struct sp_lookout *lookout; /* NULL: --no-local-socket */
+    struct sp_console *console; /* NULL: nothing is judged, or the same */
+    struct sp_approver *console_approver;
     struct sp_carry *carry;
 };
 
-static bool is_judged(const struct exec_options *o)
+/* The configuration judges, too, if it has an approval_policy. */
+static bool is_judged(const struct exec_run *x)
 {
-    return o->approval.policy != NULL || o->approval.rules.count > 0;
+    return x->o->approval.policy != NULL || x->o->approval.rules.count > 0 ||
+           x->config.has_approval_policy;
 }
 
 /* ---- approval ---- */
@@ -149,6 +170,12 @@ static bool is_judged(const struct exec_options *o)
 static int open_approval(struct exec_run *x, struct sp_err *e)
 {
     struct approval *a = &x->approval;
+    int r = 0;
+
+    if (x->lookout != NULL)
+        r = sp_console_new(sp_lookout_rpc(x->lookout), x->lookout, &x->console, e);
+    if (r < 0)
+        return r;
     const struct sp_cli_approval_ask ask = {
         .loop = sp_carry_loop(x->carry),
         .config = &x->config,
@@ -156,14 +183,22 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
         .cwd = x->place.is_local ? x->cwd : NULL,
         .policy = x->launch.policy,
         .needs_files = true,
-        .who = {.choices = "deny, terminal or program:PATH", .open_terminal = sp_approver_tty_new},
+        .who = {.choices = "deny, terminal, console or program:PATH",
+                .has_console = x->console != NULL,
+                .joins_console = x->console != NULL,
+                .open_terminal = sp_approver_tty_new,
+                .is_once = true},
         .asks_terminal = true,
     };
     struct sp_approvals_options *settings = &a->setup.found.options;
-    int r = sp_cli_approval_open(&ask, &a->setup, e);
-
+    r = sp_cli_approval_open(&ask, &a->setup, e);
+    if (r == 0 && x->console != NULL)
+        r = sp_console_approver_new(x->console,
+                                    &(struct sp_console_ask){.client_name = "sallyport exec",
+                                                             .user_dir = settings->user_dir},
+                                    &x->console_approver, e);
     if (r == 0 && a->setup.approvers != NULL)
-        r = sp_approvers_chain(a->setup.approvers, NULL, &a->approver, e);
+        r = sp_approvers_chain(a->setup.approvers, NULL, x->console_approver, &a->approver, e);
     if (r == 0 && x->place.is_local)
         r = sp_place_find_shell(&a->shell, e);
     settings->approver = a->approver;
@@ -178,7 +213,7 @@ static void on_plan_decided(struct sp_run_plan *p)
 /* Prints the names of the variables that the sandbox keeps from the command; once. */
 static void say_left_out(struct exec_run *x)
 {
-    if (x->place.is_local && x->launch.policy != NULL && !x->has_said_left_out)
+    if (x->is_here && x->launch.policy != NULL && !x->has_said_left_out && !x->o->is_quiet)
         sp_place_say_left_out(&x->env);
     x->has_said_left_out = true;
 }
@@ -192,7 +227,7 @@ static void on_refused_host(void *user, const struct sp_network_outcome *o)
     sp_carry_reject(x->carry);
 }
 
-/* Lets the approvals judge the hosts of a local command; without --approve the lists decide. */
+/* Lets the approvals judge the hosts of the command; without --approve the lists decide. */
 static int begin_network(struct exec_run *x, struct sp_err *e)
 {
     const struct sp_network_job_options o = {
@@ -210,7 +245,8 @@ static int begin_network(struct exec_run *x, struct sp_err *e)
     sp_network_job_free(x->network);
     x->network = NULL;
     x->launch.net_ops = NULL;
-    return x->place.is_local ? sp_network_job_new(&o, &x->launch, &x->network, e) : 0;
+    x->launch.network = NULL;
+    return sp_network_job_new(&o, &x->launch, &x->network, e);
 }
 
 /* For sp_carry_options. */
@@ -245,6 +281,8 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
         if (a->plan.is_retry)
             sp_plain_say("sallyport", SP_RUN_PLAN_RETRY_NOTICE);
         sp_job_apply_plan(&x->launch, &a->plan);
+        if (a->plan.is_unconfined && x->place.is_local)
+            sp_local_unpublish(x->backend);
         if (a->plan.is_unconfined && a->plan.unconfined.mark_count != 0) {
             a->env = *x->launch.environ;
             a->env.marks =
@@ -294,9 +332,10 @@ static int refusal_status(const struct exec_run *x, const struct sp_err *why, ch
     }
     if (status == 0) {
         (void)sp_error_text(why, text, size);
-        return EXIT_OURS;
+        /* STATE: the server judges starts, and the decision was no. */
+        return !x->place.is_local && why->code == SP_E_STATE ? EXIT_REJECTED : EXIT_OURS;
     }
-    (void)snprintf(text, size, "%s: %s", x->command[0], strerror(err));
+    sp_place_say_not_run(x->command, err, text, size);
     return status;
 }
 
@@ -329,10 +368,15 @@ static int exec_status(const struct exec_run *x, const struct sp_carry_result *r
 
     switch (r->end) {
     case SP_CARRY_EXITED:
+        if (r->killed_by != 0)
+            (void)snprintf(text, size, "killed by process %d of user %u (sallyport kill)",
+                           (int)r->killed_by, (unsigned)r->killed_by_uid);
         if (r->exit.code >= 0)
             return r->exit.code;
         (void)snprintf(text, size, "how the command ended is not known");
         return EXIT_LOST;
+    case SP_CARRY_DETACHED:
+        return 0;
     case SP_CARRY_ABANDONED:
         return r->exit.code;
     case SP_CARRY_OUTPUT_CLOSED:
@@ -340,7 +384,7 @@ static int exec_status(const struct exec_run *x, const struct sp_carry_result *r
     case SP_CARRY_REFUSED:
         return refusal_status(x, &r->error, text, size);
     case SP_CARRY_REJECTED:
-        write_reason(sp_buf_str(&x->approval.plan.reason), text, size);
+        write_reason(sp_judge_plain_reason(sp_buf_str(&x->approval.plan.reason)), text, size);
         return EXIT_REJECTED;
     case SP_CARRY_UNREACHABLE:
         (void)snprintf(text, size, "%s cannot be reached: %s", x->place.name,
@@ -500,6 +544,8 @@ static const char *kind_of(const struct sp_carry_result *r)
         return "lost";
     case SP_CARRY_REJECTED:
         return "refused";
+    case SP_CARRY_DETACHED:
+        return "detached";
     case SP_CARRY_REFUSED:
         break;
     }
@@ -534,15 +580,22 @@ static bool add_denials(struct sp_buf *out, const struct sp_carry_result *r)
     return ok && sp_buf_add(out, "}", 1);
 }
 
+static const char *name_of(const struct exec_run *x)
+{
+    return x->o->name != NULL ? x->o->name : x->id;
+}
+
 /* The result line; r NULL: the command was never started. */
-static bool add_result(struct sp_buf *out, const struct sp_carry_result *r, int status,
-                       const char *message)
+static bool add_result(const struct exec_run *x, struct sp_buf *out,
+                       const struct sp_carry_result *r, int status, const char *message)
 {
     bool ok = sp_buf_printf(out, "{\"type\":\"result\",\"kind\":\"%s\",\"exit_code\":%d",
                             r == NULL ? "error" : kind_of(r), status);
 
     if (r != NULL && r->exit.signal != 0)
         ok = ok && sp_buf_printf(out, ",\"signal\":%d", r->exit.signal);
+    if (r != NULL && r->end == SP_CARRY_DETACHED)
+        ok = ok && sp_buf_printf(out, ",\"id\":\"%s\",\"name\":\"%s\"", x->id, name_of(x));
     ok = ok && sp_buf_printf(out, ",\"denials\":[") &&
          (r == NULL || !r->was_denied || add_denials(out, r)) && sp_buf_add(out, "]", 1);
     if (message[0] != 0)
@@ -563,7 +616,7 @@ static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf 
         if (!j->ok)
             return false;
     }
-    return (!j->has_begun || add_end(x, r, status, out)) && add_result(out, r, status, text);
+    return (!j->has_begun || add_end(x, r, status, out)) && add_result(x, out, r, status, text);
 }
 
 /* ---- preparing the run ---- */
@@ -571,20 +624,18 @@ static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf 
 /* After x->cwd is set. */
 static int make_policy(struct exec_run *x, struct sp_err *e)
 {
-    const char *name = x->o->sandbox != NULL                   ? x->o->sandbox
-                       : x->config.default_permissions != NULL ? x->config.default_permissions
-                                                               : ":danger-full-access";
+    const char *configured = x->config.default_permissions;
+    const char *name = configured != NULL ? configured : ":danger-full-access";
     bool is_open = false;
-    int r = sp_config_policy(&x->config, name, x->cwd, &x->policy, &is_open, e);
+    int r = sp_policy_options_make(&x->o->policy, &x->config, name, x->cwd, x->is_here, &x->policy,
+                                   &is_open, e);
 
-    if (r == 0)
-        r = sp_network_options_apply(&x->o->network, &x->policy.profile, e);
-    if (r == 0 && x->place.is_local)
+    if (r == 0 && x->is_here)
         r = sp_config_keep_dot_files(&x->config, &x->policy, e);
     if (r == 0)
         x->launch.policy = is_open ? NULL : &x->policy;
-    x->policy_name = name;
-    return r < 0 || !is_judged(x->o) ? r : open_approval(x, e);
+    x->policy_name = sp_policy_options_name(&x->o->policy, name);
+    return r < 0 || !is_judged(x) ? r : open_approval(x, e);
 }
 
 /* For sp_carry_options: the server has said what it is. */
@@ -593,6 +644,14 @@ static int prepare_there(void *user, const struct sp_backend_facts *facts, struc
     struct exec_run *x = user;
     const char *cwd = x->o->cwd != NULL ? x->o->cwd : facts->cwd;
     struct stat st;
+
+    if (x->o->is_detached && !facts->can_name)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "%s keeps no command after its client has gone (its capability processNames "
+                       "is not set)",
+                       x->place.name);
+    if (x->is_here) /* prepare_run has made the rest */
+        return 0;
 
     if (cwd == NULL || cwd[0] != '/')
         return sp_fail(e, SP_E_INVALID, 0,
@@ -622,8 +681,9 @@ static int choose_env(struct exec_run *x, struct sp_err *e)
     static char *const nothing[] = {NULL};
     const struct sp_option_list *given = &x->o->env;
 
-    if (x->place.is_local) {
-        x->env.own = environ;
+    if (x->is_here) {
+        x->env.own = x->own_env != NULL ? x->own_env : environ;
+        x->env.is_sent_whole = !x->place.is_local;
         x->env.policy = (struct sp_env_policy){.inherit = SP_ENV_ALL,
                                                .ignores_default_excludes = true,
                                                .keep = x->config.env_policy.keep,
@@ -647,6 +707,76 @@ static int choose_env(struct exec_run *x, struct sp_err *e)
     return 0;
 }
 
+/* ---- --detach ---- */
+
+/* Short enough to type, and no number, which could be a pid. */
+static int make_id(char ret[ID_SIZE], struct sp_err *e)
+{
+    static const char letters[] = "abcdefghijkmnpqrstuvwxyz23456789"; /* 32, none that look alike */
+    unsigned char random[ID_SIZE - 1];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make an id");
+    for (size_t i = 0; i < sizeof random; i++)
+        ret[i] = letters[random[i] % (i == 0 ? 24 : 32)]; /* the first is a letter */
+    ret[ID_SIZE - 1] = 0;
+    return 0;
+}
+
+/* JSON carries no bytes that are not UTF-8: such variables are left out, and told. */
+static int choose_own_env(struct exec_run *x, struct sp_err *e)
+{
+    size_t count = 0;
+    size_t n = 0;
+
+    while (environ[count] != NULL)
+        count++;
+    x->own_env = calloc(count + 1, sizeof *x->own_env);
+    if (x->own_env == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy variables");
+    for (size_t i = 0; i < count; i++) {
+        char text[160];
+
+        if (sp_utf8_is_valid(sp_str_of(environ[i]))) {
+            x->own_env[n++] = environ[i];
+            continue;
+        }
+        (void)snprintf(text, sizeof text, "%.*s is not UTF-8; the command does not get it",
+                       (int)strcspn(environ[i], "=") < 80 ? (int)strcspn(environ[i], "=") : 80,
+                       environ[i]);
+        sp_plain_say("sallyport", text);
+    }
+    return 0;
+}
+
+/* A detached command that would run here runs on the server of this user. */
+static int detach(struct exec_run *x, struct sp_err *e)
+{
+    const char *const name = SP_USER_SERVER_DEFAULT;
+    char path[sizeof x->server_url - 8];
+    int fd = -1;
+    int r = make_id(x->id, e);
+
+    x->launch.id = sp_str_of(x->id);
+    x->launch.name = sp_str_of(name_of(x));
+    if (r < 0 || !x->place.is_local)
+        return r;
+    r = sp_user_server_connect(name, true, &fd, e);
+    if (r == 0)
+        (void)close(fd); /* it listens; the backend makes a connection of its own */
+    if (r == 0)
+        r = sp_user_server_path(name, path, sizeof path, e);
+    if (r == 0)
+        r = choose_own_env(x, e);
+    if (r < 0)
+        return r;
+    (void)snprintf(x->server_url, sizeof x->server_url, "unix://%s", path);
+    x->place.is_local = false;
+    x->place.name = "the server of this user";
+    x->place.url = x->server_url;
+    return 0;
+}
+
 /* Everything that does not need the server. */
 static int prepare_run(struct exec_run *x, struct sp_err *e)
 {
@@ -656,33 +786,62 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
     struct sp_hidden_paths hidden = {0};
     int r = sp_config_place(&x->config, x->o->on, &x->place, e);
 
+    if (r == 0 && x->o->approval.approvers.count != 0 && !is_judged(x))
+        r = sp_fail(e, SP_E_INVALID, 0,
+                    "--approver answers nothing without --approve, --rules or a configured "
+                    "approval_policy");
+    if (r == 0 && x->o->token_file != NULL) {
+        if (x->place.is_local || x->place.url == NULL)
+            r = sp_fail(e, SP_E_INVALID, 0, "--token-file is for a server: name one with --on");
+        free(x->place.token);
+        x->place.token = NULL;
+        r = r < 0 ? r : sp_config_read_token(x->o->token_file, &x->place.token, e);
+    }
+    x->is_here = x->place.is_local;
+    if (r == 0 && x->o->is_detached)
+        r = detach(x, e);
     if (r == 0)
         r = choose_env(x, e);
     if (r < 0)
         return r;
     x->launch.label = SP_STR("exec");
     x->launch.is_tty = x->o->is_tty;
-    x->launch.wants_stdin = !x->o->has_no_stdin;
+    x->launch.wants_stdin = x->o->is_detached ? x->o->is_interactive : !x->o->has_no_stdin;
     x->launch.environ = &x->env;
     x->launch.argv = x->argv = sp_cli_words(x->command, &x->launch.argc);
     if (x->argv == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     r = sp_carry_new(&x->carry, e);
+    const struct sp_lookout_options lookout = {
+        .loop = r == 0 ? sp_carry_loop(x->carry) : NULL,
+        .kind = "exec",
+        .backend = x->place.is_local ? &x->backend : NULL,
+    };
+    if (r == 0 && !x->o->has_no_local_socket)
+        r = sp_lookout_new(&lookout, &x->lookout, e);
     if (r < 0)
         return r;
     if (!x->place.is_local)
-        return sp_place_there(sp_carry_loop(x->carry), &x->place, &x->backend, e);
+        r = sp_policy_options_publish(&x->o->policy, &x->config, &x->policy, NULL, e);
+    if (r == 0 && !x->place.is_local)
+        r = sp_place_there(sp_carry_loop(x->carry), &x->place, &x->backend, e);
+    if (r < 0 || !x->is_here)
+        return r;
     x->cwd = sp_place_dir(x->o->cwd, e);
     if (x->cwd == NULL)
         return -(int)e->code;
     x->launch.cwd = sp_str_of(x->cwd);
     r = make_policy(x, e);
-    if (r == 0 && !is_judged(x->o))
+    if (r == 0 && !is_judged(x))
         say_left_out(x);
+    if (!x->place.is_local) /* the server has hidden paths of its own */
+        return r;
     if (r == 0)
         r = sp_place_hidden_paths(&own, &hidden, e);
     if (r == 0)
         r = sp_place_here(sp_carry_loop(x->carry), x->cwd, &hidden, false, &x->backend, e);
+    if (r == 0)
+        r = sp_policy_options_publish(&x->o->policy, &x->config, &x->policy, x->backend, e);
     sp_hidden_paths_done(&hidden);
     return r;
 }
@@ -692,8 +851,18 @@ static const char *find_misuse(const struct exec_options *o, char **command)
 {
     if (command[0][0] == 0)
         return "the command's name is empty";
-    if (o->approval.approvers.count != 0 && !is_judged(o))
-        return "--approver answers nothing without --approve or --rules";
+    if (o->is_interactive && o->has_no_stdin)
+        return "--interactive and --no-stdin: give one of them";
+    if (o->is_quiet && o->is_verbose)
+        return "--quiet and --verbose: give one of them";
+    if (!o->is_detached && o->name != NULL)
+        return "--name has no effect without --detach";
+    if (o->is_detached && o->timeout_ms != 0)
+        return "--timeout is not for --detach: nobody of ours is left to end the command";
+    if (o->is_detached && o->policy.publish.count != 0) /* before the server is started */
+        return "--publish: only ports of our own sandboxes can be published, not those of a "
+               "server: "
+               "leave it out with --detach";
     for (size_t i = 0; i < o->env.count; i++)
         if (o->env.items[i][0] == '=' || strchr(o->env.items[i], '=') == NULL)
             return "--env: want NAME=VALUE";
@@ -723,12 +892,13 @@ static int run_exec(void *values, char **command)
     const struct sp_carry_options how = {
         .backend = x.backend,
         .launch = &x.launch,
+        .is_detached = o->is_detached,
         .timeout_ms = o->timeout_ms,
         .after_ms = SP_RUN_DRAIN_MS,
         .scribe = o->is_json ? &scribe : NULL,
         .prepare = x.place.is_local ? NULL : prepare_there,
-        .may_start = is_judged(o) ? may_start : NULL,
-        .tries_again = is_judged(o) ? tries_again : NULL,
+        .may_start = is_judged(&x) ? may_start : NULL,
+        .tries_again = is_judged(&x) ? tries_again : NULL,
         .user = &x,
     };
     if (r == 0)
@@ -737,13 +907,19 @@ static int run_exec(void *values, char **command)
     if (r < 0 && !o->is_json) {
         (void)sp_cli_complain(&e);
     } else if (r < 0) {
-        if (add_result(&line, NULL, status, sp_error_text(&e, text, sizeof text)))
+        if (add_result(&x, &line, NULL, status, sp_error_text(&e, text, sizeof text)))
             (void)sp_cli_print(sp_buf_str(&line), &e);
     } else if (!o->is_json) { /* otherwise the last event has it */
-        sp_carry_print_denied(&result, false);
-        sp_carry_print_denied_hosts(&result);
+        if (!o->is_quiet) {
+            sp_carry_print_denied(&result, o->is_verbose);
+            sp_carry_print_denied_hosts(&result);
+        }
+        if (result.killed_by != 0 && isatty(STDERR_FILENO))
+            (void)fputc('\n', stderr); /* its last line may have no end */
         if (text[0] != 0)
             sp_plain_say("sallyport", text);
+        if (result.end == SP_CARRY_DETACHED)
+            (void)printf("%s\n", x.id);
     }
     free(result.network);
     sp_run_plan_done(&x.approval.plan);
@@ -753,6 +929,9 @@ static int run_exec(void *values, char **command)
     sp_approver_free(x.approval.approver);
     sp_cli_approval_done(&x.approval.setup); /* uses the loop of the carry */
     sp_shell_done(&x.approval.shell);
+    sp_approver_free(x.console_approver);
+    sp_console_free(x.console);
+    sp_lookout_free(x.lookout);
     sp_backend_free(x.backend);
     sp_carry_free(x.carry);
     for (int i = 0; i < 2; i++)
@@ -761,6 +940,7 @@ static int run_exec(void *values, char **command)
     free(x.cwd);
     free(x.argv);
     free(x.env_vars);
+    free(x.own_env);
     sp_config_place_done(&x.place);
     sp_config_done(&x.config);
     return status;
@@ -768,17 +948,16 @@ static int run_exec(void *values, char **command)
 
 const struct sp_cli_command sp_command_exec = {
     .name = "exec",
-    .summary = "run one command, here or on a server, with our own stdin and stdout",
-    .usage =
-        "sallyport exec [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
-        "\n"
-        "Runs one command, here or on a server, with our stdin, stdout and stderr as its own.\n",
-    .notes =
-        "Exit status: that of the command, 128 + N if signal N ended it; 122 it was refused,\n"
-        "123 the server cannot be reached or was lost, 124 --timeout has passed, 125 sallyport\n"
-        "failed (a wrong command line, no sandbox), 126 the command cannot be run, 127 it is\n"
-        "not there.\n"
-        "Example: sallyport exec --on builder --timeout 600 -- make test\n",
+    .summary = "run one command, here or on a server",
+    .usage = "sallyport exec [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
+             "\n"
+             "Runs one command, here or on a server, with our stdin, stdout and stderr as "
+             "its own. With --detach it runs on without us: see ps, logs, attach and kill.\n",
+    .notes = "Exit status: that of the command, 128 + N if signal N ended it; 122 it was "
+             "refused, 123 the server cannot be reached or was lost, 124 --timeout has "
+             "passed, 125 sallyport failed (a wrong command line, no sandbox), 126 the "
+             "command cannot be run, 127 it is not there.\n"
+             "Example: sallyport exec --on builder --timeout 600 -- make test\n",
     .options = options,
     .runs_program = true,
     .missing = "no command",

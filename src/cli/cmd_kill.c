@@ -2,8 +2,10 @@
 /* `sallyport kill`: ends processes of a server, or sends them a signal. */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "cli/observe.h"
@@ -15,9 +17,28 @@ struct kill_options {
     struct sp_observe_options server;
 };
 
+/* As the protocol names it. */
+static const char *read_signal(const char *argument, void *value)
+{
+    const bool has_prefix = strncasecmp(argument, "SIG", 3) == 0;
+    uint64_t number = 0;
+    const char *name = NULL;
+
+    if (sp_str_to_u64(sp_str_of(argument), SIGRTMIN, &number))
+        name = sigabbrev_np((int)number);
+    for (int i = 1; name == NULL && i < SIGRTMIN; i++)
+        if (sigabbrev_np(i) != NULL &&
+            strcasecmp(sigabbrev_np(i), argument + (has_prefix ? 3 : 0)) == 0)
+            name = sigabbrev_np(i);
+    *(const char **)value = name;
+    return name != NULL ? NULL : "a signal such as TERM, SIGHUP or 9";
+}
+
 static const struct sp_option options[] = {
-    SP_OPT_STRING(struct kill_options, signal, "signal", "NAME",
-                  "send this signal to the process group instead: TERM, INT, HUP ..."),
+    SP_OPT_READ(struct kill_options, signal, "signal", "SIGNAL", read_signal,
+                "send this signal to the process group instead: TERM, SIGHUP, 9 ...; -9 and -TERM "
+                "alone mean the same",
+                .short_name = 's'),
     SP_OPT_TABLE(struct kill_options, server, sp_observe_options),
     SP_OPT_END,
 };
@@ -89,11 +110,11 @@ static int send_signal(struct sp_observe *o, const struct sp_listed *p, const ch
 }
 
 /* One failure does not keep the others from being ended. */
-static int kill_all(struct sp_observe *o, void *user, struct sp_err *e)
+static int kill_all(struct sp_observe_all *a, void *user, struct sp_err *e)
 {
     const struct killing *k = user;
     int status = SP_EXIT_OK;
-    int r = sp_observe_list(o, e);
+    int r = sp_observe_list(a, e);
 
     if (r < 0)
         return r;
@@ -101,15 +122,17 @@ static int kill_all(struct sp_observe *o, void *user, struct sp_err *e)
         const struct sp_listed *p = NULL;
         struct sp_err why = {0};
 
-        r = sp_observe_find(o, *word, &p, &why);
+        r = sp_observe_find(a, *word, &p, &why);
         if (r == 0) {
-            r = k->signal == NULL ? end_tree(o, p, &why) : send_signal(o, p, k->signal, &why);
+            r = k->signal == NULL ? end_tree(p->server, p, &why)
+                                  : send_signal(p->server, p, k->signal, &why);
             if (r < 0)
                 (void)sp_wrap(&why, "%s", *word);
         }
         if (r < 0) {
-            (void)sp_cli_complain(&why);
-            status = o->death.code != SP_E_NONE ? SP_EXIT_UNREACHABLE : SP_EXIT_FAILED;
+            (void)sp_observe_complain(a, &why);
+            status = p != NULL && p->server->death.code != SP_E_NONE ? SP_EXIT_UNREACHABLE
+                                                                     : SP_EXIT_FAILED;
         }
     }
     return status;
@@ -120,7 +143,7 @@ static int run_kill(void *values, char **operands)
     const struct kill_options *o = values;
     struct killing k = {.signal = o->signal, .words = operands};
 
-    return sp_observe_run(&o->server, kill_all, &k);
+    return sp_observe_run(&o->server, NULL, kill_all, &k);
 }
 
 const struct sp_cli_command sp_command_kill = {
@@ -128,13 +151,15 @@ const struct sp_cli_command sp_command_kill = {
     .summary = "end processes of a server",
     .usage = "sallyport kill [OPTIONS] PROC ...\n"
              "\n"
-             "Ends processes of a server with all their descendants, and waits until they have\n"
-             "ended. PROC is a process id or SESSION/PROCESS, or the beginning of one if only one\n"
-             "begins so.\n",
-    .notes = "Exit status: 0; 1 if one of them failed, had ended before, or is not there; 2 for a\n"
-             "wrong command line; 123 if the server cannot be reached.\n"
+             "Ends processes of a server with all their descendants, and waits until they "
+             "have ended. PROC is a process id or SESSION/PROCESS, or the beginning of "
+             "one if only one begins so.\n",
+    .notes = "Exit status: 0; 1 if one of them failed, had ended before, or is not there; "
+             "2 for a wrong command line; 123 if the server cannot be reached.\n"
              "Example: sallyport kill --signal INT build\n",
     .options = options,
+    .operand = "PROC",
+    .signal_option = "signal",
     .missing = "which process?",
     .max_operands = UINT_MAX,
     .values_size = sizeof(struct kill_options),

@@ -22,7 +22,8 @@
 
 struct logs_options {
     bool follows, is_json, is_raw;
-    uint64_t tail; /* UINT64_MAX: all lines */
+    uint64_t tail;     /* UINT64_MAX: all lines */
+    uint64_t since_ms; /* age of the oldest output; 0: all */
     struct sp_observe_options server;
 };
 
@@ -33,9 +34,11 @@ static const char *read_tail(const char *argument, void *value)
 
 static const struct sp_option options[] = {
     SP_OPT_FLAG(struct logs_options, follows, "follow",
-                "go on with what it writes, until it has ended"),
+                "go on with what it writes, until it has ended", .short_name = 'f'),
     SP_OPT_READ(struct logs_options, tail, "tail", "LINES", read_tail,
-                "of the output so far, only the last LINES lines"),
+                "of the output so far, only the last LINES lines", .short_name = 'n'),
+    SP_OPT_TIME(struct logs_options, since_ms, "since", "TIME", 1, INT64_MAX,
+                "of the output so far, only that of the last 30 (seconds), 5m, 1h"),
     SP_OPT_FLAG(struct logs_options, is_json, "json",
                 "one JSON object a line: output, gap, exited, closed"),
     SP_OPT_FLAG(struct logs_options, is_raw, "raw",
@@ -53,7 +56,8 @@ struct kept {
 struct logs {
     const struct logs_options *options;
     const char *word; /* PROC */
-    struct sp_observe *observe;
+    struct sp_observe_all *all;
+    struct sp_observe *observe; /* its server */
     const struct sp_listed *proc;
     uint64_t target; /* number of the last record at the time of the list */
     uint64_t last;   /* number of the last record that arrived */
@@ -68,7 +72,7 @@ struct logs {
 static void stop_logs(struct logs *l)
 {
     l->is_over = true;
-    sp_loop_stop(l->observe->loop);
+    sp_loop_stop(l->all->loop);
 }
 
 static void fail_logs(struct logs *l, int result)
@@ -128,7 +132,7 @@ static void write_note(struct logs *l, const struct sp_note *n)
             (void)fflush(stdout); /* keep the order of the two streams */
         if (n->missed_records != 0) {
             sp_note_say_gap(n, gap);
-            (void)fprintf(stderr, "sallyport logs: %s\n", gap);
+            (void)fprintf(stderr, "sallyport: %s\n", gap);
         }
         if (n->kind == SP_NOTE_OUTPUT && n->bytes.n > 0)
             ok = write_bytes(l, n->is_stderr ? stderr : stdout, n->bytes, false);
@@ -218,15 +222,24 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
         stop_logs(l);
 }
 
+/* With --since the first record may come after those that the list told of. */
 static void on_attached(void *user, struct sp_json *j, uint32_t result)
 {
-    (void)j;
-    (void)result;
-    ((struct logs *)user)->is_attached = true;
+    struct logs *l = user;
+    struct sp_err e = {0};
+    uint64_t next = 0;
+
+    l->is_attached = true;
+    if (sp_json_type(j, result) == SP_JSON_OBJECT &&
+        sp_json_opt_u64(j, result, "nextSeq", UINT64_MAX, &next, &e) == 0 && next > l->target)
+        l->target = 0;
 }
 
 static bool write_attach(const struct logs *l, struct sp_buf *b)
 {
+    if (l->options->since_ms != 0 && l->last == 0)
+        return sp_listed_add_params(b, l->proc, ",\"afterSeq\":0,\"maxAgeMs\":%" PRIu64,
+                                    l->options->since_ms);
     return sp_listed_add_params(b, l->proc, ",\"afterSeq\":%" PRIu64, l->last);
 }
 
@@ -262,17 +275,17 @@ static int follow_process(struct logs *l, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
     l->is_collecting = true;
     l->bytes.max = l->items.max = MAX_KEPT;
-    o->ops = &ops; /* before the request: output may arrive together with its answer */
-    o->user = l;
+    l->all->ops = &ops; /* before the request: output may arrive together with its answer */
+    l->all->user = l;
     int r = sp_observe_ask(o, "process/attach", sp_buf_str(&params), on_attached, l, e);
     if (r < 0)
         return r;
     if (l->target == 0 && l->is_collecting)
         end_collecting(l);
     while (r == 0 && !l->is_over && o->death.code == SP_E_NONE)
-        r = sp_loop_run(o->loop, e);
+        r = sp_loop_run(l->all->loop, e);
     sp_client_forget(&l->again);
-    o->ops = NULL;
+    l->all->ops = NULL;
     if (r < 0)
         return r;
     if (l->is_over && l->failed == 0 && l->items.len > 0)
@@ -282,15 +295,91 @@ static int follow_process(struct logs *l, struct sp_err *e)
     return l->is_over ? l->failed : -(int)e->code;
 }
 
-static int show_logs(struct sp_observe *o, void *user, struct sp_err *e)
+/* ---- the output of an ended process ---- */
+
+/* A chunk as the note that a live process would have sent; decoded in place. */
+static int read_chunk(struct sp_json *j, uint32_t at, struct sp_note *n, struct sp_err *e)
+{
+    if (sp_json_type(j, at) != SP_JSON_OBJECT)
+        return sp_json_wrong_type(j, at, "a map", e);
+    if (sp_json_need_u64(j, at, "seq", UINT64_MAX, &n->seq, e) < 0 ||
+        sp_json_need_str(j, at, "stream", &n->stream, e) < 0 ||
+        sp_json_need_str(j, at, "chunk", &n->bytes, e) < 0)
+        return -(int)e->code;
+    n->kind = SP_NOTE_OUTPUT;
+    n->is_stderr = sp_str_eq(n->stream, SP_STR("stderr"));
+    return sp_base64_decode(n->bytes, (char *)(uintptr_t)n->bytes.p, &n->bytes.n, e);
+}
+
+static void on_past_output(void *user, struct sp_json *j, uint32_t result)
+{
+    struct logs *l = user;
+    struct sp_err *e = &l->error;
+    struct sp_note n = {0};
+    uint32_t chunks = SP_JSON_NONE;
+    uint32_t gap = SP_JSON_NONE;
+    int r =
+        sp_json_type(j, result) == SP_JSON_OBJECT ? 0 : sp_json_wrong_type(j, result, "a map", e);
+
+    if (r == 0)
+        r = sp_json_need_array(j, result, "chunks", &chunks, e);
+    if (r == 0)
+        r = sp_json_opt_object(j, result, "gap", &gap, e);
+    if (r == 0 && gap != SP_JSON_NONE &&
+        (sp_json_need_u64(j, gap, "records", UINT64_MAX, &n.missed_records, e) < 0 ||
+         sp_json_need_u64(j, gap, "bytes", UINT64_MAX, &n.missed_bytes, e) < 0))
+        r = -(int)e->code;
+    n.knows_missed_bytes = true;
+    if (r == 0 && (l->options->since_ms != 0 || n.missed_records == 0))
+        n.missed_records = 0; /* older than what was asked for */
+    else if (r == 0 && sp_json_first(j, chunks) == SP_JSON_NONE)
+        write_note(l, &n); /* no output left */
+    for (uint32_t t = r < 0 ? SP_JSON_NONE : sp_json_first(j, chunks); r == 0 && t != SP_JSON_NONE;
+         t = sp_json_next(j, chunks, t)) {
+        r = read_chunk(j, t, &n, e);
+        if (r == 0)
+            keep_note(l, &n);
+        n.missed_records = 0;
+    }
+    if (r < 0)
+        l->failed = sp_wrap(e, "a message of the server cannot be read");
+}
+
+static int show_past(struct logs *l, struct sp_err *e)
+{
+    auto_buf struct sp_buf params = {0};
+    const struct sp_listed *p = l->proc;
+
+    l->bytes.max = l->items.max = MAX_KEPT;
+    if (!sp_buf_printf(&params, "{\"historyId\":%" PRIu64, p->history_id) ||
+        (l->options->since_ms != 0 &&
+         !sp_buf_printf(&params, ",\"maxAgeMs\":%" PRIu64, l->options->since_ms)) ||
+        !sp_buf_add(&params, "}", 1))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
+    const int r =
+        sp_observe_ask(l->observe, "history/output", sp_buf_str(&params), on_past_output, l, e);
+    if (r == 0 && l->failed == 0)
+        write_kept(l);
+    if (l->failed < 0)
+        *e = l->error;
+    else if (r == 0 && l->options->is_json && p->has_exited)
+        (void)printf("{\"type\":\"exited\",\"exitCode\":%" PRId64 "}\n", p->exit_code);
+    if (r == 0 && l->failed == 0 && l->options->is_json)
+        (void)printf("{\"type\":\"closed\",\"seq\":%" PRIu64 "}\n", l->target);
+    return r == 0 ? l->failed : r;
+}
+
+static int show_logs(struct sp_observe_all *a, void *user, struct sp_err *e)
 {
     struct logs *l = user;
 
-    l->observe = o;
-    int r = sp_observe_find(o, l->word, &l->proc, e);
+    l->all = a;
+    int r = sp_observe_find_ended(a, l->word, &l->proc, e);
     if (r == 0) {
+        l->observe = l->proc->server;
         l->target = l->proc->next_seq > 0 ? l->proc->next_seq - 1 : 0;
-        r = follow_process(l, e);
+        r = l->proc->history_id != 0 ? show_past(l, e) : follow_process(l, e);
+        a->is_unreachable = r < 0 && l->observe->death.code != SP_E_NONE;
     }
     if (!l->options->is_json)
         (void)(write_bytes(l, stderr, SP_STR(""), true) &&
@@ -306,7 +395,7 @@ static int run_logs(void *values, char **operands)
 {
     struct logs l = {.options = values, .word = operands[0]};
 
-    return sp_observe_run(&l.options->server, show_logs, &l);
+    return sp_observe_run(&l.options->server, NULL, show_logs, &l);
 }
 
 static const struct logs_options defaults = {.tail = UINT64_MAX};
@@ -316,17 +405,19 @@ const struct sp_cli_command sp_command_logs = {
     .summary = "show what a process of a server has written",
     .usage = "sallyport logs [OPTIONS] PROC\n"
              "\n"
-             "Writes the output of a process of a server as far as it is kept: the last mebibyte.\n"
-             "PROC is a process id or SESSION/PROCESS, or the beginning of one if only one begins\n"
-             "so.\n",
-    .notes =
-        "Its stdout and the output of a terminal go to stdout, its stderr to stderr; gaps are\n"
-        "reported on stderr. On a terminal, control characters other than line ends and tabs\n"
-        "are shown as escapes (\\x1b): output must not control the terminal of its reader.\n"
-        "Exit status: 0; 1 if it failed or there is no such process; 2 for a wrong command\n"
-        "line; 123 if the server cannot be reached.\n"
-        "Example: sallyport logs --follow --tail 20 build\n",
+             "Writes the output of a process of a server as far as it is kept: the last "
+             "mebibyte, or 64 KiB of a process that ended a while ago. PROC is a process id or "
+             "SESSION/PROCESS, or the beginning of one "
+             "if only one begins so.\n",
+    .notes = "Its stdout and the output of a terminal go to stdout, its stderr to stderr; "
+             "gaps are reported on stderr. On a terminal, control characters other than "
+             "line ends and tabs are shown as escapes (\\x1b): output must not control "
+             "the terminal of its reader.\n"
+             "Exit status: 0; 1 if it failed or there is no such process; 2 for a wrong "
+             "command line; 123 if the server cannot be reached.\n"
+             "Example: sallyport logs --follow --tail 20 build\n",
     .options = options,
+    .operand = "PROC",
     .missing = "which process?",
     .max_operands = 1,
     .values_size = sizeof(struct logs_options),

@@ -4,6 +4,7 @@
  * each needs those before it: where commands run, the policy, the approvals, further environments,
  * the tools, and last the transports, so that no call finds an unfinished server.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,12 +24,14 @@
 #include "cli/cli.h"
 #include "cli/escape_text.h"
 #include "cli/mcp_selftest.h"
-#include "cli/network_options.h"
+#include "cli/policy_options.h"
 #include "cli/run_place.h"
 #include "cli/signals.h"
 #include "config/policy.h"
 #include "core/journal.h"
+#include "engine/console.h"
 #include "engine/local.h"
+#include "engine/lookout.h"
 #include "engine/snapshot.h"
 #include "mcp/lines.h"
 #include "mcp/mcp_http.h"
@@ -40,11 +43,11 @@
 #define MIN_TOKEN       16    /* characters */
 
 struct mcp_flags {
-    const char *sandbox, *cwd, *token_file, *connect, *structured_output;
-    struct sp_network_options network;
+    const char *cwd, *token_file, *connect, *structured_output;
+    struct sp_policy_options policy;
     struct sp_cli_approval_flags approval;
     struct sp_option_list listen, origins, on;
-    bool is_selftest, allows_remote, keeps_cancelled;
+    bool is_selftest, allows_remote, keeps_cancelled, has_no_local_socket;
     struct sp_config_options config;
     int argc; /* all arguments, for the server of --selftest */
     char **argv;
@@ -53,11 +56,8 @@ struct mcp_flags {
 static const char *const output_choices[] = {"auto", "always", "never", NULL};
 
 static const struct sp_option options[] = {
-    SP_OPT_HEADING("What commands may do:"),
-    SP_OPT_STRING(struct mcp_flags, sandbox, "sandbox", "MODE",
-                  ":workspace, :read-only, :danger-full-access, a mode or a profile of the "
-                  "configuration (default: default_permissions, else :workspace)"),
-    SP_OPT_TABLE(struct mcp_flags, network, sp_network_options),
+    SP_OPT_HEADING("What commands may do (default: default_permissions, else :workspace):"),
+    SP_OPT_TABLE(struct mcp_flags, policy, sp_policy_options),
     SP_CLI_APPROVAL_OPTIONS(
         struct mcp_flags, approval,
         "what is asked: untrusted, on-failure, on-request, never, or the JSON of granular "
@@ -68,7 +68,8 @@ static const struct sp_option options[] = {
         "before gave no answer (default: approver of the configuration, else deny)"),
     SP_OPT_HEADING("Where they run:"),
     SP_OPT_STRING(struct mcp_flags, cwd, "cwd", "DIR",
-                  "the workspace (default: the current directory; on a server: the server's)"),
+                  "the workspace (default: the current directory; on a server: the server's)",
+                  .short_name = 'w'),
     SP_OPT_LIST(struct mcp_flags, on, "on", "NAME|URL",
                 "`local`, an environment of the configuration, ws://HOST:PORT or unix:///PATH "
                 "(default: default_environment, else local). Given again: one more environment, by "
@@ -91,6 +92,9 @@ static const struct sp_option options[] = {
                 "let the process of a cancelled exec_command run on (default: it is ended)"),
     SP_OPT_STRING(struct mcp_flags, connect, "connect", "URL",
                   "only connect stdio to a server that listens on unix:///PATH"),
+    SP_OPT_FLAG(struct mcp_flags, has_no_local_socket, "no-local-socket",
+                "do not listen for `sallyport ps`, `logs`, `attach`, `kill` and `approvals` of "
+                "this user"),
     SP_OPT_HEADING("Other:"),
     SP_OPT_FLAG(struct mcp_flags, is_selftest, "selftest",
                 "try everything once with a server of its own, and report what works"),
@@ -124,6 +128,8 @@ struct mcp_server {
     struct sp_err unreachable;    /* code NONE: it answered */
     bool has_facts;
     char *cwd;
+    struct sp_lookout *lookout; /* NULL: --no-local-socket */
+    struct sp_console *console; /* the same */
 
     struct sp_policy policy;
     const char *policy_name; /* spelled as in the option or the configuration */
@@ -234,6 +240,12 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
 static int open_approvals(struct mcp_server *s, struct sp_err *e)
 {
     const bool is_stdio = s->flags->listen.count == 0;
+    int r = 0;
+
+    if (s->lookout != NULL)
+        r = sp_console_new(sp_lookout_rpc(s->lookout), s->lookout, &s->console, e);
+    if (r < 0)
+        return r;
     const struct sp_cli_approval_ask ask = {
         .loop = s->loop,
         .config = &s->config,
@@ -242,7 +254,9 @@ static int open_approvals(struct mcp_server *s, struct sp_err *e)
         .policy = s->is_open ? NULL : &s->policy,
         .changed = on_rules,
         .user = s,
-        .who = {.choices = "deny, client, terminal or program:PATH",
+        .who = {.choices = "deny, client, terminal, console or program:PATH",
+                .has_console = s->console != NULL,
+                .joins_console = s->console != NULL,
                 .has_client = true,
                 .begins_with_client = true,
                 .open_terminal = is_stdio ? NULL : sp_approver_tty_new,
@@ -255,17 +269,21 @@ static int open_approvals(struct mcp_server *s, struct sp_err *e)
     return sp_cli_approval_open(&ask, &s->approval, e);
 }
 
+/* The sandbox if no option names one. */
+static const char *sandbox_or_else(const struct mcp_server *s)
+{
+    return s->config.default_permissions != NULL ? s->config.default_permissions : ":workspace";
+}
+
 static int find_policy(struct mcp_server *s, struct sp_err *e)
 {
     struct sp_resolved resolved = {0};
     bool can_write = false;
 
-    s->policy_name = s->flags->sandbox != NULL               ? s->flags->sandbox
-                     : s->config.default_permissions != NULL ? s->config.default_permissions
-                                                             : ":workspace";
-    int r = sp_config_policy(&s->config, s->policy_name, s->cwd, &s->policy, &s->is_open, e);
-    if (r == 0)
-        r = sp_network_options_apply(&s->flags->network, &s->policy.profile, e);
+    const char *or_else = sandbox_or_else(s);
+    int r = sp_policy_options_make(&s->flags->policy, &s->config, or_else, s->cwd,
+                                   s->place.is_local, &s->policy, &s->is_open, e);
+    s->policy_name = sp_policy_options_name(&s->flags->policy, or_else);
     if (r < 0 || !s->place.is_local)
         return r;
     /* Hosts on a desktop start their servers in / or in the home directory, which is no project:
@@ -312,9 +330,8 @@ static int open_place(struct mcp_server *s, const char *name, struct mcp_place *
                        p->place.name, p->place.name);
     r = sp_place_there(s->loop, &p->place, &p->backend, e);
     if (r == 0)
-        r = sp_config_policy(&s->config, s->policy_name, p->place.cwd, &p->policy, &is_open, e);
-    if (r == 0)
-        r = sp_network_options_apply(&s->flags->network, &p->policy.profile, e);
+        r = sp_policy_options_make(&s->flags->policy, &s->config, sandbox_or_else(s), p->place.cwd,
+                                   false, &p->policy, &is_open, e);
     *ret = (struct sp_environment_spec){
         .id = p->place.name,
         .backend = p->backend,
@@ -376,10 +393,14 @@ static bool add_places(struct sp_buf *out, const struct mcp_server *s)
     ok = ok && sp_buf_printf(out, "That is the environment ") &&
          sp_plain_add(out, sp_str_of(s->place.name)) &&
          sp_buf_printf(out, "; others, by environment_id:");
-    for (size_t i = 0; ok && i < s->place_count; i++)
-        ok = sp_buf_printf(out, i == 0 ? " " : ", ") &&
-             sp_plain_add(out, sp_str_of(s->places[i].place.name)) && sp_buf_printf(out, " (") &&
-             sp_plain_add(out, sp_str_of(s->places[i].place.cwd)) && sp_buf_printf(out, ")");
+    for (size_t i = 0; ok && i < s->place_count; i++) {
+        const struct sp_config_place *place = &s->places[i].place;
+
+        assert(place->name != NULL && place->cwd != NULL);
+        ok = sp_buf_printf(out, i == 0 ? " " : ", ") && sp_plain_add(out, sp_str_of(place->name)) &&
+             sp_buf_printf(out, " (") && sp_plain_add(out, sp_str_of(place->cwd)) &&
+             sp_buf_printf(out, ")");
+    }
     return ok && sp_buf_printf(out, ".\n");
 }
 
@@ -420,6 +441,20 @@ static bool add_permissions(struct sp_buf *out, const struct mcp_server *s, bool
                          host_asks ? "a person" : "the configured approver");
 }
 
+static bool add_published(struct sp_buf *out, const struct mcp_server *s)
+{
+    const struct sp_published *port;
+    bool ok = true;
+
+    for (uint32_t i = 0;
+         ok && s->place.is_local && (port = sp_local_published(s->backend, i)) != NULL; i++)
+        ok = sp_buf_printf(out,
+                           "Outside of the sandbox 127.0.0.1:%u leads to port %u of 127.0.0.1 or "
+                           "::1 inside: let a server listen there to be reached.\n",
+                           port->host, port->cell);
+    return ok;
+}
+
 static bool add_sessions(struct sp_buf *out, const struct mcp_server *s)
 {
     const struct sp_config *c = &s->config;
@@ -457,7 +492,8 @@ static char *write_instructions(const struct mcp_server *s, bool host_asks)
 {
     auto_buf struct sp_buf out = {0};
 
-    if (!add_places(&out, s) || !add_permissions(&out, s, host_asks) || !add_sessions(&out, s))
+    if (!add_places(&out, s) || !add_permissions(&out, s, host_asks) || !add_published(&out, s) ||
+        !add_sessions(&out, s))
         return NULL;
     return strndup(out.data, out.len);
 }
@@ -572,7 +608,7 @@ static int open_lines(struct mcp_server *s, const char *url, struct sp_mcp_lines
 static int keep_port_apart(struct mcp_server *s, const char *url, struct sp_err *e)
 {
     const char *colon = strrchr(url, ':');
-    struct sp_str rest = colon == NULL ? (struct sp_str){0} : sp_str_of(colon + 1);
+    struct sp_str rest = sp_str_of(colon == NULL ? "" : colon + 1);
     uint64_t port;
 
     if (!sp_str_to_u64(sp_str_cut(&rest, '/'), UINT16_MAX, &port))
@@ -614,23 +650,6 @@ static int listen_at(struct mcp_server *s, size_t i, struct sp_err *e)
         return r;
     (void)printf("%s\n", is_unix ? sp_mcp_lines_url(s->lines[i]) : sp_mcp_http_url(s->https[i]));
     return fflush(stdout) == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout");
-}
-
-/* Opens the transports of --listen, or stdio, and prints their URLs. */
-static int open_transports(struct mcp_server *s, struct sp_err *e)
-{
-    const size_t count = s->flags->listen.count;
-    int r = 0;
-
-    s->lines = calloc(count + 1, sizeof(struct sp_mcp_lines *));
-    s->https = calloc(count + 1, sizeof(struct sp_mcp_http *));
-    if (s->lines == NULL || s->https == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "listen");
-    if (count == 0)
-        return open_lines(s, NULL, &s->lines[0], e);
-    for (size_t i = 0; r == 0 && i < count; i++)
-        r = listen_at(s, i, e);
-    return r;
 }
 
 /* ---- beginning and end ---- */
@@ -692,6 +711,7 @@ static int open_mcp(struct mcp_server *s, struct sp_err *e)
                              : strcmp(output, "never") == 0 ? SP_MCP_OUTPUT_NEVER
                                                             : SP_MCP_OUTPUT_AUTO,
         .detached_ttl_ms = s->config.detached_ttl_s * 1000,
+        .console = s->console,
     };
     return sp_mcp_new(&o, &s->mcp, e);
 }
@@ -713,15 +733,39 @@ static int begin_server(struct mcp_server *s, struct sp_err *e)
         r = sp_ending_begin(&s->ending, s->loop, e);
     if (r == 0)
         r = s->place.is_local ? open_here(s, e) : open_there(s, e);
+    const struct sp_lookout_options lookout = {
+        .loop = s->loop, .kind = "mcp", .backend = s->place.is_local ? &s->backend : NULL};
+    if (r == 0 && !s->flags->has_no_local_socket)
+        r = sp_lookout_new(&lookout, &s->lookout, e);
     if (r == 0)
         r = find_policy(s, e);
+    if (r == 0)
+        r = sp_policy_options_publish(&s->flags->policy, &s->config, &s->policy,
+                                      s->place.is_local ? s->backend : NULL, e);
     if (r == 0)
         r = open_approvals(s, e);
     if (r == 0)
         r = open_places(s, e);
     if (r == 0)
         r = open_mcp(s, e);
-    return r < 0 ? r : open_transports(s, e);
+    if (r < 0)
+        return r;
+
+    /* The transports of --listen, or stdio. */
+    const size_t count = s->flags->listen.count;
+
+    if (count == 0 && isatty(STDIN_FILENO))
+        sp_cli_warn(NULL, "waiting for an MCP host on this terminal, which has to speak JSON-RPC; "
+                          "Ctrl-D ends it (see sallyport mcp --selftest)");
+    s->lines = calloc(count + 1, sizeof(struct sp_mcp_lines *));
+    s->https = calloc(count + 1, sizeof(struct sp_mcp_http *));
+    if (s->lines == NULL || s->https == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "listen");
+    if (count == 0)
+        return open_lines(s, NULL, &s->lines[0], e);
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = listen_at(s, i, e);
+    return r;
 }
 
 /* In reverse order; members that were never opened are zero. */
@@ -742,6 +786,8 @@ static void end_server(struct mcp_server *s)
     sp_mcp_free(s->mcp);
     sp_snapshots_free(s->snapshots);
     sp_cli_approval_done(&s->approval);
+    sp_console_free(s->console);
+    sp_lookout_free(s->lookout);
     for (size_t i = 0; i < s->place_count; i++) {
         sp_backend_free(s->places[i].backend);
         sp_policy_done(&s->places[i].policy);
@@ -817,10 +863,10 @@ static int mcp_main(int argc, char **argv)
 const struct sp_cli_command sp_command_mcp = {
     .name = "mcp",
     .summary = "tools for any agent: run commands over the Model Context Protocol",
-    .usage =
-        "sallyport mcp [OPTIONS]\n"
-        "\n"
-        "Offers exec_command, write_stdin, read_output and more to any MCP host, over stdio.\n",
+    .usage = "sallyport mcp [OPTIONS]\n"
+             "\n"
+             "Offers exec_command, write_stdin, read_output and more to any MCP host, "
+             "over stdio.\n",
     .notes = "Over stdio the server ends with its input, and every process with it.\n"
              "Example: sallyport mcp --sandbox :workspace --cwd ~/project\n",
     .options = options,

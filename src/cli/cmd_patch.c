@@ -9,6 +9,7 @@
  * exactly those that were approved.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,9 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/escape_text.h"
 #include "cli/run_place.h"
+#include "cli/signals.h"
 #include "config/policy.h"
 #include "sandbox/resolve.h"
 
@@ -37,7 +40,7 @@ struct patch_options {
 
 static const struct sp_option options[] = {
     SP_OPT_FLAG(struct patch_options, is_check, "check",
-                "verify, print what success would print, write nothing"),
+                "verify, print what would be changed, write nothing"),
     SP_OPT_STRING(struct patch_options, cwd, "cwd", "DIR",
                   "where relative paths begin, and the workspace (default: the current directory)"),
     SP_OPT_STRING(
@@ -109,6 +112,20 @@ static int check_path(struct sp_str written, const char *full, const struct patc
                          "%s is not where its name says: a symbolic link is in the way", meant);
 }
 
+/* --check promises nothing that has happened. */
+static bool add_summary(struct sp_buf *out, const struct sp_patch_changes *c, bool is_check)
+{
+    static const struct sp_str done = SP_STR("Success. Updated");
+    auto_buf struct sp_buf text = {0};
+    struct sp_str rest;
+
+    if (!sp_patch_add_summary(&text, c))
+        return false;
+    rest = sp_buf_str(&text);
+    return (!is_check || !sp_str_skip_prefix(&rest, done) || sp_buf_printf(out, "Would update")) &&
+           sp_buf_add_str(out, rest);
+}
+
 static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
                    const struct patch_way *w)
 {
@@ -130,11 +147,10 @@ static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
         r = sp_patch_check_approved(c, digests, &e);
     if (r == 0 && w->task != PATCH_REPORT)
         r = sp_patch_apply(c, w->refuses_links, w->task == PATCH_CHECK, &applied, &e);
+    if (r == 0 && w->task != PATCH_REPORT && !add_summary(&text, c, w->task == PATCH_CHECK))
+        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "say what was changed");
     if (r == 0)
-        return (w->task == PATCH_REPORT || sp_patch_add_summary(&text, c)) &&
-                       sp_cli_print(sp_buf_str(&text), &e) == 0
-                   ? SP_EXIT_OK
-                   : SP_EXIT_FAILED;
+        return sp_cli_print(sp_buf_str(&text), &e) == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;
     (void)report_patch_error(&e);
     /* Files that were written before the error stay as they are, and are listed. */
     const struct sp_patch_changes part = {c->items, applied, NULL};
@@ -185,14 +201,21 @@ static int patch_here(struct sp_str text, const struct patch_way *w)
     return status;
 }
 
-/* A patch, and in front of it the digests of an approved report, which are not longer than one. */
-static int read_stdin(struct sp_buf *out, struct sp_err *e)
+/* A patch, and in front of it the digests of an approved report, which are not longer than one.
+ * path NULL: from stdin. */
+static int read_patch(const char *path, struct sp_buf *out, struct sp_err *e)
 {
-    const int err = sp_read_all(STDIN_FILENO, PATCH_BYTES + SP_PATCH_REPORT_BYTES, out);
+    auto_close int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 
+    if (path != NULL && fd < 0)
+        return sp_fail(e, SP_E_INVALID, errno, "sallyport: read %s", path);
+    const int err =
+        sp_read_all(path == NULL ? STDIN_FILENO : fd, PATCH_BYTES + SP_PATCH_REPORT_BYTES, out);
     if (err == EFBIG || err == ENOMEM)
         return sp_fail(e, SP_E_INVALID, 0, "invalid patch: it is larger than 16 MiB");
-    return err == 0 ? 0 : sp_fail(e, SP_E_SYSTEM, err, "Failed to read PATCH from stdin");
+    return err == 0 ? 0
+                    : sp_fail(e, SP_E_SYSTEM, err, "Failed to read PATCH from %s",
+                              path == NULL ? "stdin" : path);
 }
 
 /* patch-inside check|apply|report|approved lf|keep follow|refuse BASE */
@@ -219,7 +242,7 @@ static int patch_inside_main(int argc, char **argv)
     w.base = base;
     w.keeps_endings = strcmp(argv[1], "keep") == 0;
     w.refuses_links = strcmp(argv[2], "follow") != 0;
-    if (read_stdin(&text, &e) < 0)
+    if (read_patch(NULL, &text, &e) < 0)
         return report_patch_error(&e);
     return patch_here((struct sp_str){text.data, text.len}, &w);
 }
@@ -268,29 +291,53 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
 
 /* ---- the command ---- */
 
+/* The argument is a patch, not the name of a file: it has several lines, or says so. */
+static bool is_patch(const char *argument)
+{
+    return argument[0] == 0 || strchr(argument, '\n') != NULL || strncmp(argument, "***", 3) == 0 ||
+           strncmp(argument, "<<", 2) == 0;
+}
+
+static bool is_unified_diff(struct sp_str text)
+{
+    const struct sp_str line = sp_str_cut(&text, '\n');
+
+    return (line.n > 4 && memcmp(line.p, "--- ", 4) == 0 && text.n > 4 &&
+            memcmp(text.p, "+++ ", 4) == 0) ||
+           (line.n > 11 && memcmp(line.p, "diff --git ", 11) == 0);
+}
+
 static int run_patch(void *values, char **operands)
 {
     const struct patch_options *o = values;
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
-    auto_buf struct sp_buf from_stdin = {0};
+    auto_buf struct sp_buf from_file = {0};
     struct sp_err e = {0};
     bool is_open = false;
 
     if (operands[0] != NULL && operands[1] != NULL)
         return sp_command_misused(&sp_command_patch, "one patch at most");
     (void)sp_log_set_level("error");
-    if (operands[0] == NULL && read_stdin(&from_stdin, &e) < 0)
+    const bool is_text = operands[0] != NULL && is_patch(operands[0]);
+    if (operands[0] == NULL && isatty(STDIN_FILENO))
+        sp_plain_say("sallyport", "reading a patch from the terminal; Ctrl-D ends it");
+    if (!is_text && read_patch(operands[0], &from_file, &e) < 0)
         return report_patch_error(&e);
-    if (operands[0] == NULL && from_stdin.len == 0) {
-        (void)fputs("Usage: sallyport patch [--check] [--cwd DIR] [--sandbox MODE] PATCH\n"
+    if (operands[0] == NULL && from_file.len == 0) {
+        (void)fputs("Usage: sallyport patch [--check] [--cwd DIR] [--sandbox MODE] PATCH|FILE\n"
                     "       echo PATCH | sallyport patch\n",
                     stderr);
         return SP_EXIT_USAGE;
     }
-    const struct sp_str text = operands[0] != NULL
-                                   ? sp_str_of(operands[0])
-                                   : (struct sp_str){from_stdin.data, from_stdin.len};
+    const struct sp_str text =
+        is_text ? sp_str_of(operands[0]) : (struct sp_str){from_file.data, from_file.len};
+    if (is_unified_diff(text)) {
+        sp_plain_say("sallyport",
+                     "this is a unified diff, and the patches read here begin with `*** "
+                     "Begin Patch`: apply it with `git apply` or `patch -p1`");
+        return SP_EXIT_FAILED;
+    }
     auto_free char *cwd = sp_place_dir(o->cwd, &e);
     if (cwd == NULL)
         return sp_cli_complain(&e);
@@ -307,22 +354,25 @@ static int run_patch(void *values, char **operands)
                                   .base = cwd,
                                   .keeps_endings = o->keeps_endings || config.preserve_line_endings,
                                   .refuses_links = true};
-    return is_open ? patch_here(text, &way) : run_confined(&way, text, &policy);
+    sp_tell_if_slow(o->is_check ? "reading the files of the patch" : "applying the patch");
+    const int applied = is_open ? patch_here(text, &way) : run_confined(&way, text, &policy);
+    sp_tell_if_slow(NULL);
+    return applied;
 }
 
 const struct sp_cli_command sp_command_patch = {
     .name = "patch",
     .summary = "apply a patch to files, confined",
-    .usage =
-        "sallyport patch [OPTIONS] [PATCH]\n"
-        "\n"
-        "Applies a patch (*** Begin Patch ... *** End Patch), the argument or else stdin. All\n"
-        "of it is verified before the first file is written.\n",
-    .notes = "Exit status: 0 done; 1 nothing was written, or not all: stderr says what; 2 a wrong\n"
-             "option, no patch, or more than one.\n"
+    .usage = "sallyport patch [OPTIONS] [PATCH|FILE]\n"
+             "\n"
+             "Applies a patch (*** Begin Patch ... *** End Patch): the argument, the file that "
+             "it names, or else stdin. All of it is verified before the first file is written.\n",
+    .notes = "Exit status: 0 done; 1 nothing was written, or not all: stderr says what; 2 "
+             "a wrong option, no patch, or more than one.\n"
              "Example: sallyport patch --check < fix.patch\n",
     .options = options,
     .runs_program = true,
+    .operand = "FILE",
     .max_operands = UINT_MAX,
     .values_size = sizeof(struct patch_options),
     .run = run_patch,

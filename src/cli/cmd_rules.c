@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `sallyport rules`: which rules match a command, whether rule files are valid, what they lead to.
+ * `list`, `add` and `remove` are in rules_manage.c.
  */
 #include <errno.h>
 #include <limits.h>
@@ -14,32 +15,17 @@
 #include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
+#include "cli/rules_manage.h"
 #include "cli/run_place.h"
 #include "config/config_approvals.h"
 #include "config/policy.h"
 #include "engine/shell.h"
 
-enum rules_subcommand { CHECK, TEST, EXPLAIN };
-
 struct rules_options {
-    enum rules_subcommand subcommand;
     struct sp_option_list files;
     bool is_pretty, resolves_hosts, is_json;
     const char *sandbox;
     struct sp_config_options config;
-};
-
-static const struct sp_option options[] = {
-    SP_OPT(LIST, SP_OPT_WORDS("rules", "FILE", "a file of rules (repeatable)"),
-           SP_OPT_AT(struct rules_options, files, struct sp_option_list), .short_name = 'r'),
-    SP_OPT_FLAG(struct rules_options, is_pretty, "pretty", "check: indent the JSON"),
-    SP_OPT_FLAG(struct rules_options, resolves_hosts, "resolve-host-executables",
-                "check: an absolute program may stand for its base name"),
-    SP_OPT_STRING(struct rules_options, sandbox, "sandbox", "MODE",
-                  "explain: under this policy (default: the configured one, else :workspace)"),
-    SP_OPT_FLAG(struct rules_options, is_json, "json", "explain: print one JSON object"),
-    SP_OPT_TABLE(struct rules_options, config, sp_config_options),
-    SP_OPT_END,
 };
 
 /* ---- common ---- */
@@ -147,42 +133,13 @@ static int test_files(const struct rules_options *o)
     return status;
 }
 
-struct configured {
-    struct sp_config config;
-    struct sp_config_approvals approvals;
-    char *cwd;
-};
-
-static void configured_done(struct configured *c)
-{
-    sp_config_approvals_done(&c->approvals);
-    sp_config_done(&c->config);
-    free(c->cwd);
-}
-#define auto_configured __attribute__((cleanup(configured_done)))
-
-/* warn: gets the errors in rules of the configured directories; NULL: they are ignored. */
-static int read_configuration(const struct rules_options *o, struct configured *ret,
-                              void (*warn)(void *user, const char *text), struct sp_err *e)
-{
-    int r = sp_cli_load_config(&o->config, NULL, &ret->config, e);
-
-    if (r < 0)
-        return r;
-    ret->cwd = sp_place_dir(NULL, e);
-    if (ret->cwd == NULL)
-        return -(int)e->code;
-    const struct sp_config_approvals_ask want = {.cwd = ret->cwd, .warn = warn};
-    return sp_config_approvals(&ret->config, &want, &ret->approvals, e);
-}
-
 static int test_configured(const struct rules_options *o)
 {
-    auto_configured struct configured c = {0};
+    auto_rules_setting struct sp_rules_setting c = {0};
     struct sp_err e = {0};
     struct sp_rules_file file;
 
-    if (read_configuration(o, &c, print_fault, &e) < 0)
+    if (sp_rules_setting_read(&o->config, &c, print_fault, &e) < 0)
         return sp_cli_complain(&e);
     const struct sp_rules *rules = c.approvals.options.rules;
     uint32_t files = 0;
@@ -192,7 +149,7 @@ static int test_configured(const struct rules_options *o)
     }
     if (files == 0 && sp_rules_are_complete(rules))
         (void)fprintf(stderr, /* silence would look like success */
-                      "sallyport rules: there are no rules in /etc/sallyport/rules%s%s%s\n",
+                      "sallyport: there are no rules in /etc/sallyport/rules%s%s%s\n",
                       c.config.home != NULL ? " or " : "",
                       c.config.home != NULL ? c.config.home : "",
                       c.config.home != NULL ? "/rules" : "");
@@ -341,7 +298,7 @@ static void print_requirement(const struct sp_requirement *r, enum sp_approval_k
                                                  : "runs it in the sandbox");
     if (r->reason.len > 0) {
         (void)fputs(": ", stdout);
-        sp_plain_print(stdout, sp_buf_str(&r->reason));
+        sp_plain_print(stdout, sp_judge_plain_reason(sp_buf_str(&r->reason)));
     }
     if (r->kind == SP_REQUIRE_ANSWER && r->amendment.count > 0) {
         (void)fputs("; offers the rule: ", stdout);
@@ -414,12 +371,13 @@ static int explain_to_stdout(const struct explanation *ask, bool is_json, struct
 static void print_warning(void *user, const char *text)
 {
     (void)user;
-    sp_plain_say("sallyport rules", text);
+    sp_plain_say("sallyport", text);
 }
 
 /* With the rules of -r, or those of the configured directories. */
-static int explain_with(const struct rules_options *o, char **command, const struct configured *c,
-                        const struct sp_rules *rules, struct sp_err *e)
+static int explain_with(const struct rules_options *o, char **command,
+                        const struct sp_rules_setting *c, const struct sp_rules *rules,
+                        struct sp_err *e)
 {
     auto_buf struct sp_buf variables = {0};
     struct sp_policy policy __attribute__((cleanup(sp_policy_done))) = {0};
@@ -452,13 +410,13 @@ static int explain_with(const struct rules_options *o, char **command, const str
 
 static int explain_command(const struct rules_options *o, char **command)
 {
-    auto_configured struct configured c = {0};
+    auto_rules_setting struct sp_rules_setting c = {0};
     struct sp_err e = {0};
     struct sp_rules *own = o->files.count > 0 ? read_files(o) : NULL;
 
     if (o->files.count > 0 && own == NULL)
         return SP_EXIT_FAILED;
-    int r = read_configuration(o, &c, own == NULL ? print_warning : NULL, &e);
+    int r = sp_rules_setting_read(&o->config, &c, own == NULL ? print_warning : NULL, &e);
     if (r == 0)
         r = explain_with(o, command, &c, own != NULL ? own : c.approvals.options.rules, &e);
     sp_rules_unref(own);
@@ -468,81 +426,133 @@ static int explain_command(const struct rules_options *o, char **command)
 /* ---- the command line ---- */
 
 /* NULL: it is right. */
-static const char *find_misuse(const struct rules_options *o, char **command)
+static const char *find_misuse(char **command)
 {
-    const enum rules_subcommand sub = o->subcommand;
-
-    if (o->is_pretty && sub != CHECK)
-        return "--pretty is for check";
-    if (o->resolves_hosts && sub != CHECK)
-        return "--resolve-host-executables is for check";
-    if (o->sandbox != NULL && sub != EXPLAIN)
-        return "--sandbox is for explain";
-    if (o->is_json && sub != EXPLAIN)
-        return "--json is for explain";
-    if (sub == TEST)
-        return command[0] != NULL ? "test takes no command" : NULL;
-    if (command[0] == NULL)
-        return "a command is missing";
     for (size_t i = 0; command[i] != NULL; i++)
         if (!sp_utf8_is_valid(sp_str_of(command[i])))
             return "the command is not valid UTF-8: no rule can match it";
-    return sub == CHECK && o->files.count == 0 ? "check needs --rules FILE" : NULL;
+    return NULL;
 }
 
-static int run_rules(void *values, char **command)
+#define FILES_OPTION                                                                          \
+    SP_OPT_LIST(struct rules_options, files, "rules", "FILE", "a file of rules (repeatable)", \
+                .short_name = 'r')
+
+static const struct sp_option check_options[] = {
+    FILES_OPTION,
+    SP_OPT_FLAG(struct rules_options, is_pretty, "pretty", "indent the JSON"),
+    SP_OPT_FLAG(struct rules_options, resolves_hosts, "resolve-host-executables",
+                "an absolute program may stand for its base name"),
+    SP_OPT_TABLE(struct rules_options, config, sp_config_options),
+    SP_OPT_END,
+};
+
+static const struct sp_option test_options[] = {
+    FILES_OPTION,
+    SP_OPT_TABLE(struct rules_options, config, sp_config_options),
+    SP_OPT_END,
+};
+
+static const struct sp_option explain_options[] = {
+    FILES_OPTION,
+    SP_OPT_STRING(struct rules_options, sandbox, "sandbox", "MODE",
+                  "under this policy (default: the configured one, else :workspace)"),
+    SP_OPT_FLAG(struct rules_options, is_json, "json", "print one JSON object"),
+    SP_OPT_TABLE(struct rules_options, config, sp_config_options),
+    SP_OPT_END,
+};
+
+static const struct sp_cli_command rules_check, rules_test, rules_explain;
+
+static int run_check(void *values, char **command)
 {
     const struct rules_options *o = values;
-    const char *misuse = find_misuse(o, command);
+    const char *misuse = find_misuse(command);
+
+    if (misuse == NULL && o->files.count == 0)
+        misuse = "check needs --rules FILE";
+    return misuse != NULL ? sp_command_misused(&rules_check, misuse) : check_command(o, command);
+}
+
+static int run_explain(void *values, char **command)
+{
+    const char *misuse = find_misuse(command);
+
+    return misuse != NULL ? sp_command_misused(&rules_explain, misuse)
+                          : explain_command(values, command);
+}
+
+static int run_test(void *values, char **operands)
+{
+    const struct rules_options *o = values;
     struct sp_err e = {0};
 
-    if (misuse != NULL)
-        return sp_command_misused(&sp_command_rules, misuse);
-    if (o->subcommand == CHECK)
-        return check_command(o, command);
-    if (o->subcommand == EXPLAIN)
-        return explain_command(o, command);
+    (void)operands;
     const int status = o->files.count > 0 ? test_files(o) : test_configured(o);
     const int written = sp_cli_print(SP_STR(""), &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
     return status != SP_EXIT_OK ? status : written;
 }
 
-static int rules_main(int argc, char **argv)
-{
-    static const char *const names[] = {[CHECK] = "check", [TEST] = "test", [EXPLAIN] = "explain"};
-    struct rules_options o = {0};
+static const struct sp_cli_command rules_check = {
+    .name = "rules check",
+    .summary = "print as JSON which rules of the given files match a command",
+    .usage =
+        "sallyport rules check -r FILE ... [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
+        "\n"
+        "Prints as JSON which rules of these files match a command. A script of a shell is not "
+        "taken apart here: see `sallyport rules explain`.\n",
+    .options = check_options,
+    .runs_program = true,
+    .missing = "a command is missing",
+    .max_operands = UINT_MAX,
+    .values_size = sizeof(struct rules_options),
+    .run = run_check,
+};
 
-    if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
-        sp_command_print_help(&sp_command_rules);
-        return SP_EXIT_OK;
-    }
-    for (int i = CHECK; argc > 0 && i <= EXPLAIN; i++)
-        if (strcmp(argv[0], names[i]) == 0) {
-            o.subcommand = (enum rules_subcommand)i;
-            return sp_command_run(&sp_command_rules, argc - 1, argv + 1, &o, run_rules);
-        }
-    return sp_command_misused(&sp_command_rules, "the subcommands are check, test and explain");
-}
+static const struct sp_cli_command rules_test = {
+    .name = "rules test",
+    .summary = "read rule files and try their examples",
+    .usage =
+        "sallyport rules test [OPTIONS]\n"
+        "\n"
+        "Reads these files, or those of the configured directories, tries all examples in them, "
+        "and prints each file with its number of rules, and every error.\n",
+    .options = test_options,
+    .values_size = sizeof(struct rules_options),
+    .run = run_test,
+};
+
+static const struct sp_cli_command rules_explain = {
+    .name = "rules explain",
+    .summary = "say what each approval policy makes of a command, and why",
+    .usage = "sallyport rules explain [OPTIONS] -- COMMAND [ARGUMENT ...]\n"
+             "\n"
+             "Says what each approval policy makes of a command: its segments, the rules that "
+             "match, and whether it runs, is asked about, or is refused.\n",
+    .notes = "Example: sallyport rules explain -- bash -lc 'git status && rm -rf build'\n",
+    .options = explain_options,
+    .runs_program = true,
+    .missing = "a command is missing",
+    .max_operands = UINT_MAX,
+    .values_size = sizeof(struct rules_options),
+    .run = run_explain,
+};
+
+static const struct sp_cli_command *const subcommands[] = {&sp_command_rules_list,
+                                                           &sp_command_rules_add,
+                                                           &sp_command_rules_remove,
+                                                           &rules_check,
+                                                           &rules_test,
+                                                           &rules_explain,
+                                                           NULL};
 
 const struct sp_cli_command sp_command_rules = {
     .name = "rules",
-    .summary = "say which rules match a command, test rule files, explain what comes of them",
-    .usage =
-        "sallyport rules check -r FILE [-r FILE ...] [OPTIONS] -- COMMAND [ARG ...]\n"
-        "       sallyport rules test [-r FILE ...] [OPTIONS]\n"
-        "       sallyport rules explain [-r FILE ...] [OPTIONS] -- COMMAND [ARG ...]\n"
-        "\n"
-        "check prints as JSON which rules of these files match a command. A script of a shell\n"
-        "is not taken apart there.\n"
-        "test reads these files, or those of the configured directories, tries all examples in\n"
-        "them, and prints each file with its number of rules, and every error.\n"
-        "explain says what each approval policy makes of a command: its segments, the rules\n"
-        "that match, and whether it runs, is asked about, or is refused.\n",
-    .notes = "Exit status: 0; 1 if a file cannot be read or is not valid; 2 for a wrong command\n"
+    .summary = "list, add, remove, test and explain the rules for commands and hosts",
+    .usage = "sallyport rules SUBCOMMAND [OPTIONS]\n",
+    .notes = "Exit status: 0; 1 if a file cannot be read, written or is not valid; 2 for a wrong "
+             "command "
              "line.\n"
              "Example: sallyport rules explain -- bash -lc 'git status && rm -rf build'\n",
-    .options = options,
-    .runs_program = true,
-    .max_operands = UINT_MAX,
-    .main = rules_main,
+    .subcommands = subcommands,
 };

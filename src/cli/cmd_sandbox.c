@@ -14,8 +14,8 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "cli/network_options.h"
 #include "cli/own_stdio.h"
+#include "cli/policy_options.h"
 #include "cli/run_place.h"
 #include "config/policy.h"
 #include "core/cell_pool.h"
@@ -23,43 +23,37 @@
 #include "sandbox/policy_json.h"
 #include "sandbox/seatbelt.h"
 
-#define EXIT_OURS   125        /* as env and timeout do: few commands use this status */
-#define MAX_DIRS    64         /* of --writable */
-#define MAX_PROFILE (1U << 20) /* bytes of the file of --profile */
-#define QUIET_MS    200        /* see struct sp_carry_options */
-#define AFTER_MS    5000
+#define EXIT_OURS 125 /* as env and timeout do: few commands use this status */
+#define QUIET_MS  200 /* see struct sp_carry_options */
+#define AFTER_MS  5000
 
 struct sandbox_options {
-    const char *mode, *profile_file;
-    struct sp_option_list writable;
-    struct sp_network_options network;
+    struct sp_policy_options policy;
     const char *cwd; /* as given */
     bool is_tty, is_not_tty, is_verbose;
     bool prints_plan, explains;
     const char *host;   /* of --explain-host; NULL: not given */
     const char *system; /* of --for; NULL: not given */
+    struct sp_config_options config;
 };
 
 static const char *const systems[] = {"linux", "macos", NULL};
 
 static const struct sp_option options[] = {
-    SP_OPT_HEADING("The policy:"),
-    SP_OPT_STRING(struct sandbox_options, mode, "mode", "MODE",
-                  "read-only, workspace-write, danger-full-access or external-sandbox (default "
-                  "read-only)"),
-    SP_OPT_STRING(struct sandbox_options, profile_file, "profile", "FILE", "or a profile as JSON"),
-    SP_OPT(LIST, SP_OPT_WORDS("writable", "DIR", "let this directory be written, too (repeatable)"),
-           SP_OPT_AT(struct sandbox_options, writable, struct sp_option_list), .max = MAX_DIRS),
-    SP_OPT_TABLE(struct sandbox_options, network, sp_network_options),
+    SP_OPT_HEADING("The policy (default: read-only):"),
+    SP_OPT_TABLE(struct sandbox_options, policy, sp_policy_options),
     SP_OPT_STRING(struct sandbox_options, cwd, "cwd", "DIR",
                   "where the command runs; workspace-write: what it may write (default: the "
-                  "current directory)"),
+                  "current directory)",
+                  .short_name = 'w'),
     SP_OPT_HEADING("The command:"),
     SP_OPT_FLAG(struct sandbox_options, is_tty, "tty",
-                "give it a terminal of its own (default: if stdin and stdout are one)"),
+                "give it a terminal of its own (default: if stdin and stdout are one)",
+                .short_name = 't'),
     SP_OPT_FLAG(struct sandbox_options, is_not_tty, "no-tty", "give it pipes"),
-    SP_OPT(FLAG, SP_OPT_WORDS("verbose", NULL, "after a failure, list all that the sandbox denied"),
-           SP_OPT_AT(struct sandbox_options, is_verbose, bool), .short_name = 'v'),
+    SP_OPT_FLAG(struct sandbox_options, is_verbose, "verbose",
+                "after a failure, list all that the sandbox denied", .short_name = 'v'),
+    SP_OPT_TABLE(struct sandbox_options, config, sp_config_options),
     SP_OPT_HEADING("Instead of running it:"),
     SP_OPT_FLAG(struct sandbox_options, prints_plan, "print-plan",
                 "show how the sandbox would be made"),
@@ -77,76 +71,6 @@ static int fail_with(const struct sp_err *e)
 {
     (void)sp_cli_complain(e);
     return EXIT_OURS;
-}
-
-/* ---- the policy ---- */
-
-static int read_profile(const char *path, struct sp_profile *ret, struct sp_err *e)
-{
-    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    struct sp_json json __attribute__((cleanup(sp_json_done))) = {0};
-    auto_buf struct sp_buf text = {0};
-    const int err = fd < 0 ? errno : sp_read_all(fd, MAX_PROFILE, &text);
-
-    if (err == EFBIG)
-        return sp_fail(e, SP_E_INVALID, 0, "%s: a profile has at most 1 MiB", path);
-    if (err != 0)
-        return sp_fail(e, SP_E_SYSTEM, err, "read %s", path);
-    int r = sp_json_parse(&json, text.data, text.len, e);
-    if (r == 0)
-        r = sp_profile_read(&json, 0, ret, e);
-    return r < 0 ? sp_wrap(e, "%s", path) : 0;
-}
-
-/* *ret is zero, and to be freed also after a failure. */
-static int make_policy(const struct sandbox_options *o, const char *cwd, struct sp_policy *ret,
-                       struct sp_err *e)
-{
-    struct sp_profile *profile = &ret->profile;
-    struct sp_legacy legacy = {.mode = SP_MODE_READ_ONLY};
-    const char *tmpdir = getenv("TMPDIR");
-    const char *home = getenv("HOME");
-    int r;
-
-    ret->cwd_is_root = true;
-    if (o->mode != NULL && o->profile_file != NULL)
-        return sp_fail(e, SP_E_INVALID, 0, "--mode and --profile: give one of them");
-    if (o->mode != NULL && !sp_mode_read(sp_str_of(o->mode), &legacy.mode))
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "--mode: `%s` is not read-only, workspace-write, danger-full-access or "
-                       "external-sandbox",
-                       o->mode);
-    r = o->profile_file != NULL ? read_profile(o->profile_file, profile, e)
-                                : sp_profile_from_legacy(&legacy, profile, e);
-    for (size_t i = 0; r == 0 && i < o->writable.count; i++) {
-        const char *dir = o->writable.items[i];
-        auto_free char *path = realpath(dir, NULL);
-
-        if (path == NULL)
-            return sp_fail(e, SP_E_INVALID, errno, "--writable: %s", dir);
-        /* Only a managed profile has entries to add to. */
-        if (profile->kind != SP_PROFILE_MANAGED || profile->is_unrestricted)
-            return sp_fail(e, SP_E_INVALID, 0,
-                           "--writable: %s: everything may be written under this policy already",
-                           dir);
-        r = sp_profile_add(profile, SP_PLACE_PATH, SP_ACCESS_WRITE, false, sp_str_of(path),
-                           (struct sp_str){0}, e);
-    }
-    if (r < 0)
-        return r;
-    r = sp_network_options_apply(&o->network, profile, e);
-    if (r < 0)
-        return r;
-    ret->cwd = strdup(cwd);
-    if (tmpdir != NULL && tmpdir[0] != 0)
-        ret->tmpdir = strdup(tmpdir);
-    if (home != NULL && home[0] != 0)
-        ret->home = strdup(home);
-    if (ret->cwd == NULL || (tmpdir != NULL && tmpdir[0] != 0 && ret->tmpdir == NULL) ||
-        (home != NULL && home[0] != 0 && ret->home == NULL) ||
-        !sp_policy_add_root(ret, sp_str_of(cwd)))
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a policy");
-    return 0;
 }
 
 /* ---- running a command ---- */
@@ -173,6 +97,7 @@ static int run_command(const struct sandbox_options *o, char **command, const ch
     };
     const struct sp_place_run how = {.cwd = cwd,
                                      .own = &own,
+                                     .options = &o->policy,
                                      .quiet_ms = QUIET_MS,
                                      .after_ms = AFTER_MS,
                                      .is_verbose = o->is_verbose,
@@ -275,9 +200,9 @@ static int explain_host(const struct sandbox_options *o, const struct sp_policy 
     if (sp_explain_host(&policy->profile, o->host, &x, &e) < 0)
         return fail_with(&e);
     if (x.domain != NULL)
-        x.origin = sp_network_options_origin(&o->network, x.domain);
+        x.origin = sp_network_options_origin(&o->policy.network, x.domain);
     if (x.origin == NULL)
-        x.origin = o->profile_file;
+        x.origin = o->policy.profile_file;
     x.remedy = "give --allow-host";
     if (!sp_host_explained_add_text(&x, &text))
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "explain a policy");
@@ -343,16 +268,16 @@ static int run_sandbox(void *values, char **operands)
         return sp_command_misused(&sp_command_sandbox, misuse);
     (void)sp_log_set_level(o->is_verbose ? "warn" : "error");
     auto_free char *cwd = sp_place_dir(o->cwd, &e);
-    if (cwd == NULL || make_policy(o, cwd, &policy, &e) < 0)
+    bool is_open;
+    if (cwd == NULL || sp_cli_load_config(&o->config, NULL, &config, &e) < 0 ||
+        sp_policy_options_make(&o->policy, &config, "read-only", cwd, true, &policy, &is_open, &e) <
+            0)
         return fail_with(&e);
     if (o->host != NULL)
         return explain_host(o, &policy);
     if (o->system != NULL && strcmp(o->system, "macos") == 0)
         return show_plan(&policy, NULL);
-    /* The configuration says which files of ours are protected and which variables are kept; the
-     * policy is that of the command line alone. */
-    if (sp_cli_load_config(NULL, NULL, &config, &e) < 0 ||
-        sp_config_keep_dot_files(&config, &policy, &e) < 0)
+    if (sp_config_keep_dot_files(&config, &policy, &e) < 0)
         return fail_with(&e);
     return o->prints_plan || o->explains ? show_policy(o, operands, cwd, &policy, &config)
                                          : run_command(o, operands, cwd, &policy, &config);
@@ -367,10 +292,10 @@ const struct sp_cli_command sp_command_sandbox = {
              "       sallyport sandbox [OPTIONS] --explain-host HOST[:PORT]\n"
              "\n"
              "Runs one command under a policy, or shows what the policy means.\n",
-    .notes = "Exit status: that of the command, 128 + N if signal N ended it, 126 if it cannot be\n"
-             "run, 127 if it is not there; 125 if sallyport failed: a wrong command line, no\n"
-             "sandbox.\n"
-             "Example: sallyport sandbox --mode workspace-write -- make test\n",
+    .notes = "Exit status: that of the command, 128 + N if signal N ended it, 126 if it "
+             "cannot be run, 127 if it is not there; 125 if sallyport failed: a wrong "
+             "command line, no sandbox.\n"
+             "Example: sallyport sandbox --sandbox :workspace -- make test\n",
     .options = options,
     .runs_program = true,
     .max_operands = UINT_MAX,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `sallyport serve`: the exec-server. Puts the listener, the server and the approvals together. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +11,21 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
-#include "cli/observe.h"
 #include "cli/serve_approve.h"
 #include "cli/signals.h"
+#include "cli/user_server.h"
 #include "config/own_places.h"
+#include "core/history.h"
 #include "core/journal.h"
+#include "engine/console.h"
 #include "os/spawn.h"
 #include "sandbox/hidden_paths.h"
 #include "server/net/listen.h"
+#include "server/net/own_sockets.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/metrics.h"
 
@@ -28,20 +33,23 @@
 #define MAX_LOCAL            128          /* connections on the local socket */
 #define MAX_UNFINISHED       (256U << 20) /* bytes of unfinished input of all connections */
 #define MAX_LOCAL_UNFINISHED (64U << 20)  /* ... on the local socket */
-#define MAX_TTL_S            31536000     /* a year */
+#define MAX_TTL_MS           (365 * (uint64_t)86400000)
+#define MAX_LISTEN           4        /* --listen */
+#define REMEMBERED_MS        86400000 /* named runs keep the server so long after their end */
+#define MAX_IDLE_CHECK_MS    15000U   /* between two looks whether the server is idle */
 
 #define PROBE_MS 2 /* after the server began to listen */
 
 struct serve_options {
-    const char *listen;
-    struct sp_option_list hosts;
+    struct sp_option_list listen, hosts;
     uint64_t max_connections;
     bool has_no_local_socket;
     const char *token_file;    /* of --token-file: another spelling of auth.token_file */
     bool has_no_auth;          /* ws:// without a token */
     bool is_anonymous_allowed; /* the same, also beyond loopback */
     struct sp_auth_options auth;
-    uint64_t max_processes, session_ttl_s, closed_ttl_s, concurrent_requests;
+    uint64_t max_processes, session_ttl_ms, closed_ttl_ms, history, concurrent_requests;
+    uint64_t idle_exit_ms, log_max;
     bool has_no_cgroups, accepts_exposure;
     struct sp_cli_approval_flags approval;
     bool has_metrics;
@@ -65,8 +73,13 @@ static const char *const log_formats[] = {"human", "json", NULL};
 
 static const struct sp_option options[] = {
     SP_OPT_HEADING("Where to listen:"),
-    SP_OPT_STRING(struct serve_options, listen, "listen", "URL",
-                  "ws://IP:PORT, unix:///PATH or stdio (default ws://127.0.0.1:0)"),
+    SP_OPT(LIST,
+           SP_OPT_WORDS("listen", "URL",
+                        "ws://IP:PORT, PORT of 127.0.0.1, unix:///PATH, user[:NAME] (the server of "
+                        "this user, for "
+                        "`sallyport connect`) or stdio (default ws://127.0.0.1:0); up to 4 times, "
+                        "stdio only alone"),
+           SP_OPT_AT(struct serve_options, listen, struct sp_option_list), .max = MAX_LISTEN),
     SP_OPT(
         LIST,
         SP_OPT_WORDS("host-name", "NAME", "accept this name in the Host header, too (repeatable)"),
@@ -107,10 +120,16 @@ static const struct sp_option options[] = {
     SP_OPT_HEADING("Limits:"),
     SP_OPT_NUMBER(struct serve_options, max_processes, "max-processes", "N", 1, 1000000,
                   "limit of processes, closed ones included (default 10000)"),
-    SP_OPT_NUMBER(struct serve_options, session_ttl_s, "session-ttl", "SECONDS", 0, MAX_TTL_S,
-                  "how long the session of a lost connection is kept (default 30)"),
-    SP_OPT_NUMBER(struct serve_options, closed_ttl_s, "closed-ttl", "SECONDS", 0, MAX_TTL_S,
-                  "how long a closed process can be read (default 30)"),
+    SP_OPT_TIME(
+        struct serve_options, session_ttl_ms, "session-ttl", "TIME", 0, MAX_TTL_MS,
+        "how long the session of a lost connection is kept: 30 (seconds), 5m, 1h (default 30s)"),
+    SP_OPT_TIME(struct serve_options, closed_ttl_ms, "closed-ttl", "TIME", 0, MAX_TTL_MS,
+                "how long a closed process can be read (default 30s)"),
+    SP_OPT_NUMBER(struct serve_options, history, "history", "N", 0, SP_HISTORY_MAX_ENTRIES,
+                  "how many ended processes `logs` and `ps -a` still find (default 1000)"),
+    SP_OPT_TIME(struct serve_options, idle_exit_ms, "idle-exit", "TIME", 0, MAX_TTL_MS,
+                "end after so long without a connection and without a live process; 0: never (the "
+                "default)"),
     SP_OPT_FLAG(struct serve_options, has_no_cgroups, "no-cgroups",
                 "find the processes of a command by parentage, not by cgroup"),
     SP_OPT_FLAG(struct serve_options, accepts_exposure, "expose-to-sandboxes",
@@ -134,30 +153,127 @@ static const struct sp_option options[] = {
                   "error, warn, info or debug (default warn)"),
     SP_OPT_CHOICE(struct serve_options, log_format, "log-format", "FORMAT", log_formats,
                   "human or json (default human)"),
+    SP_OPT(NUMBER, SP_OPT_WORDS("log-max", "BYTES", "of a file on stderr, which is emptied then"),
+           SP_OPT_AT(struct serve_options, log_max, uint64_t), .max = UINT64_MAX,
+           .is_hidden = true),
     SP_OPT_END,
+};
+
+/* One --listen. */
+struct serve_place {
+    char text[160]; /* its URL, complete: of user:NAME, 8799 and the like, too */
+    struct sp_listen_url url;
+    bool is_user; /* the socket of user:NAME, which needs no token */
+    struct sp_listener *listener;
 };
 
 struct serve {
     struct sp_loop *loop;
     struct sp_front *front;
     struct sp_rpc rpc;
+    struct sp_rpc_door door, local_door;
     struct sp_auth *auth;
     char token[SP_AUTH_TOKEN_LEN + 1]; /* that we made; "": none, or printed already */
-    struct sp_listener *listener;
+    bool has_own_token;                /* ... which is asked for on ws:// only */
+    struct serve_place places[MAX_LISTEN];
+    unsigned place_count;
     struct sp_listener *local; /* NULL: none */
     struct sp_ending ending;
     char runtime_dir[512];
     struct sp_hidden_paths hidden_paths;
+    struct sp_config config;          /* without --approve: for the paths that it names */
+    struct sp_console *console;       /* NULL: every start is permitted */
     struct sp_serve_approve *approve; /* NULL: every start is permitted */
-    struct sp_timer probe;
+    struct sp_timer probe, idle;
+    uint64_t idle_exit_ms, busy_ms; /* 0: never; when something was last going on */
 };
+
+/* ---- where to listen ---- */
+
+static bool is_port(const char *text)
+{
+    return text[0] != 0 && text[strspn(text, "0123456789")] == 0;
+}
+
+/* Writes the URL that a short form stands for: PORT, :PORT, localhost:PORT, IP:PORT, user[:NAME].
+ */
+static int complete_url(const char *given, struct serve_place *p, struct sp_err *e)
+{
+    const char *rest = strncmp(given, "ws://", 5) == 0 ? given + 5 : given;
+    char path[sizeof p->text];
+    int r = 0;
+
+    (void)snprintf(p->text, sizeof p->text, "%s", given);
+    if (strlen(given) >= sizeof p->text)
+        return sp_fail(e, SP_E_INVALID, 0, "--listen `%.40s...`: too long", given);
+    if (strcmp(given, "user") == 0 || strncmp(given, "user:", 5) == 0) {
+        p->is_user = true;
+        r = sp_user_server_path(given[4] == 0 ? SP_USER_SERVER_DEFAULT : given + 5, path,
+                                sizeof path - 8, e);
+        if (r == 0)
+            (void)snprintf(p->text, sizeof p->text, "unix://%.*s", (int)sizeof p->text - 8, path);
+    } else if (is_port(given)) {
+        (void)snprintf(p->text, sizeof p->text, "ws://127.0.0.1:%.8s", given);
+    } else if (given[0] == ':' && is_port(given + 1)) {
+        (void)snprintf(p->text, sizeof p->text, "ws://127.0.0.1%.8s", given);
+    } else if (strncmp(rest, "localhost:", 10) == 0) {
+        (void)snprintf(p->text, sizeof p->text, "ws://127.0.0.1:%.8s", rest + 10);
+    } else if (strncmp(given, "unix://", 7) == 0 && given[7] != '/' && given[7] != 0) {
+        auto_free char *cwd = getcwd(NULL, 0);
+
+        return sp_fail(e, SP_E_INVALID, 0, "--listen `%s`: the path is not absolute; unix://%s/%s",
+                       given, cwd == NULL ? "" : cwd, given + 7);
+    } else if (strstr(given, "://") == NULL) {
+        (void)snprintf(path, sizeof path, "ws://%.*s", (int)sizeof path - 6, given);
+        if (sp_listen_parse(path, &p->url, NULL) == 0)
+            (void)snprintf(p->text, sizeof p->text, "%s", path);
+    }
+    return r;
+}
+
+/* Four at most: the option table has the bound. */
+static int read_places(struct serve *s, const struct sp_option_list *given, struct sp_err *e)
+{
+    static const char *const standard[] = {"ws://127.0.0.1:0"};
+    const char *const *items = given->count == 0 ? standard : given->items;
+    const size_t count = given->count == 0 ? 1 : given->count;
+
+    for (; s->place_count < count; s->place_count++) {
+        struct serve_place *p = &s->places[s->place_count];
+        assert(items[s->place_count] != NULL);
+        int r = complete_url(items[s->place_count], p, e);
+
+        if (r == 0)
+            r = sp_listen_parse(p->text, &p->url, e);
+        if (r < 0 && strstr(e->msg, "unsupported --listen") != NULL) {
+            const struct sp_err refusal = *e;
+
+            return sp_fail(e, SP_E_INVALID, 0, "%.400s, or PORT, localhost:PORT, user[:NAME]",
+                           refusal.msg);
+        }
+        if (r < 0)
+            return r;
+        if (p->url.kind == SP_LISTEN_STDIO && count > 1)
+            return sp_fail(e, SP_E_INVALID, 0, "--listen stdio can be given only alone");
+    }
+    return 0;
+}
+
+static bool listens_on(const struct serve *s, enum sp_listen_kind kind)
+{
+    for (unsigned i = 0; i < s->place_count; i++)
+        if (s->places[i].url.kind == kind)
+            return true;
+    return false;
+}
 
 /* ---- authentication ---- */
 
 /* At most one kind of token; without any, one is made unless the options forbid it. */
-static int open_auth(struct serve *s, struct serve_options *o, const struct sp_listen_url *url,
-                     struct sp_err *e)
+static int open_auth(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
+    struct stat st;
+
     if (o->auth.mode == NULL && o->auth.token_file != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-token-file` requires `--ws-auth capability-token`");
@@ -166,49 +282,68 @@ static int open_auth(struct serve *s, struct serve_options *o, const struct sp_l
             (o->auth.mode != NULL && strcmp(o->auth.mode, "capability-token") != 0))
             return sp_fail(e, SP_E_INVALID, 0,
                            "`--token-file` cannot be combined with another kind of token");
+        if (stat(o->token_file, &st) == 0 && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "--token-file: others may read or write %s (mode %04o); a token is for "
+                           "its owner alone: chmod 600 it",
+                           o->token_file, (unsigned)st.st_mode & 07777);
         o->auth.mode = "capability-token";
         o->auth.token_file = o->token_file;
     }
     const int r = sp_auth_new(&o->auth, &s->auth, e);
     if (r < 0)
         return r;
-    if (s->auth != NULL && url->kind == SP_LISTEN_STDIO)
+    if (listens_on(s, SP_LISTEN_STDIO) && isatty(STDIN_FILENO))
+        sp_cli_warn(NULL,
+                    "serving a client on this terminal, which has to speak the protocol; Ctrl-D "
+                    "ends it");
+    if (s->auth != NULL && listens_on(s, SP_LISTEN_STDIO))
         return sp_fail(e, SP_E_INVALID, 0,
                        "WebSocket auth requires a WebSocket listener, not stdio");
-    if (s->auth != NULL || url->kind != SP_LISTEN_WS)
+    if (s->auth != NULL || !listens_on(s, SP_LISTEN_WS))
         return 0;
-    if (!o->has_no_auth && !o->is_anonymous_allowed)
+    if (!o->has_no_auth && !o->is_anonymous_allowed) {
+        s->has_own_token = true;
         return sp_auth_make(&s->auth, s->token, e);
-    if (!url->is_loopback && !o->is_anonymous_allowed)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "`%s` is reachable from other machines: leave out `--no-auth`, or give "
-                       "`--allow-anonymous` if every machine that reaches it may run commands here",
-                       o->listen);
+    }
+    for (unsigned i = 0; i < s->place_count; i++)
+        if (!s->places[i].url.is_loopback && !o->is_anonymous_allowed)
+            return sp_fail(
+                e, SP_E_INVALID, 0,
+                "`%s` is reachable from other machines: leave out `--no-auth`, or give "
+                "`--allow-anonymous` if every machine that reaches it may run commands here",
+                s->places[i].text);
     return 0;
 }
 
-/* The first line of stdout. The token is erased: nothing needs it afterwards. */
-static int print_url(struct serve *s, struct sp_err *e)
+/* The first lines of stdout, one for each listener. The token is erased: nothing needs it
+ * afterwards. */
+static int print_urls(struct serve *s, struct sp_err *e)
 {
-    const bool has_token = s->token[0] != 0;
     struct stat st;
+    bool ok = true;
 
-    if (has_token && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode))
-        (void)fputs("Warning: the URL with the token goes to a file: every reader of that file can "
-                    "run commands here; use --token-file or --listen unix:///PATH instead\n",
-                    stderr);
-    const int n =
-        printf("%s%s%s\n", sp_listener_url(s->listener), has_token ? "/?token=" : "", s->token);
+    if (s->has_own_token && fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode))
+        (void)fputs(
+            "sallyport: the URL with the token goes to a file: every reader of that file can "
+            "run commands here; use --token-file or --listen unix:///PATH instead\n",
+            stderr);
+    for (unsigned i = 0; ok && i < s->place_count; i++) {
+        const bool has_token = s->has_own_token && s->places[i].url.kind == SP_LISTEN_WS;
+
+        ok = printf("%s%s%s\n", sp_listener_url(s->places[i].listener), has_token ? "/?token=" : "",
+                    has_token ? s->token : "") > 0;
+    }
     explicit_bzero(s->token, sizeof s->token);
-    return n < 0 || fflush(stdout) != 0 ? sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout")
-                                        : 0;
+    return ok && fflush(stdout) == 0 ? 0
+                                     : sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout");
 }
 
 /* ---- events ---- */
 
 static void on_finished(void *user)
 {
-    sp_loop_stop(((struct serve *)user)->loop);
+    sp_loop_stop(((const struct sp_rpc_door *)user)->rpc->front->loop);
 }
 
 static void on_drained(void *user)
@@ -228,29 +363,68 @@ static bool forbids_host(void *user, const struct sp_hostname *host)
     return sp_serve_approve_forbids_host(((struct serve *)user)->approve, host);
 }
 
-static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
-                      void **ret_user)
+static void add_stats(struct sp_listener_stats *all, const struct sp_listener *l)
 {
-    return sp_conn_opened(&((struct serve *)user)->rpc, l, ret_ops, ret_user);
+    struct sp_listener_stats one = {0};
+
+    sp_listener_stats(l, &one);
+    all->accepted += one.accepted;
+    all->refused += one.refused;
+    all->active += one.active;
+    all->bytes_in += one.bytes_in;
+    all->bytes_out += one.bytes_out;
+    all->queued_bytes += one.queued_bytes;
 }
 
-/* The two listeners are one server to the reader of the metrics. */
+/* The listeners are one server to the reader of the metrics. */
 static void on_metrics(void *user, struct sp_buf *out)
 {
-    struct serve *s = user;
+    struct serve *s = SP_CONTAINER(((const struct sp_rpc_door *)user)->rpc, struct serve, rpc);
     struct sp_listener_stats net = {0};
-    struct sp_listener_stats local = {0};
 
-    sp_listener_stats(s->listener, &net);
+    for (unsigned i = 0; i < s->place_count; i++)
+        if (s->places[i].listener != NULL)
+            add_stats(&net, s->places[i].listener);
     if (s->local != NULL)
-        sp_listener_stats(s->local, &local);
-    net.accepted += local.accepted;
-    net.refused += local.refused;
-    net.active += local.active;
-    net.bytes_in += local.bytes_in;
-    net.bytes_out += local.bytes_out;
-    net.queued_bytes += local.queued_bytes;
+        add_stats(&net, s->local);
     sp_metrics_write(&s->rpc, &net, out);
+}
+
+/* ---- the end of an idle server ---- */
+
+/* Whether the output of a named run that has ended may still be asked for. */
+static bool remembers_named_run(const struct serve *s)
+{
+    const int64_t since = (int64_t)sp_clock_unix_ms() - REMEMBERED_MS;
+    struct sp_past past = {.id = UINT64_MAX};
+
+    sp_list_each(i, &s->front->sessions)
+        if (SP_CONTAINER(i, struct sp_session, link)->named > 0)
+            return true;
+    if (s->front->history == NULL)
+        return false;
+    while (sp_history_before(s->front->history, past.id, &past) && past.ended_ms >= since)
+        if (past.name.n > 0)
+            return true;
+    return false;
+}
+
+static void on_idle_check(struct sp_timer *t)
+{
+    struct serve *s = SP_CONTAINER(t, struct serve, idle);
+    const uint64_t now = sp_loop_now(s->loop);
+    const uint64_t pause = s->idle_exit_ms / 4 + 1;
+
+    if (!sp_list_is_empty(&s->rpc.conns) || s->front->stats.live > 0 || remembers_named_run(s))
+        s->busy_ms = now;
+    if (now - s->busy_ms >= s->idle_exit_ms) {
+        sp_log(SP_LOG_INFO, "idle: ending");
+        sp_loop_stop(s->loop);
+        return;
+    }
+    if (!sp_loop_timer(s->loop, t, now + (pause < MAX_IDLE_CHECK_MS ? pause : MAX_IDLE_CHECK_MS),
+                       on_idle_check))
+        sp_log(SP_LOG_WARN, "out of memory: --idle-exit has no effect");
 }
 
 /* ---- setting up ---- */
@@ -266,9 +440,10 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
     char why[640];
 
     o.auth = NULL;
+    o.user = &s->local_door;
     o.max_connections = MAX_LOCAL;
     o.max_unfinished = MAX_LOCAL_UNFINISHED;
-    int r = sp_observe_own_url(name, sizeof name, &e);
+    int r = sp_own_socket_url(name, sizeof name, &e);
     if (r == 0)
         r = sp_listen_parse(name, &url, &e);
     if (r == 0)
@@ -278,16 +453,88 @@ static void listen_locally(struct serve *s, const struct sp_listen_options *like
 }
 
 /* Commands in managed networks do not reach our own port. */
-static void keep_port_apart(const struct serve *s)
+static void keep_port_apart(const struct serve *s, const struct sp_listener *l)
 {
-    const char *colon = strrchr(sp_listener_url(s->listener), ':');
+    const char *colon = strrchr(sp_listener_url(l), ':');
     uint64_t port = 0;
 
     if (colon != NULL && sp_str_to_u64(sp_str_of(colon + 1), UINT16_MAX, &port))
         sp_cell_pool_add_own_port(s->front->cell_pool, (uint16_t)port);
 }
 
-/* Listens last: a client that connects finds a complete server. */
+/* Opens all listeners. A token that we made is for ws:// alone: who reaches a unix socket is our
+ * own user. */
+static int listen_everywhere(struct serve *s, const struct serve_options *o,
+                             const struct sp_listen_options *like, struct sp_err *e)
+{
+    for (unsigned i = 0; i < s->place_count; i++) {
+        struct serve_place *p = &s->places[i];
+        struct sp_listen_options lo = *like;
+
+        if (p->is_user || (s->has_own_token && p->url.kind != SP_LISTEN_WS))
+            lo.auth = NULL;
+        lo.is_own_user_only = p->is_user;
+        lo.has_metrics = o->has_metrics || p->url.is_loopback;
+        if (sp_listener_new(s->loop, &p->url, &lo, &p->listener, e) < 0)
+            return e->sys == EADDRINUSE && p->url.kind == SP_LISTEN_WS
+                       ? sp_fail(e, SP_E_SYSTEM, EADDRINUSE,
+                                 "listen on %s (give another port, or 0 for a free one; `ss -ltnp` "
+                                 "shows who has it)",
+                                 p->text)
+                       : -(int)e->code;
+        if (p->url.kind == SP_LISTEN_WS)
+            keep_port_apart(s, p->listener);
+    }
+    return 0;
+}
+
+/* The unix sockets of ours, which no sandbox may reach. */
+static bool hide_sockets(struct serve *s)
+{
+    char path[sizeof s->places[0].url.addr.un.sun_path + 1];
+
+    for (unsigned i = 0; i < s->place_count; i++) {
+        const struct sp_listen_url *url = &s->places[i].url;
+
+        if (url->kind != SP_LISTEN_UNIX)
+            continue;
+        (void)snprintf(path, sizeof path, "%.*s", (int)sizeof url->addr.un.sun_path,
+                       url->addr.un.sun_path);
+        if (!sp_hidden_paths_add(&s->hidden_paths, path))
+            return false;
+    }
+    return true;
+}
+
+static bool is_on_loopback(const struct serve *s)
+{
+    for (unsigned i = 0; i < s->place_count; i++)
+        if (!s->places[i].url.is_loopback)
+            return false;
+    return true;
+}
+
+/* Without --approve, the configuration only names files that sandboxes must not change: the rules
+ * of trusted projects, the audit log, token files. `exec --detach` promises that, so the server of
+ * a user does not start without it; other servers need no valid configuration. */
+static int load_config(struct serve *s, struct sp_err *e)
+{
+    const struct sp_config_ask ask = {.env = environ};
+    struct sp_err ignored = {0};
+    char why[640];
+    bool is_user = false;
+
+    for (unsigned i = 0; i < s->place_count; i++)
+        is_user = is_user || s->places[i].is_user;
+    if (sp_config_load(&ask, &s->config, is_user ? e : &ignored) == 0)
+        return 0;
+    if (is_user)
+        return -(int)e->code;
+    sp_log(SP_LOG_WARN, "sandboxes do not protect the files that the configuration names: %s",
+           sp_error_text(&ignored, why, sizeof why));
+    return 0;
+}
+
 /* Clients are told what the host allows when they connect: it is found out before, so that the
  * first of them does not wait for it. */
 static void on_probe(struct sp_timer *t)
@@ -295,26 +542,22 @@ static void on_probe(struct sp_timer *t)
     (void)sp_cell_pool_has_networks(SP_CONTAINER(t, struct serve, probe)->front->cell_pool);
 }
 
+/* Listens last: a client that connects finds a complete server. */
 static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
-    struct sp_listen_url url = {0};
     struct rlimit nofile = {1024, 4096};
     struct rlimit raised = {1048576, 1048576};
-    char socket[sizeof url.addr.un.sun_path + 1] = "";
     int r = sp_spawn_reserve(e);
 
     sp_spawn_fill_low();
     if (r == 0)
-        r = sp_listen_parse(o->listen, &url, e);
+        r = read_places(s, &o->listen, e);
     if (r == 0)
-        r = open_auth(s, o, &url, e);
+        r = open_auth(s, o, e);
+    const bool is_stdio = listens_on(s, SP_LISTEN_STDIO);
     /* The sockets and secrets by which a confined command could ask us for an unconfined one. */
     sp_runtime_dir(s->runtime_dir, sizeof s->runtime_dir);
-    if (url.kind == SP_LISTEN_UNIX)
-        (void)snprintf(socket, sizeof socket, "%.*s", (int)sizeof url.addr.un.sun_path,
-                       url.addr.un.sun_path);
-    if (r == 0 && !(sp_hidden_paths_find(s->runtime_dir, &s->hidden_paths) &&
-                    sp_hidden_paths_add(&s->hidden_paths, socket) &&
+    if (r == 0 && !(sp_hidden_paths_find(s->runtime_dir, &s->hidden_paths) && hide_sockets(s) &&
                     sp_hidden_paths_add_real(&s->hidden_paths, o->auth.shared_secret_file)))
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "collect the paths to hide from sandboxes");
     if (r == 0)
@@ -322,7 +565,10 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     if (r == 0)
         r = sp_ending_begin(&s->ending, s->loop, e);
     sp_host_detect(&s->rpc.host);
+    if (r == 0 && o->approval.policy != NULL)
+        r = sp_console_new(&s->rpc, NULL, &s->console, e);
     const struct sp_serve_approve_ask approve = {
+        .console = s->console,
         .loop = s->loop,
         .flags = &o->approval,
         .shell = s->rpc.host.shell_path, /* the one that clients are told */
@@ -333,10 +579,14 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     if (r < 0)
         return r;
     s->rpc.gate = s->approve == NULL ? NULL : &s->approve->gate;
+    if (s->approve == NULL)
+        r = load_config(s, e);
+    if (r < 0)
+        return r;
     /* Files that decide what this and any other sallyport of the user may run. The audit log is
      * among them: a process that can read it can lock it, and all starts would wait. */
     const struct sp_own_places_ask own = {
-        .config = s->approve == NULL ? NULL : &s->approve->config,
+        .config = s->approve == NULL ? &s->config : &s->approve->config,
         .rules = o->approval.rules.items,
         .approvers = o->approval.approvers.items,
         .token_file = o->auth.token_file,
@@ -357,15 +607,16 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     const struct sp_front_options so = {
         .program = "/proc/self/exe",
         .max_processes = (uint32_t)o->max_processes,
-        .session_ttl_ms = o->session_ttl_s * 1000,
-        .closed_ttl_ms = o->closed_ttl_s * 1000,
+        .history = (uint32_t)o->history,
+        .session_ttl_ms = o->session_ttl_ms,
+        .closed_ttl_ms = o->closed_ttl_ms,
         .use_cgroups = !o->has_no_cgroups,
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
         .fixed = sp_hidden_paths_places(&s->hidden_paths),
         .runtime_dir = s->runtime_dir,
-        .is_exposed = url.kind == SP_LISTEN_WS && s->auth == NULL && !o->accepts_exposure,
-        .is_exposed_widely = !url.is_loopback,
+        .is_exposed = listens_on(s, SP_LISTEN_WS) && s->auth == NULL && !o->accepts_exposure,
+        .is_exposed_widely = !is_on_loopback(s),
         .user = s,
         .drained = on_drained,
         .ended = s->approve != NULL ? on_ended : NULL,
@@ -375,47 +626,59 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     if (r < 0)
         return r;
     s->rpc.front = s->front;
+    s->rpc.kind = s->places[0].is_user ? "user" : "serve";
+    s->door = (struct sp_rpc_door){&s->rpc, SP_DOOR_CLIENTS};
+    s->local_door = (struct sp_rpc_door){&s->rpc, SP_DOOR_LOCAL};
     s->rpc.env = environ;
-    s->rpc.keeps_sessions = url.kind != SP_LISTEN_STDIO;
+    s->rpc.keeps_sessions = !is_stdio;
     if (!sp_rpc_init(&s->rpc))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the counters");
     const struct sp_listen_options lo = {
         .auth = s->auth,
         .hosts = o->hosts.items,
-        .has_metrics = o->has_metrics || url.is_loopback,
         .is_narrow = true,
         .max_unfinished = MAX_UNFINISHED,
         .max_connections = (unsigned)o->max_connections,
         .ping_every_ms = 30000,
         .silence_ms = 60000,
         .handshake_ms = 10000,
-        .user = s,
-        .opened = on_opened,
+        .user = &s->door,
+        .opened = sp_conn_opened,
         .metrics = on_metrics,
         .finished = on_finished,
     };
-    r = sp_listener_new(s->loop, &url, &lo, &s->listener, e);
-    if (r == 0 && url.kind == SP_LISTEN_WS)
-        keep_port_apart(s);
-    if (r == 0 && url.kind != SP_LISTEN_STDIO && !o->has_no_local_socket)
+    r = listen_everywhere(s, o, &lo, e);
+    if (r == 0 && !is_stdio && !o->has_no_local_socket)
         listen_locally(s, &lo);
-    if (r == 0)
-        (void)sp_loop_timer(s->loop, &s->probe, sp_loop_now(s->loop) + PROBE_MS, on_probe);
-    return r == 0 && url.kind != SP_LISTEN_STDIO ? print_url(s, e) : r;
+    if (r < 0)
+        return r;
+    (void)sp_loop_timer(s->loop, &s->probe, sp_loop_now(s->loop) + PROBE_MS, on_probe);
+    s->idle_exit_ms = o->idle_exit_ms;
+    s->busy_ms = sp_loop_now(s->loop);
+    if (s->idle_exit_ms != 0)
+        on_idle_check(&s->idle);
+    return is_stdio ? 0 : print_urls(s, e);
 }
 
 /* Connections first, since they use all the rest; the loop last. */
 static void end_serving(struct serve *s)
 {
-    if (s->loop != NULL)
+    if (s->loop != NULL) {
         sp_loop_cancel(s->loop, &s->probe);
+        sp_loop_cancel(s->loop, &s->idle);
+    }
+    if (s->front != NULL)
+        sp_conn_tell_end(&s->rpc);
     sp_listener_free(s->local);
-    sp_listener_free(s->listener);
+    for (unsigned i = 0; i < s->place_count; i++)
+        sp_listener_free(s->places[i].listener);
     sp_rpc_done(&s->rpc);
     sp_front_free(s->front);
     sp_serve_approve_free(s->approve);
+    sp_console_free(s->console);
     sp_auth_free(s->auth);
     sp_hidden_paths_done(&s->hidden_paths);
+    sp_config_done(&s->config);
     sp_ending_done(&s->ending);
     sp_loop_free(s->loop);
 }
@@ -451,6 +714,7 @@ static int run_serve(void *values, char **operands)
         (void)sp_log_set_level(o->log_level);
     if (o->log_format != NULL)
         sp_log_set_json(strcmp(o->log_format, "json") == 0);
+    sp_log_set_max(o->log_max);
     int r = begin_serving(&s, o, &e);
     if (r == 0)
         r = sp_loop_run(s.loop, &e);
@@ -458,20 +722,21 @@ static int run_serve(void *values, char **operands)
     return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }
 
-static const struct serve_options defaults = {.listen = "ws://127.0.0.1:0",
-                                              .max_connections = 1024,
+static const struct serve_options defaults = {.max_connections = 1024,
                                               .max_processes = 10000,
-                                              .session_ttl_s = 30,
-                                              .closed_ttl_s = 30};
+                                              .session_ttl_ms = 30000,
+                                              .closed_ttl_ms = 30000,
+                                              .history = 1000};
 
 const struct sp_cli_command sp_command_serve = {
     .name = "serve",
-    .summary = "run the exec-server: processes over WebSocket, a unix socket or stdio",
+    .summary = "run the exec-server, over WebSocket, a unix socket or stdio",
     .usage = "sallyport serve [OPTIONS]\n"
              "\n"
-             "Runs processes for clients of the exec-server protocol. The first line of stdout is\n"
-             "the URL.\n",
-    .notes = "SIGTERM, SIGINT and SIGHUP end the server and every process it runs; exit status 0.\n"
+             "Runs processes for clients of the exec-server protocol. The first line of "
+             "stdout is the URL.\n",
+    .notes = "SIGTERM, SIGINT and SIGHUP end the server and every process it runs; exit "
+             "status 0.\n"
              "Example: sallyport serve --listen ws://127.0.0.1:8765 --log-level info\n",
     .options = options,
     .values_size = sizeof(struct serve_options),

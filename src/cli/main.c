@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the command that the first argument names. Three of them sallyport runs of itself, with a
- * SOCK_SEQPACKET socket to the parent as stdin: `cell`, `http` and `proxy`.
+ * main(), what all commands use, and the commands that sallyport runs of itself, with a
+ * SOCK_SEQPACKET socket to the parent as stdin: `cell`, `http`, `proxy` and `resolver`.
  */
 #include <errno.h>
 #include <locale.h>
@@ -116,7 +116,7 @@ int sp_cli_complain(const struct sp_err *e)
 {
     char text[640];
 
-    sp_plain_say("Error", sp_error_text(e, text, sizeof text)); /* may quote a server */
+    sp_plain_say("sallyport", sp_error_text(e, text, sizeof text)); /* may quote a server */
     return SP_EXIT_FAILED;
 }
 
@@ -160,35 +160,7 @@ int sp_cli_load_config(const struct sp_config_options *o, const char *before, st
     return r;
 }
 
-/* ---- finding the command ---- */
-
-/* In the order of `sallyport help`. */
-static const struct sp_cli_command *const commands[] = {
-    &sp_command_serve,        &sp_command_exec,          &sp_command_mcp,    &sp_command_sandbox,
-    &sp_command_patch,        &sp_command_rules,         &sp_command_audit,  &sp_command_doctor,
-    &sp_command_ps,           &sp_command_logs,          &sp_command_attach, &sp_command_kill,
-    &sp_command_cell,         &sp_command_http,          &sp_command_proxy,  &sp_command_resolver,
-    &sp_command_patch_inside, &sp_command_doctor_inside,
-};
-#define COMMANDS (sizeof commands / sizeof commands[0])
-
-static void print_usage(FILE *to)
-{
-    (void)fputs(
-        "sallyport runs commands for programs: interactive shells, builds, servers, tests.\n"
-        "\n"
-        "Usage: sallyport COMMAND [OPTIONS]\n"
-        "\n",
-        to);
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (commands[i]->summary != NULL)
-            (void)fprintf(to, "  %-9s  %s\n", commands[i]->name, commands[i]->summary);
-    (void)fputs("  help       show this text; `sallyport COMMAND --help` tells more\n"
-                "  version    print the version\n"
-                "\n"
-                "Example: sallyport serve --listen ws://127.0.0.1:8765\n",
-                to);
-}
+/* ---- main ---- */
 
 /* Other users can read /proc/PID/cmdline: each URL there loses its query, which may hold a token.
  * The copies that argv points to instead live as long as the process. */
@@ -206,42 +178,11 @@ static bool hide_tokens(int argc, char **argv)
     return true;
 }
 
-/* With the arguments behind its name. Returns the exit status. */
-static int run_command(const struct sp_cli_command *c, int argc, char **argv)
-{
-    if (c->main != NULL)
-        return c->main(argc, argv);
-    auto_free void *values = calloc(1, c->values_size);
-    if (values == NULL) {
-        (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
-        return c->usage_status != 0 ? c->usage_status : SP_EXIT_FAILED;
-    }
-    if (c->defaults != NULL)
-        memcpy(values, c->defaults, c->values_size);
-    return sp_command_run(c, argc, argv, values, c->run);
-}
-
 int main(int argc, char **argv)
 {
     if (!hide_tokens(argc, argv)) {
         (void)fputs("sallyport: out of memory\n", stderr);
         return SP_EXIT_FAILED;
     }
-    const char *name = argc > 1 ? argv[1] : "";
-    for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(name, commands[i]->name) == 0)
-            return run_command(commands[i], argc - 2, argv + 2);
-    if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
-        (void)printf("sallyport %s\n", SP_VERSION);
-        return SP_EXIT_OK;
-    }
-    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
-        print_usage(stdout);
-        return SP_EXIT_OK;
-    }
-    if (name[0] == 0)
-        print_usage(stderr);
-    else
-        (void)fprintf(stderr, "sallyport: no such command: %s (see `sallyport help`)\n", name);
-    return SP_EXIT_USAGE;
+    return sp_verbs_run(argc - 1, argv + 1);
 }

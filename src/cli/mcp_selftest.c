@@ -258,7 +258,7 @@ int sp_mcp_selftest(int argc, char **argv)
 
     (void)signal(SIGPIPE, SIG_IGN);
     if (start_server(&h, argc, argv) < 0) {
-        (void)fprintf(stderr, "sallyport mcp: cannot start a server: %s\n", strerror(errno));
+        (void)fprintf(stderr, "sallyport: cannot start a server: %s\n", strerror(errno));
         return SP_EXIT_FAILED;
     }
     try_everything(&h);

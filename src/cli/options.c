@@ -7,7 +7,9 @@
 #include "cli/options.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +17,9 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/escape_text.h"
 
-#define HELP_WIDTH      90 /* columns of --help */
+#define HELP_WIDTH      80 /* columns of --help */
 #define HELP_MAX_INDENT 28 /* a longer option has a line of its own, above its text */
 #define MAX_OPTIONS     64 /* of one command */
 
@@ -29,7 +32,7 @@ const struct sp_option sp_config_options[] = {
 };
 
 static const struct sp_option help_option = {
-    .kind = SP_OPTION_FLAG, .name = "help", .help = "show this text"};
+    .kind = SP_OPTION_FLAG, .short_name = 'h', .name = "help", .help = "show this text"};
 
 /* An option of a command's tables, and where its value is. */
 struct found {
@@ -54,19 +57,89 @@ static size_t collect_options(const struct sp_option *table, void *values, struc
     return count;
 }
 
+static int wrong_usage(const struct sp_cli_command *c)
+{
+    return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
+}
+
 static int report_no_memory(const struct sp_cli_command *c)
 {
-    (void)fprintf(stderr, "sallyport %s: out of memory\n", c->name);
+    (void)fputs("sallyport: out of memory\n", stderr);
     return c->usage_status != 0 ? c->usage_status : SP_EXIT_FAILED;
 }
 
 int sp_command_misused(const struct sp_cli_command *c, const char *text)
 {
-    (void)fprintf(stderr, "sallyport %s: %s (see --help)\n", c->name, text);
-    return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
+    auto_buf struct sp_buf line = {0};
+
+    if (sp_buf_printf(&line, "%s (see sallyport %s --help)", text, c->name) &&
+        sp_buf_add(&line, "", 1))
+        sp_plain_say("sallyport", line.data);
+    return wrong_usage(c);
+}
+
+/* The same, and the word that was probably meant, if any. */
+SP_PRINTF(3, 4)
+static int report_misuse(const struct sp_cli_command *c, const char *meant, const char *fmt, ...)
+{
+    char text[600];
+    va_list args;
+
+    va_start(args, fmt);
+    const int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (meant != NULL && n >= 0 && (size_t)n < sizeof text)
+        (void)snprintf(text + n, sizeof text - (size_t)n, "; did you mean `%s`?", meant);
+    return sp_command_misused(c, text);
 }
 
 /* ---- values ---- */
+
+/* 30 and 0.5 are seconds; 90s, 5m, 1h30m. false: not a time. */
+static bool read_time(const char *text, uint64_t *ret)
+{
+    static const struct {
+        const char *name;
+        double ms;
+    } units[] = {{"ms", 1}, {"s", 1e3}, {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
+    const char *at = text;
+    double sum = 0;
+
+    do {
+        const size_t digits = strspn(at, "0123456789.");
+        char *end;
+        const double number = strtod(at, &end);
+        size_t i = 0;
+
+        if (digits == 0 || end != at + digits) /* strtod also reads inf, 0x1p3 and 1e5 */
+            return false;
+        const size_t n = strcspn(end, "0123456789.");
+        while (i < 5 && (strlen(units[i].name) != n || memcmp(units[i].name, end, n) != 0))
+            i++;
+        if (i == 5 && (n != 0 || at != text))
+            return false;
+        sum += number * (i == 5 ? 1e3 : units[i].ms);
+        at = end + n;
+    } while (*at != 0);
+    if (!(sum < 1e15))
+        return false;
+    *ret = sum > 0 && sum < 1 ? 1 : (uint64_t)sum;
+    return true;
+}
+
+/* "2h", "1500ms" */
+static void write_time(uint64_t ms, char *ret, size_t size)
+{
+    static const struct {
+        const char *name;
+        uint64_t ms;
+    } units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+    size_t i = 0;
+
+    while (ms % units[i].ms != 0)
+        i++;
+    (void)snprintf(ret, size, "%llu%s", (unsigned long long)(ms / units[i].ms), units[i].name);
+}
 
 /* false: the argument is bad, and that has been reported. */
 static bool store(const struct sp_cli_command *c, const struct found *f, const char *arg)
@@ -75,10 +148,13 @@ static bool store(const struct sp_cli_command *c, const struct found *f, const c
     void *value = f->value;
     char wanted[200] = "";
 
-    switch (o->kind) {
-    case SP_OPTION_FLAG:
+    if (o->kind == SP_OPTION_FLAG) {
         *(bool *)value = true;
         return true;
+    }
+    assert(arg != NULL); /* report_option refuses an option that lacks one */
+    struct sp_nearest near = sp_nearest_to(sp_str_of(arg));
+    switch (o->kind) {
     case SP_OPTION_STRING:
         *(const char **)value = arg;
         return true;
@@ -86,8 +162,8 @@ static bool store(const struct sp_cli_command *c, const struct found *f, const c
         struct sp_option_list *list = value;
 
         if (o->max != 0 && list->count == o->max) {
-            (void)fprintf(stderr, "sallyport %s: --%s: at most %llu times\n", c->name, o->name,
-                          (unsigned long long)o->max);
+            (void)report_misuse(c, NULL, "--%s: at most %llu times", o->name,
+                                (unsigned long long)o->max);
             return false;
         }
         /* There is always room for the NULL behind the last item. */
@@ -112,6 +188,20 @@ static bool store(const struct sp_cli_command *c, const struct found *f, const c
                        (unsigned long long)o->min, (unsigned long long)o->max);
         break;
     }
+    case SP_OPTION_TIME: {
+        char least[32], most[32];
+        uint64_t ms;
+
+        if (read_time(arg, &ms) && ms >= o->min && ms <= o->max) {
+            *(uint64_t *)value = ms;
+            return true;
+        }
+        write_time(o->min, least, sizeof least);
+        write_time(o->max, most, sizeof most);
+        (void)snprintf(wanted, sizeof wanted,
+                       "a time such as 30 (seconds), 5m or 1h, from %s to %s", least, most);
+        break;
+    }
     case SP_OPTION_CHOICE: {
         size_t n = 0;
 
@@ -122,6 +212,7 @@ static bool store(const struct sp_cli_command *c, const struct found *f, const c
                 *(const char **)value = arg;
                 return true;
             }
+            sp_nearest_offer(&near, o->choices[i]);
             n += (size_t)snprintf(wanted + n, sizeof wanted - n, "%s%s", between, o->choices[i]);
             assert(n < sizeof wanted);
         }
@@ -138,30 +229,67 @@ static bool store(const struct sp_cli_command *c, const struct found *f, const c
     case SP_OPTION_END:
     case SP_OPTION_HEADING:
     case SP_OPTION_TABLE:
+    case SP_OPTION_FLAG:
         return false;
     }
-    (void)fprintf(stderr, "sallyport %s: --%s: `%s` is not %s (see --help)\n", c->name, o->name,
-                  arg, wanted);
+    (void)report_misuse(c, near.best, "--%s: `%.100s` is not %s", o->name, arg, wanted);
     return false;
 }
 
 /* ---- parsing ---- */
 
-/* getopt_long parses: it accepts unambiguous beginnings of long options, and reports unknown
- * options itself, with args[0] in front. Long options are known to it by their index in `found` +
- * 256. */
+/* getopt_long has returned '?' or ':' for `word`: an option that does not exist, several that begin
+ * so, a missing argument, or one too many. `at` indexes `found` for the last two, else it is
+ * SIZE_MAX. Returns the exit status. */
+static int report_option(const struct sp_cli_command *c, const struct found *found, size_t count,
+                         const char *word, bool lacks_argument, size_t at)
+{
+    const bool is_long = strncmp(word, "--", 2) == 0;
+    const struct sp_str name = {word + 2, is_long ? strcspn(word + 2, "=") : 0};
+    struct sp_nearest near = sp_nearest_to(name);
+    char others[300] = "";
+    size_t n = 0;
+
+    if (lacks_argument)
+        return report_misuse(c, NULL, "option `%.100s` needs an argument: %s", word,
+                             at < count ? found[at].option->argument : "");
+    if (at != SIZE_MAX)
+        return report_misuse(c, NULL, "option `--%.*s` takes no argument", (int)name.n, name.p);
+    if (!is_long)
+        return report_misuse(c, NULL, "unknown option `-%c`", optopt);
+    for (size_t i = 0; i < count; i++) {
+        const char *other = found[i].option->name;
+
+        if (found[i].option->is_hidden)
+            continue;
+        sp_nearest_offer(&near, other);
+        if (strncmp(other, name.p, name.n) == 0 && n < sizeof others)
+            n += (size_t)snprintf(others + n, sizeof others - n, "%s--%s", n == 0 ? "" : ", ",
+                                  other);
+    }
+    if (n != 0)
+        return report_misuse(c, NULL, "option `--%.*s` may be %s", (int)name.n, name.p, others);
+    char meant[80] = "";
+    if (near.best != NULL)
+        (void)snprintf(meant, sizeof meant, "--%s", near.best);
+    return report_misuse(c, near.best != NULL ? meant : NULL, "unknown option `--%.*s`",
+                         (int)(name.n < 100 ? name.n : 100), name.p);
+}
+
+/* getopt_long parses, which accepts unambiguous beginnings of long options, and "-tn5". Long
+ * options are known to it by their index in `found` + 256. */
 static int parse_and_run(const struct sp_cli_command *c, const struct found *found, size_t count,
                          int argc, char **args, void *values,
                          int (*run)(void *values, char **operands))
 {
     struct option longs[MAX_OPTIONS + 2] = {0};
-    char shorts[2 * MAX_OPTIONS + 2] = "";
-    char text[160];
+    char shorts[2 * MAX_OPTIONS + 4] = "";
     size_t n = 0;
     int opt;
 
     if (c->runs_program)
         shorts[n++] = '+';
+    shorts[n++] = ':'; /* report missing arguments as such */
     for (size_t i = 0; i < count; i++) {
         const struct sp_option *o = found[i].option;
         const int has_argument = o->argument == NULL ? no_argument
@@ -176,34 +304,43 @@ static int parse_and_run(const struct sp_cli_command *c, const struct found *fou
                 shorts[n++] = ':';
         }
     }
-    longs[count] = (struct option){help_option.name, no_argument, NULL, 256 + (int)count};
+    longs[count] = (struct option){help_option.name, no_argument, NULL, help_option.short_name};
+    shorts[n++] = help_option.short_name;
     optind = 1;
+    opterr = 0;
     while ((opt = getopt_long(argc, args, shorts, longs, NULL)) != -1) {
-        size_t i = opt >= 256 ? (size_t)(opt - 256) : 0;
+        const bool is_wrong = opt == '?' || opt == ':';
+        const int which = is_wrong ? optopt : opt;
+        size_t i = which >= 256 ? (size_t)(which - 256) : 0;
 
-        if (opt >= 256 && i == count) {
-            sp_command_print_help(c);
-            return SP_EXIT_OK;
-        }
-        while (opt != '?' && opt < 256 && i < count && found[i].option->short_name != (char)opt)
+        if (opt == help_option.short_name)
+            return sp_command_print_help(c);
+        while (which < 256 && i < count && (which == 0 || found[i].option->short_name != which))
             i++;
-        assert(i < count || opt == '?'); /* getopt_long knows no others */
+        if (is_wrong)
+            return report_option(c, found, count, args[optind - 1], opt == ':',
+                                 which >= 256 || which == help_option.short_name ? i : SIZE_MAX);
+        assert(i < count); /* getopt_long knows no others */
         const char *arg = optarg;
-        if (opt != '?' && arg == NULL && found[i].option->bare != NULL)
+        if (arg == NULL && found[i].option->bare != NULL)
             arg = optind < argc && args[optind][0] != '-' ? args[optind++] : found[i].option->bare;
-        if (opt == '?' || !store(c, &found[i], arg))
-            return c->usage_status != 0 ? c->usage_status : SP_EXIT_USAGE;
+        if (!store(c, &found[i], arg))
+            return wrong_usage(c);
     }
     char **operands = args + optind;
     const unsigned operand_count = (unsigned)(argc - optind);
     if (operand_count == 0 && c->missing != NULL)
         return sp_command_misused(c, c->missing);
-    if (operand_count > c->max_operands) {
-        (void)snprintf(text, sizeof text, "unexpected argument `%.100s`",
-                       operands[c->max_operands]);
-        return sp_command_misused(c, text);
-    }
+    if (operand_count > c->max_operands)
+        return report_misuse(c, NULL, "unexpected argument `%.100s`", operands[c->max_operands]);
     return run(values, operands);
+}
+
+/* -9, -TERM */
+static bool is_signal(const char *word)
+{
+    return word[0] == '-' && (isdigit((unsigned char)word[1]) ||
+                              (isupper((unsigned char)word[1]) && isupper((unsigned char)word[2])));
 }
 
 int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *values,
@@ -212,14 +349,19 @@ int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *
     struct found found[MAX_OPTIONS];
     const size_t count = collect_options(c->options, values, found, 0);
     auto_free char **args = calloc((size_t)argc + 2, sizeof *args);
-    char name[64];
+    auto_free char *signal = NULL;
+    char name[] = "sallyport";
 
     if (args == NULL)
         return report_no_memory(c);
-    (void)snprintf(name, sizeof name, "sallyport %s", c->name);
     args[0] = name;
     for (int i = 0; i < argc; i++)
         args[i + 1] = argv[i];
+    if (c->signal_option != NULL && argc > 0 && is_signal(argv[0])) {
+        if (asprintf(&signal, "--%s=%s", c->signal_option, argv[0] + 1) < 0)
+            return report_no_memory(c);
+        args[1] = signal;
+    }
     const int status = parse_and_run(c, found, count, argc + 1, args, values, run);
     for (size_t i = 0; i < count; i++)
         if (found[i].option->kind == SP_OPTION_LIST) {
@@ -229,6 +371,54 @@ int sp_command_run(const struct sp_cli_command *c, int argc, char **argv, void *
             list->items = NULL; /* an old spelling has the same list */
         }
     return status;
+}
+
+/* ---- subcommands ---- */
+
+/* What is typed behind the name of the command. */
+static const char *last_word(const struct sp_cli_command *c)
+{
+    const char *space = strrchr(c->name, ' ');
+
+    return space == NULL ? c->name : space + 1;
+}
+
+static int run_subcommand(const struct sp_cli_command *c, int argc, char **argv)
+{
+    const char *word = argc > 0 ? argv[0] : "";
+    struct sp_nearest near = sp_nearest_to(sp_str_of(word));
+    char names[200] = "";
+    size_t n = 0;
+
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0)
+        return sp_command_print_help(c);
+    for (const struct sp_cli_command *const *s = c->subcommands; *s != NULL; s++) {
+        const char *between = n == 0 ? "" : s[1] == NULL ? " or " : ", ";
+
+        if (strcmp(word, last_word(*s)) == 0)
+            return sp_command_main(*s, argc - 1, argv + 1);
+        sp_nearest_offer(&near, last_word(*s));
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", between, last_word(*s));
+        assert(n < sizeof names);
+    }
+    if (argc == 0)
+        return report_misuse(c, NULL, "which subcommand: %s?", names);
+    return report_misuse(c, near.best, "no subcommand of %s is called `%.100s`: there is %s",
+                         c->name, word, names);
+}
+
+int sp_command_main(const struct sp_cli_command *c, int argc, char **argv)
+{
+    if (c->subcommands != NULL)
+        return run_subcommand(c, argc, argv);
+    if (c->main != NULL)
+        return c->main(argc, argv);
+    auto_free void *values = calloc(1, c->values_size == 0 ? 1 : c->values_size);
+    if (values == NULL)
+        return report_no_memory(c);
+    if (c->defaults != NULL)
+        memcpy(values, c->defaults, c->values_size);
+    return sp_command_run(c, argc, argv, values, c->run);
 }
 
 /* ---- help ---- */
@@ -265,21 +455,30 @@ static size_t find_width(const struct sp_option *table, size_t width)
     return width;
 }
 
-/* Words up to HELP_WIDTH. The first line begins at column `at`, the others at `indent`. */
-static void print_wrapped(const char *text, size_t at, size_t indent)
+void sp_help_print_wrapped(FILE *to, const char *text, size_t at, size_t indent)
 {
-    while (*text != 0) {
-        const size_t n = strcspn(text, " ");
+    while (*text != 0 && *text != '\n') {
+        const size_t n = strcspn(text, " \n");
 
         if (at > indent && at + 1 + n > HELP_WIDTH) {
-            (void)printf("\n%*s", (int)indent, "");
+            (void)fprintf(to, "\n%*s", (int)indent, "");
             at = indent;
         }
-        (void)printf("%s%.*s", at > indent ? " " : "", (int)n, text);
+        (void)fprintf(to, "%s%.*s", at > indent ? " " : "", (int)n, text);
         at += n + (at > indent);
         text += n + (text[n] == ' ');
     }
-    (void)putchar('\n');
+    (void)fputc('\n', to);
+}
+
+/* Lines that are already laid out, such as a synopsis, stay as they are. */
+static void print_paragraphs(const char *text)
+{
+    for (; *text != 0; text += strcspn(text, "\n"), text += *text == '\n')
+        if (strcspn(text, "\n") <= HELP_WIDTH)
+            (void)printf("%.*s\n", (int)strcspn(text, "\n"), text);
+        else
+            sp_help_print_wrapped(stdout, text, 0, 0);
 }
 
 /* An option that is wider than the column gets a line of its own. */
@@ -292,7 +491,7 @@ static void print_option(const struct sp_option *o, size_t indent)
         (void)printf("  %-*s", (int)indent - 2, text);
     else
         (void)printf("  %s\n%*s", text, (int)indent, "");
-    print_wrapped(o->help, indent, indent);
+    sp_help_print_wrapped(stdout, o->help, indent, indent);
 }
 
 /* Headings are set off by an empty line, but for the first line of the help. */
@@ -305,19 +504,34 @@ static void print_options(const struct sp_cli_command *c, const struct sp_option
         } else if (o->kind == SP_OPTION_HEADING) {
             if (o != c->options)
                 (void)putchar('\n');
-            print_wrapped(o->help, 0, 0);
+            sp_help_print_wrapped(stdout, o->help, 0, 0);
         } else if (!o->is_hidden) {
             print_option(o, indent);
         }
     }
 }
 
-void sp_command_print_help(const struct sp_cli_command *c)
+int sp_command_print_help(const struct sp_cli_command *c)
 {
-    const size_t indent = find_width(c->options, strlen("--help")) + 4;
+    static const struct sp_option none[] = {SP_OPT_END};
+    const struct sp_option *table = c->options != NULL ? c->options : none;
+    const size_t indent = find_width(table, strlen("-h, --help")) + 4;
+    struct sp_err e = {0};
 
-    (void)printf("Usage: %s\n", c->usage);
-    print_options(c, c->options, indent);
+    (void)fputs("Usage: ", stdout);
+    print_paragraphs(c->usage);
+    (void)putchar('\n');
+    for (const struct sp_cli_command *const *s = c->subcommands; s != NULL && *s != NULL; s++) {
+        (void)printf("  %-*s", (int)indent - 2, last_word(*s));
+        sp_help_print_wrapped(stdout, (*s)->summary, indent, indent);
+    }
+    if (c->subcommands != NULL)
+        (void)printf("\n`sallyport %s SUBCOMMAND --help` tells more.\n\n", c->name);
+    print_options(c, table, indent);
     print_option(&help_option, indent);
-    (void)printf("\n%s", c->notes);
+    if (c->notes != NULL) {
+        (void)putchar('\n');
+        print_paragraphs(c->notes);
+    }
+    return sp_cli_print(SP_STR(""), &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
 }

@@ -114,25 +114,42 @@ void sp_terminal_size(uint16_t *ret_rows, uint16_t *ret_cols)
         }
 }
 
+/* Whether the terminal can be changed now; `before` is filled then. */
+static bool may_change(struct sp_terminal *t)
+{
+    if (t->is_changed || !sp_terminal_is_ours(STDIN_FILENO))
+        return false;
+    t->is_known = t->is_known || tcgetattr(STDIN_FILENO, &t->before) == 0;
+    return t->is_known;
+}
+
 void sp_terminal_make_raw(struct sp_terminal *t)
 {
     struct termios raw;
 
-    if (t->is_raw || !sp_terminal_is_ours(STDIN_FILENO))
+    if (!may_change(t))
         return;
-    if (!t->is_known && tcgetattr(STDIN_FILENO, &t->before) < 0)
-        return;
-    t->is_known = true;
     raw = t->before;
     cfmakeraw(&raw);
-    t->is_raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+    t->is_raw = t->is_changed = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+}
+
+void sp_terminal_end_lines_at(struct sp_terminal *t, int key)
+{
+    struct termios cooked;
+
+    if (key < 0 || !may_change(t))
+        return;
+    cooked = t->before;
+    cooked.c_cc[VEOL] = (cc_t)key;
+    t->is_changed = tcsetattr(STDIN_FILENO, TCSADRAIN, &cooked) == 0;
 }
 
 void sp_terminal_restore(struct sp_terminal *t)
 {
-    if (t->is_raw && sp_terminal_is_ours(STDIN_FILENO))
+    if (t->is_changed && sp_terminal_is_ours(STDIN_FILENO))
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &t->before); /* fails if the terminal is gone */
-    t->is_raw = false;
+    t->is_raw = t->is_changed = false;
 }
 
 /* ---- stdin, read chunk by chunk ---- */

@@ -40,7 +40,8 @@ ssize_t sp_port_write(const struct sp_port *p, const void *bytes, size_t n);
 
 struct sp_terminal {
     bool is_raw;
-    bool is_known; /* `before` is filled */
+    bool is_changed; /* raw, or with another key that ends a line */
+    bool is_known;   /* `before` is filled */
     struct termios before;
 };
 
@@ -52,6 +53,9 @@ void sp_terminal_size(uint16_t *ret_rows, uint16_t *ret_cols);
 /* For a command with a terminal of its own, which interprets the keys. No effect unless stdin is a
  * terminal and we are in its foreground process group. */
 void sp_terminal_make_raw(struct sp_terminal *t);
+/* For a command on pipes: the terminal still edits lines, but the key ends one as Enter does, so
+ * that it is read at once. */
+void sp_terminal_end_lines_at(struct sp_terminal *t, int key);
 void sp_terminal_restore(struct sp_terminal *t);
 
 /* ---- stdin, read chunk by chunk ---- */

@@ -17,7 +17,8 @@
 #include "engine/remote/remote.h"
 #include "sandbox/hidden_paths.h"
 
-#define MAX_PROCESSES 16 /* for a backend that runs one */
+#define MAX_PROCESSES 16   /* for a backend that runs one */
+#define HISTORY       1000 /* for a backend that runs many: ended processes that are remembered */
 
 int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
                           struct sp_err *e)
@@ -39,6 +40,7 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
     const struct sp_local_options o = {
         .program = "/proc/self/exe",
         .max_processes = is_for_many ? 0 : MAX_PROCESSES,
+        .history = is_for_many ? HISTORY : 0,
         .use_cgroups = is_for_many, /* one command has few processes: walking the process tree finds
                                         them */
         .fixed = sp_hidden_paths_places(hidden_paths),
@@ -79,12 +81,28 @@ static int carry_here(struct sp_start *l, const struct sp_place_run *how,
         r = sp_place_hidden_paths(how->own, &hidden, e);
     if (r == 0)
         r = sp_place_here(sp_carry_loop(c), how->cwd, &hidden, false, &o.backend, e);
+    if (r == 0 && how->options != NULL)
+        r = sp_policy_options_publish(how->options, how->own->config, l->policy, o.backend, e);
     if (r == 0)
         r = sp_carry_run(c, &o, ret, e);
     sp_backend_free(o.backend);
     sp_carry_free(c);
     sp_hidden_paths_done(&hidden);
     return r;
+}
+
+void sp_place_say_not_run(char *const *command, int err, char *text, size_t size)
+{
+    const char *name = command[0];
+
+    if (err == ENOENT && command[1] == NULL && strpbrk(name, " \t\n|&;<>$*?()'\"`") != NULL)
+        (void)snprintf(text, size,
+                       "%.1000s: no such program; no shell is involved: sh -c '%.1000s'", name,
+                       name);
+    else if (err == ENOENT && strchr(name, '/') == NULL)
+        (void)snprintf(text, size, "%s: command not found", name);
+    else
+        (void)snprintf(text, size, "%s: %s", name, strerror(err));
 }
 
 int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place_run *how)
@@ -118,15 +136,19 @@ int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place
             const int status = sp_carry_not_run(&result.error, &err);
 
             if (status != 0) {
-                (void)fprintf(stderr, "sallyport: %s: %s\n", command[0], strerror(err));
+                char text[4096];
+
+                sp_place_say_not_run(command, err, text, sizeof text);
+                sp_plain_say("sallyport", text);
                 return status;
             }
         }
         (void)sp_cli_complain(&result.error);
         break;
     case SP_CARRY_LOST:
-        (void)fprintf(stderr, "Error: the sandbox ended before %s\n", how->what);
+        (void)fprintf(stderr, "sallyport: the sandbox ended before %s\n", how->what);
         break;
+    case SP_CARRY_DETACHED:    /* carry_here does not ask for that, */
     case SP_CARRY_REJECTED:    /* nothing is judged here, */
     case SP_CARRY_UNREACHABLE: /* the backend is local, */
     case SP_CARRY_TIMED_OUT:   /* and there is no timeout */

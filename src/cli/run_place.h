@@ -6,6 +6,7 @@
 #define SP_CLI_RUN_PLACE_H
 
 #include "cli/carry.h"
+#include "cli/policy_options.h"
 #include "config/config.h"
 #include "config/own_places.h"
 #include "engine/job.h"
@@ -29,11 +30,15 @@ struct sp_place_run {
     uint64_t quiet_ms, after_ms; /* see struct sp_carry_options */
     bool is_verbose;             /* list all that the sandbox denied; otherwise for a terminal only,
                                     in one line */
-    int failed;                  /* the exit status if we failed */
-    const char *what;            /* is incomplete if the sandbox is lost: "the command" */
+    const struct sp_policy_options *options; /* for --publish */
+    int failed;                              /* the exit status if we failed */
+    const char *what; /* is incomplete if the sandbox is lost: "the command" */
 };
 /* Runs one command here, in l->policy. Returns the exit status; errors have been reported. */
 int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place_run *how);
+
+/* Why the program of the command could not be started, for people. */
+void sp_place_say_not_run(char *const *command, int err, char *text, size_t size);
 
 /* The shell of this user. */
 int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e);

@@ -18,9 +18,11 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "core/proc.h"
+#include "engine/console.h"
 #include "os/remote_mounts.h"
 #include "sandbox/policy_json.h"
 #include "server/rpc/ask.h"
+#include "server/rpc/conn.h"
 
 #define TOO_MANY \
     "approval required, but too many questions of this session are open; wait for some answers"
@@ -49,8 +51,9 @@ struct approval_session {
     uint64_t session;
     struct sp_approvals *approvals;
     struct client_approver *client; /* NULL: the client is not among those who answer */
-    struct sp_approver *approver;   /* the chain; NULL: none answers */
-    unsigned open;                  /* questions; at most SP_SERVE_MAX_QUESTIONS */
+    struct sp_approver *console;
+    struct sp_approver *approver; /* the chain; NULL: none answers */
+    unsigned open;                /* questions; at most SP_SERVE_MAX_QUESTIONS */
 };
 
 /* The variables of a client that choose which program runs, or make a program run others. */
@@ -163,12 +166,13 @@ static void free_session(struct approval_session *s)
     sp_approver_free(s->approver);
     if (s->client != NULL)
         sp_approver_free(&s->client->approver);
+    sp_approver_free(s->console);
     free(s);
 }
 
 /* NULL: e says why. */
-static struct approval_session *make_session(struct sp_serve_approve *a, uint64_t session,
-                                             struct sp_err *e)
+static struct approval_session *make_session(struct sp_serve_approve *a,
+                                             const struct sp_start_gate_case *c, struct sp_err *e)
 {
     struct approval_session *s = calloc(1, sizeof *s);
     struct sp_approvals_options o = a->setup.found.options;
@@ -180,7 +184,7 @@ static struct approval_session *make_session(struct sp_serve_approve *a, uint64_
         return NULL;
     }
     s->by = a;
-    s->session = session;
+    s->session = c->session;
     sp_list_prepend(&a->sessions, &s->link);
     if (has_client && (s->client = calloc(1, sizeof *s->client)) == NULL)
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");
@@ -188,9 +192,17 @@ static struct approval_session *make_session(struct sp_serve_approve *a, uint64_
         s->client->approver.ops = &client_ops;
         sp_list_init(&s->client->queries);
     }
+    if (r == 0)
+        r = sp_console_approver_new(a->console,
+                                    &(struct sp_console_ask){
+                                        .session = c->conn->session->id,
+                                        .client_name = c->conn->session->client_name,
+                                        .user_dir = o.user_dir,
+                                    },
+                                    &s->console, e);
     if (r == 0 && a->setup.approvers != NULL)
         r = sp_approvers_chain(a->setup.approvers, s->client == NULL ? NULL : &s->client->approver,
-                               &s->approver, e);
+                               s->console, &s->approver, e);
     o.approver = s->approver;
     if (r == 0)
         r = sp_approvals_new(&o, &s->approvals, e);
@@ -218,7 +230,7 @@ static struct approval_session *get_session(struct sp_serve_approve *a,
     struct approval_session *s = find_session(a, c->session);
 
     if (s == NULL)
-        s = make_session(a, c->session, e);
+        s = make_session(a, c, e);
     if (s == NULL)
         return NULL;
     sp_list_remove(&s->link);
@@ -619,6 +631,7 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
     a->loop = ask->loop;
     a->shell = ask->shell;
     a->environ = ask->environ;
+    a->console = ask->console;
     const struct sp_config_ask config = {.env = ask->environ};
     const struct sp_cli_approval_ask setup = {
         .loop = ask->loop,
@@ -627,10 +640,12 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
         .warn = log_warning,
         .changed = set_rules,
         .user = a,
-        .who = {.choices = "deny, program:PATH or client",
-                .has_client = true,
-                .no_terminal =
-                    "a server asks nobody at a terminal: give deny, program:PATH or client"},
+        .who =
+            {.choices = "deny, program:PATH, client or console",
+             .has_console = true,
+             .has_client = true,
+             .no_terminal =
+                 "a server asks nobody at a terminal: give deny, program:PATH, client or console"},
     };
     int r = sp_config_load(&config, &a->config, e);
     for (char *const *w = r < 0 ? NULL : a->config.warnings; w != NULL && *w != NULL; w++)

@@ -22,11 +22,14 @@
 #define SP_APPROVER_CLIENT_QUESTION_MAX (16U << 20) /* bytes */
 #define SP_APPROVER_CLIENT_ANSWER_MAX   65536       /* bytes */
 
+struct sp_console;
+
 struct sp_serve_approve {
     struct sp_start_gate gate;
     struct sp_loop *loop;
     struct sp_config config;
     struct sp_cli_approval setup;
+    struct sp_console *console;
     const char *shell;
     char *const *environ;
     struct sp_list sessions; /* struct approval_session, the latest used first */
@@ -35,7 +38,8 @@ struct sp_serve_approve {
 struct sp_serve_approve_ask {
     struct sp_loop *loop;
     const struct sp_cli_approval_flags *flags;
-    const char *shell; /* that clients are told; outlives this */
+    const char *shell;          /* that clients are told; outlives this */
+    struct sp_console *console; /* outlives this */
     char *const *environ;
 };
 

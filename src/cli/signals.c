@@ -2,8 +2,11 @@
 #include "cli/signals.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -57,4 +60,49 @@ void sp_ending_done(struct sp_ending *s)
     sp_loop_unwatch(s->loop, &s->watch);
     (void)close(s->fd);
     s->loop = NULL;
+}
+
+/* ---- long waits ----
+ *
+ * A thread, not a signal: a system call that waits for a disk lets no handler run.
+ */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    pthread_t thread;
+    const char *doing; /* NULL: nothing */
+} slow_work = {.lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+
+static void *tell_later(void *unused)
+{
+    struct timespec until;
+    int r = 0;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    (void)pthread_mutex_lock(&slow_work.lock);
+    while (r == 0 && slow_work.doing != NULL)
+        r = pthread_cond_timedwait(&slow_work.over, &slow_work.lock, &until);
+    if (slow_work.doing != NULL)
+        (void)fprintf(stderr, "sallyport: %s ...\n", slow_work.doing);
+    (void)pthread_mutex_unlock(&slow_work.lock);
+    return unused;
+}
+
+void sp_tell_if_slow(const char *doing)
+{
+    const bool was_on = slow_work.doing != NULL;
+
+    (void)pthread_mutex_lock(&slow_work.lock);
+    slow_work.doing = NULL;
+    (void)pthread_cond_signal(&slow_work.over);
+    (void)pthread_mutex_unlock(&slow_work.lock);
+    if (was_on)
+        (void)pthread_join(slow_work.thread, NULL);
+    if (doing == NULL || !isatty(STDERR_FILENO))
+        return;
+    slow_work.doing = doing;
+    if (pthread_create(&slow_work.thread, NULL, tell_later, NULL) != 0)
+        slow_work.doing = NULL;
 }

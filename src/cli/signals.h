@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signals: those sent to us, as events of a loop.
+ * signals: those sent to us, as events of a loop; and telling of a long wait.
  */
 #ifndef SP_CLI_SIGNALS_H
 #define SP_CLI_SIGNALS_H
@@ -24,5 +24,9 @@ struct sp_ending {
 /* SIGTERM; SIGINT and SIGHUP unless our parent ignores them. *s is zero. */
 int sp_ending_begin(struct sp_ending *s, struct sp_loop *loop, struct sp_err *e);
 void sp_ending_done(struct sp_ending *s); /* before the loop; zero is fine */
+
+/* Says on stderr what is being done if it takes more than a second and stderr is a terminal; NULL:
+ * it is over. `doing` has to live until then. */
+void sp_tell_if_slow(const char *doing);
 
 #endif

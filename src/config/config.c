@@ -25,7 +25,6 @@
 #include "sandbox/resolve.h"
 
 #define LEAST_POLL_MAX_MS 5000 /* an empty write_stdin waits at least this long */
-#define FILE_NAME         "sallyport.conf"
 #define SYSTEM_FILE       "/etc/sallyport/sallyport.conf"
 #define NO_FILE           "/dev/null" /* as --config: no file at all */
 #define VARIABLE          "SALLYPORT_"
@@ -194,7 +193,8 @@ static int find_file(struct sp_config_loading *l, const struct sp_config_ask *as
                       : sp_fail(l->e, SP_E_INVALID, 0, "%s: there is no file %s", option, named);
     }
     if (l->config->home != NULL) {
-        if (!sp_buf_printf(&path, "%s/" FILE_NAME, l->config->home) || !sp_buf_add(&path, "", 1))
+        if (!sp_buf_printf(&path, "%s/" SP_CONFIG_FILE_NAME, l->config->home) ||
+            !sp_buf_add(&path, "", 1))
             return sp_config_no_memory(l->e);
         r = try_file(l, path.data, text, &exists);
     }
@@ -203,37 +203,34 @@ static int find_file(struct sp_config_loading *l, const struct sp_config_ask *as
 
 /* ---- layers ---- */
 
-/* All parsed texts; later ones are merged into docs[0]. */
-struct layers {
-    struct sp_toml *docs;
-    size_t count;
-};
-
-static void layers_done(struct layers *y)
+static void drop_layers(struct sp_config_impl *y)
 {
-    for (size_t i = 0; i < y->count; i++)
+    for (size_t i = 0; i < y->doc_count; i++)
         sp_toml_done(&y->docs[i]);
     free(y->docs);
+    y->docs = NULL;
+    y->doc_count = 0;
 }
 
 /* y->docs has room for all layers. */
-static int add_layer(struct layers *y, const char *name, struct sp_str text, struct sp_err *e)
+static int add_layer(struct sp_config_impl *y, const char *name, struct sp_str text,
+                     struct sp_err *e)
 {
-    const int r = sp_toml_parse(&y->docs[y->count], name, text, e);
+    const int r = sp_toml_parse(&y->docs[y->doc_count], name, text, e);
 
-    y->count += r == 0;
+    y->doc_count += r == 0;
     return r;
 }
 
 /* A value that does not parse as TOML is taken as a string; the type check refuses it if the key
  * wants another type. */
-static int add_variable(struct layers *y, const struct sp_config_key *key, const char *name,
+static int add_variable(struct sp_config_impl *y, const struct sp_config_key *key, const char *name,
                         const char *value, struct sp_err *e)
 {
     const bool is_string =
         key->type == SP_KEY_STRING || key->type == SP_KEY_PATH || key->type == SP_KEY_SOME_STRINGS;
     auto_buf struct sp_buf text = {0};
-    struct sp_toml *doc = &y->docs[y->count];
+    struct sp_toml *doc = &y->docs[y->doc_count];
     int r = -SP_E_INVALID;
 
     if (!sp_utf8_is_valid(sp_str_of(value)))
@@ -244,7 +241,7 @@ static int add_variable(struct layers *y, const struct sp_config_key *key, const
         r = add_layer(y, name, sp_buf_str(&text), e);
         if (r == 0 && doc->root->count != 1) {
             sp_toml_done(doc);
-            y->count--;
+            y->doc_count--;
             r = -SP_E_INVALID;
         }
         text.len = 0;
@@ -265,10 +262,10 @@ static bool is_scalar(const struct sp_config_key *key)
            key->type != SP_KEY_SOME_PATHS;
 }
 
-static int read_layers(struct sp_config_loading *l, const struct sp_config_ask *ask,
-                       struct layers *y)
+static int read_layers(struct sp_config_loading *l, const struct sp_config_ask *ask)
 {
     const struct sp_config_key *keys = sp_config_top_keys;
+    struct sp_config_impl *y = l->impl;
     auto_buf struct sp_buf text = {0};
     size_t sets = 0;
     size_t key_count = 0;
@@ -306,10 +303,10 @@ static int read_layers(struct sp_config_loading *l, const struct sp_config_ask *
             return sp_config_no_memory(l->e);
         r = add_layer(y, name.data, sp_str_of(set), l->e);
         /* The key may be dotted, but there must be exactly one. */
-        if (r == 0 && y->docs[y->count - 1].root->count != 1)
+        if (r == 0 && y->docs[y->doc_count - 1].root->count != 1)
             r = sp_fail(l->e, SP_E_INVALID, 0, "--set %.120s: expected one KEY=VALUE", set);
     }
-    for (size_t i = 1; r == 0 && i < y->count; i++)
+    for (size_t i = 1; r == 0 && i < y->doc_count; i++)
         sp_toml_merge(y->docs[0].root, y->docs[i].root);
     return r;
 }
@@ -622,9 +619,10 @@ static int check_top(struct sp_config_loading *l, const struct sp_toml_value *ro
     int r = 0;
 
     for (const struct sp_toml_value *v = root->first; r == 0 && v != NULL; v = v->next) {
-        if (sp_str_eq(v->key, SP_STR("approval_policy")))
+        if (sp_str_eq(v->key, SP_STR("approval_policy"))) {
             r = check_approval_policy(l, v);
-        else if (sp_str_eq(v->key, SP_STR("approver")))
+            l->config->has_approval_policy = true;
+        } else if (sp_str_eq(v->key, SP_STR("approver")))
             r = check_approver(l, v);
         else if (sp_str_eq(v->key, SP_STR("reviewer")) &&
                  !(v->text.n > 9 && strncmp(v->text.p, "program:/", 9) == 0))
@@ -687,7 +685,6 @@ static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *ro
 int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e)
 {
     struct sp_err own = {0};
-    struct layers layers __attribute__((cleanup(layers_done))) = {0};
     struct sp_config c = defaults();
     struct sp_config_loading l = {.config = &c, .e = e == NULL ? &own : e};
 
@@ -697,13 +694,17 @@ int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struc
     c.impl = l.impl;
     int r = find_home(&l, ask->env);
     if (r == 0)
-        r = read_layers(&l, ask, &layers);
+        r = read_layers(&l, ask);
     if (r == 0)
-        r = read_tree(&l, layers.docs[0].root);
+        r = read_tree(&l, l.impl->docs[0].root);
     if (r < 0) {
         sp_config_done(&c);
         return r;
     }
+    if (ask->keeps_tree)
+        c.tree = l.impl->docs[0].root;
+    else
+        drop_layers(l.impl);
     *ret = c;
     return 0;
 }
@@ -714,8 +715,10 @@ void sp_config_done(struct sp_config *c)
 
     for (size_t i = 0; i < c->profile_count; i++)
         sp_profile_done(&c->profiles[i].profile);
-    if (impl != NULL)
+    if (impl != NULL) {
+        drop_layers(impl);
         sp_arena_done(&impl->arena);
+    }
     free(impl);
     *c = (struct sp_config){0};
 }

@@ -16,6 +16,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "base/toml.h"
 #include "sandbox/profile.h"
 
 /* [environments.NAME], a place to run commands. Exactly one of url and program is set. */
@@ -40,8 +41,9 @@ struct sp_config {
     char *default_permissions; /* NULL: each command has its own default */
     struct sp_config_profile *profiles;
     size_t profile_count;
-    char *approval_policy; /* a name (docs/APPROVALS.md), or the JSON of `granular` */
-    char **approvers;      /* as --approver; NULL: `terminal` for exec on a terminal, else `deny` */
+    bool has_approval_policy; /* it is configured, not the default */
+    char *approval_policy;    /* a name (docs/APPROVALS.md), or the JSON of `granular` */
+    char **approvers; /* as --approver; NULL: `terminal` for exec on a terminal, else `deny` */
     char **permission_hooks; /* programs; NULL at the end, or NULL */
     char *reviewer;          /* program:PATH; NULL: none */
     char *audit_log;         /* NULL: audit.jsonl in home; "": none */
@@ -50,6 +52,7 @@ struct sp_config {
     bool retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules, strict_review;
     bool preserve_line_endings; /* in files that a patch changes */
     char **trusted_projects;    /* NULL at the end, or NULL */
+    char **publish;             /* ports, as --publish; NULL at the end, or NULL */
 
     char *server, *token_file;
     char *default_environment; /* "local" unless set */
@@ -67,6 +70,7 @@ struct sp_config {
     bool has_exec_permission_approvals, has_write_stdin_no_timeout, has_unified_exec,
         has_shell_snapshot;
 
+    const struct sp_toml_value *tree; /* all keys that are set, by ask.keeps_tree; else NULL */
     char **warnings; /* valid settings that look like mistakes; NULL at the end, or NULL */
     void *impl;      /* owns all strings and lists above */
 };
@@ -75,7 +79,10 @@ struct sp_config_ask {
     const char *file;        /* --config; NULL: the usual places */
     const char *const *sets; /* --set KEY=TOML, in order; NULL at the end, or NULL */
     char *const *env;        /* usually environ: SALLYPORT_*, HOME and TMPDIR are used */
+    bool keeps_tree;         /* for config.tree */
 };
+
+#define SP_CONFIG_FILE_NAME "sallyport.conf" /* in config.home */
 
 /* Refusals are SP_E_INVALID; the text has file, line and column. A file that belongs neither to the
  * user nor to root, or that group or others may write, is refused. */

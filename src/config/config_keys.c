@@ -38,6 +38,7 @@ const struct sp_config_key sp_config_top_keys[] = {
     {"trusted_projects", SP_KEY_PATHS, AT(trusted_projects), "[]", NULL},
     {"ignore_user_and_project_rules", SP_KEY_BOOLEAN, AT(ignore_user_and_project_rules), "false",
      NULL},
+    {"publish", SP_KEY_STRINGS, AT(publish), "[]", NULL},
     {"preserve_line_endings", SP_KEY_BOOLEAN, AT(preserve_line_endings), "false", NULL},
     {"server", SP_KEY_STRING, AT(server), "", NULL},
     {"token_file", SP_KEY_PATH, AT(token_file), "", NULL},
@@ -153,49 +154,15 @@ const struct sp_config_section sp_config_sections[] = {
 
 /* ---- unknown keys ---- */
 
-#define MAX_COMPARED 40
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The Levenshtein distance. b.n is at most MAX_COMPARED. */
-static size_t distance(struct sp_str a, struct sp_str b)
-{
-    size_t row[MAX_COMPARED + 1];
-
-    for (size_t j = 0; j <= b.n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a.n; i++) {
-        size_t corner = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= b.n; j++) {
-            const size_t change = corner + (a.p[i - 1] != b.p[j - 1]);
-
-            corner = row[j];
-            row[j] = smaller(change, 1 + smaller(row[j], row[j - 1]));
-        }
-    }
-    return row[b.n];
-}
-
 /* The most similar key; NULL: none is similar. */
 static const char *nearest(const struct sp_config_key *keys, struct sp_str name)
 {
-    const char *best = NULL;
-    size_t least = smaller(3, name.n / 2 + 1); /* exclusive */
+    struct sp_nearest near = sp_nearest_to(name);
 
-    for (const struct sp_config_key *k = keys; k->name != NULL && name.n <= MAX_COMPARED; k++) {
-        const size_t d = distance(name, sp_str_of(k->name));
-
-        if (d < least && k->type != SP_KEY_UNUSED && k->type != SP_KEY_REFUSED) {
-            least = d;
-            best = k->name;
-        }
-    }
-    return best;
+    for (const struct sp_config_key *k = keys; k->name != NULL; k++)
+        if (k->type != SP_KEY_UNUSED && k->type != SP_KEY_REFUSED)
+            sp_nearest_offer(&near, k->name);
+    return near.best;
 }
 
 /* ---- warnings ---- */

@@ -15,6 +15,10 @@
 struct sp_config_impl {
     struct sp_arena arena;
     char *user_home, *tmpdir; /* $HOME and $TMPDIR if absolute, else NULL */
+    /* All parsed texts, freed at the end of loading unless ask.keeps_tree; later ones are merged
+     * into docs[0]. */
+    struct sp_toml *docs;
+    size_t doc_count;
     size_t warning_count;
 };
 

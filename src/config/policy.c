@@ -65,6 +65,21 @@ bool sp_config_has_sandbox(const struct sp_config *c, const char *name)
            find_profile(c, name) < c->profile_count;
 }
 
+/* The name that was probably meant; NULL: none is similar. c may be NULL. */
+static const char *nearest_sandbox(const struct sp_config *c, const char *name)
+{
+    static const char *const builtins[] = {":read-only", ":workspace", ":danger-full-access"};
+    struct sp_nearest near = sp_nearest_to(sp_str_of(name));
+
+    for (size_t i = 0; i < sizeof builtins / sizeof builtins[0]; i++)
+        sp_nearest_offer(&near, builtins[i]);
+    for (int m = SP_MODE_FULL_ACCESS; m <= SP_MODE_EXTERNAL; m++)
+        sp_nearest_offer(&near, sp_mode_name((enum sp_mode)m));
+    for (size_t i = 0; c != NULL && i < c->profile_count; i++)
+        sp_nearest_offer(&near, c->profiles[i].name);
+    return near.best;
+}
+
 static const struct sp_word tokens[] = {
     {":root", SP_PLACE_ROOT, false},
     {":minimal", SP_PLACE_MINIMAL, false},
@@ -478,13 +493,20 @@ static int copy_profile(const struct sp_config *c, const char *name, struct sp_p
 
     if (builtin != NULL || sp_mode_read(sp_str_of(name), &l.mode))
         return sp_profile_from_legacy(builtin != NULL ? builtin : &l, ret, e);
-    if (c == NULL || i == c->profile_count)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "there is no sandbox `%.80s`; there are :read-only, :workspace, "
-                       ":danger-full-access, the modes read-only, workspace-write, "
-                       "danger-full-access, external-sandbox, and each [permissions.NAME] of the "
-                       "configuration",
-                       name);
+    if (c == NULL || i == c->profile_count) {
+        const char *near = nearest_sandbox(c, name);
+
+        return near != NULL
+                   ? sp_fail(e, SP_E_INVALID, 0,
+                             "there is no sandbox `%.80s`; did you mean `%.80s`?", name, near)
+                   : sp_fail(
+                         e, SP_E_INVALID, 0,
+                         "there is no sandbox `%.80s`; there are :read-only, :workspace, "
+                         ":danger-full-access, the modes read-only, workspace-write, "
+                         "danger-full-access, external-sandbox, and each [permissions.NAME] of the "
+                         "configuration",
+                         name);
+    }
     return sp_profile_copy(&c->profiles[i].profile, ret) ? 0 : sp_config_no_memory(e);
 }
 

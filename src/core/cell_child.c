@@ -321,3 +321,35 @@ int sp_host_features_probe(const char *program, struct sp_host_features *ret, st
     ret->has_notices = t.plan.notifies != 0;
     return r < 0 ? r : 0;
 }
+
+/* ---- helper processes ---- */
+
+int sp_helper_spawn(const char *program, char *const *environ, const char *verb,
+                    struct sp_helper *ret, struct sp_err *e)
+{
+    static const char *const kept[] = {"SALLYPORT_TEST_HOSTS=", "RES_OPTIONS=",   "LOCALDOMAIN=",
+                                       "ASAN_OPTIONS=",         "UBSAN_OPTIONS=", "LSAN_OPTIONS="};
+    char *envp[sizeof kept / sizeof kept[0] + 1] = {0};
+    size_t count = 0;
+
+    for (size_t i = 0; environ != NULL && environ[i] != NULL; i++)
+        for (size_t k = 0; k < sizeof kept / sizeof kept[0]; k++)
+            if (strncmp(environ[i], kept[k], strlen(kept[k])) == 0 &&
+                count < sizeof kept / sizeof kept[0])
+                envp[count++] = environ[i];
+    return sp_cell_child_spawn(program, verb, envp, "a process for the network of a sandbox",
+                               &ret->socket, &ret->process, e);
+}
+
+void sp_helper_end(struct sp_loop *loop, struct sp_helper *h)
+{
+    sp_loop_unwatch(loop, &h->watch);
+    sp_loop_unwatch(loop, &h->process.on_end);
+    sp_outbox_free(&h->outbox);
+    if (h->socket >= 0)
+        (void)close(TAKE_FD(h->socket));
+    if (h->process.pidfd >= 0) {
+        sp_cell_child_kill(&h->process);
+        (void)sp_cell_child_reap(&h->process);
+    }
+}

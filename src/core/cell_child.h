@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "cell/bell.h"
 #include "cell/wire.h"
+#include "core/outbox.h"
 #include "os/loop.h"
 #include "sandbox/compile.h"
 
@@ -44,6 +45,19 @@ bool sp_cell_take_birth(struct sp_wire_message *m, struct sp_cell_child *ret);
 void sp_cell_read_birth(int socket, struct sp_wire_message *m, struct sp_cell_child *ret);
 /* Why a cell could not be confined. SP_E_STATE: a new plan may succeed. */
 void sp_cell_explain(uint32_t step, int err, const char *where, struct sp_err *ret);
+
+/* A helper process at the other end of a seqpacket socket: a proxy, or the resolver. */
+struct sp_helper {
+    struct sp_cell_child process;
+    int socket; /* -1: none */
+    struct sp_watch watch;
+    struct sp_outbox outbox;
+};
+/* Runs `PROGRAM verb` with the few variables of `environ` that a helper may know. */
+int sp_helper_spawn(const char *program, char *const *environ, const char *verb,
+                    struct sp_helper *ret, struct sp_err *e);
+/* It holds nothing that must end in order, so it is killed and reaped at once. */
+void sp_helper_end(struct sp_loop *loop, struct sp_helper *h);
 
 /* The main loop of the child: serves the front on `fd` until the front is gone. */
 int sp_cell_child_run(int fd, struct sp_err *e);

@@ -46,11 +46,12 @@ struct pool_cell {
     struct sp_list link;
     uint64_t session;
     struct sp_cell *cell;
-    bool is_stale;              /* takes no more starts */
-    bool is_ending;             /* the cell is killed; is_stale is set, too */
-    struct sp_profile network;  /* of the policy: only its network is kept */
-    struct sp_managed *managed; /* NULL: none, or the cell is ending */
-    struct sp_buf key;          /* of the policy, see make_key */
+    bool is_stale;                       /* takes no more starts */
+    bool is_ending;                      /* the cell is killed; is_stale is set, too */
+    struct sp_profile network;           /* of the policy: only its network is kept */
+    struct sp_managed *managed;          /* NULL: none, or the cell is ending */
+    struct sp_published_cell *published; /* the same */
+    struct sp_buf key;                   /* of the policy, see make_key */
     struct sp_survey survey;
     bool is_remote;      /* a mark lies on a file system that may not answer ... */
     uint64_t generation; /* ... by the mount table of this generation + 1; 0: not known yet */
@@ -174,6 +175,25 @@ static bool watch_names(const struct sp_survey *s, struct watched *ret)
     return true;
 }
 
+/* A command that has taken the write permission of its directory away again does not prevent it. */
+static int rename_in(int dir, const char *name, const char *other)
+{
+    char path[48];
+    struct stat st;
+
+    if (renameat2(dir, name, dir, other, RENAME_NOREPLACE) == 0)
+        return 0;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", dir);
+    if (errno != EACCES || fstat(dir, &st) < 0 || (st.st_mode & S_IRWXU) == S_IRWXU ||
+        chmod(path, (st.st_mode & 07777) | S_IRWXU) < 0)
+        return -1;
+    const int r = renameat2(dir, name, dir, other, RENAME_NOREPLACE);
+    const int err = errno;
+    (void)chmod(path, st.st_mode & 07777);
+    errno = err;
+    return r;
+}
+
 static void displace(const struct watched_root *r, const char *name)
 {
     struct stat seen;
@@ -189,7 +209,7 @@ static void displace(const struct watched_root *r, const char *name)
         getrandom(&random, sizeof random, 0) < 0)
         return;
     (void)snprintf(other, sizeof other, "%s.made-in-sandbox-%08x", name, random);
-    if (renameat2(r->fd, name, r->fd, other, RENAME_NOREPLACE) < 0) {
+    if (rename_in(r->fd, name, other) < 0) {
         if (errno != ENOENT)
             sp_log(SP_LOG_ERROR,
                    "%s/%s was made while a command in a sandbox ran, and cannot be renamed: %s; do "
@@ -244,6 +264,7 @@ static void free_pool_cell(void *user)
     sp_survey_done(&c->survey);
     sp_buf_done(&c->key);
     sp_managed_free(c->managed);
+    sp_published_cell_free(c->published);
     sp_profile_done(&c->network);
     free(c);
 }
@@ -259,6 +280,8 @@ static void end_pool_cell(void *user)
     sp_loop_cancel(c->pool->loop, &c->idle_timer);
     sp_managed_free(c->managed); /* its sockets keep the network namespace alive */
     c->managed = NULL;
+    sp_published_cell_free(c->published); /* the same */
+    c->published = NULL;
     sp_cell_kill(c->cell);
 }
 
@@ -403,6 +426,22 @@ int sp_cell_pool_plan(struct sp_cell_pool *pool, const struct sp_policy *p, stru
     return r;
 }
 
+/* A protected name in a directory without write permission needs no placeholder, but a command may
+ * change the permission: it is watched. false: it is another name. */
+static bool watch_name(struct sp_survey *s, const char *path)
+{
+    for (unsigned k = 0; k < SP_PROTECTED_COUNT; k++)
+        for (size_t i = 0;
+             sp_str_eq(sp_base_name(sp_str_of(path)), sp_str_of(sp_protected_names[k])) &&
+             i < s->count;
+             i++)
+            if (strcmp(s->spots[i].path, path) == 0) {
+                s->spots[i].is_watched = true;
+                return true;
+            }
+    return false;
+}
+
 /* Makes the directories at the missing names of the plan, and notes their inodes there. */
 static int take_placeholders(struct pool_cell *c, struct sp_buf *plan, struct sp_err *e)
 {
@@ -431,7 +470,11 @@ static int take_placeholders(struct pool_cell *c, struct sp_buf *plan, struct sp
         const int r = sp_placeholder_take(&c->pool->placeholders, path, &at, e);
         if (r < 0)
             return r;
-        if (r > 0) { /* neither we nor a command can create the name */
+        if (r == SP_PLACEHOLDER_UNWRITABLE && !watch_name(&c->survey, path))
+            return sp_fail(e, SP_E_INVALID, 0,
+                           "failed to prepare process sandbox: placeholder:%s: Permission denied",
+                           path);
+        if (r != SP_PLACEHOLDER_TAKEN) {
             op->op = SP_OP_NOTHING;
             continue;
         }
@@ -475,6 +518,20 @@ static int start_network(struct pool_cell *c, struct sp_err *e)
     return r < 0 || managed == NULL ? r : sp_managed_new(pool->networks, managed, &c->managed, e);
 }
 
+/* With the host's network a command listens on the host itself. */
+static int publish_ports(struct pool_cell *c, const struct sp_plan *plan, struct sp_err *e)
+{
+    struct sp_publish *publish = c->pool->options.publish;
+
+    if (publish == NULL || sp_publish_port(publish, 0) == NULL || c->network.has_network)
+        return 0;
+    if (plan->net != SP_NET_OWN && plan->net != SP_NET_MANAGED)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "ports cannot be published on this host: its sandboxes have no network of "
+                       "their own");
+    return sp_published_cell_new(publish, &c->published, e);
+}
+
 static int build_cell(struct pool_cell *c, struct sp_err *e)
 {
     auto_buf struct sp_buf plan = {0};
@@ -491,10 +548,13 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
     if (!watch_names(&c->survey, &c->watched))
         return sp_fail(e, SP_E_SYSTEM, errno, "watch for protected names");
     r = start_network(c, e);
+    if (r == 0)
+        r = publish_ports(c, (const struct sp_plan *)(const void *)plan.data, e);
     if (r < 0)
         return r;
     o.plan = &plan;
     o.managed = c->managed;
+    o.published = c->published;
     /* No leaves: its view has no cgroup file system that could be written. Terminate walks the
      * tree, and the end of the cell kills its pid namespace. */
     o.use_cgroups = false;
@@ -506,7 +566,10 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
     o.drained = on_drained;
     o.locks = c->locks;
     o.lock_count = c->placeholder_count;
-    return sp_cell_new(c->pool->cells, &o, &c->cell, e);
+    r = sp_cell_new(c->pool->cells, &o, &c->cell, e);
+    if (r == 0 && c->published != NULL)
+        sp_published_cell_begin(c->published, c->cell);
+    return r;
 }
 
 static uint32_t cells_of(const struct sp_cell_pool *pool, uint64_t session)

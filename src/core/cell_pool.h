@@ -12,6 +12,7 @@
 #include "core/cells.h"
 #include "core/managed.h"
 #include "core/placeholder.h"
+#include "core/publish.h"
 #include "core/surveyor.h"
 #include "os/remote_mounts.h"
 #include "sandbox/compile.h"
@@ -38,8 +39,9 @@ struct sp_cell_pool_options {
     bool is_exposed_widely;       /* ... and does not have to come over loopback */
     /* Rules about hosts (sp_managed_hub_set_rules); NULL: none. */
     bool (*forbids_host)(void *user, const struct sp_hostname *host);
-    void *user;           /* of forbids_host */
-    char *const *environ; /* the server's variables: upstream proxies; borrowed */
+    void *user;                 /* of forbids_host */
+    char *const *environ;       /* the server's variables: upstream proxies; borrowed */
+    struct sp_publish *publish; /* ports that lead into its cells; NULL: none; borrowed */
 };
 
 #define SP_CELL_BURSTS 16 /* sessions with a counter of starts */

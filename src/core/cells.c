@@ -32,6 +32,7 @@
 #include "base/log.h"
 #include "core/journal.h"
 #include "core/managed.h"
+#include "core/publish.h"
 #include "os/fd.h"
 #include "os/spawn.h"
 #include "os/tree.h"
@@ -462,6 +463,16 @@ void sp_cell_forget(struct sp_seat *s)
     give_seat_back(s);
 }
 
+bool sp_cell_connect(struct sp_cell *c, uint64_t number, uint16_t port, int family)
+{
+    const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_CONNECT},
+                                   .token = number,
+                                   .a = port,
+                                   .b = family};
+
+    return check_answers(c, NULL) == 0 && send_message(c, &m, sizeof m, NULL, 0, -1) == 0;
+}
+
 /* ---- workers ---- */
 
 int sp_cell_join(struct sp_cell *c, struct sp_cell_worker *h, int socket, struct sp_err *e)
@@ -732,6 +743,11 @@ static bool on_message(struct sp_cell *c)
         else if (!has_ports)
             sp_cell_explain(SP_BUILD_PORTS, EPROTO, "", &c->why);
         return has_ports;
+    } else if (head->op == SP_WIRE_SOCKET) {
+        const int fd = c->message.fd_count == 1 ? TAKE_FD(c->message.fds[0]) : -1;
+
+        return c->options.published != NULL &&
+               sp_published_take(c->options.published, bytes, fd, c->message.is_cut);
     } else if (head->op == SP_WIRE_DONE) {
         const struct sp_wire_done *m = bytes;
         struct sp_seat *s = seat_of(c, head);

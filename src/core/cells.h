@@ -26,6 +26,7 @@
 
 struct sp_journal;
 struct sp_managed;
+struct sp_published_cell;
 struct sp_cell;
 struct sp_seat;
 
@@ -67,7 +68,8 @@ struct sp_cell_options {
     const struct sp_buf *plan;         /* of its sandbox; NULL: an open cell */
     const int *locks; /* descriptors that the cell keeps open, with the flocks on them */
     size_t lock_count;
-    struct sp_managed *managed; /* its network, if the plan has a managed one; else NULL */
+    struct sp_managed *managed;          /* its network, if the plan has a managed one; else NULL */
+    struct sp_published_cell *published; /* connections to published ports; NULL: none */
     void *user;
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
     /* The cell has ended by itself. Every seat has heard ops.lost; in tier CELL they hear it in
@@ -154,6 +156,10 @@ int sp_cell_send(const struct sp_seat *s, enum sp_wire_op op, uint64_t token, in
 void sp_cell_note_closed(struct sp_seat *s);
 /* Gives the seat back; fine if none is taken. */
 void sp_cell_forget(struct sp_seat *s);
+
+/* Requests a socket that connects to a port of the cell's loopback; options.published gets the
+ * answer. false: the cell does not answer, or is lost. */
+bool sp_cell_connect(struct sp_cell *c, uint64_t number, uint16_t port, int family);
 
 /* Requests a process that serves the other end of `socket`, which the caller closes. If the cell
  * cannot start the process, it closes its copy. */

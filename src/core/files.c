@@ -348,28 +348,6 @@ static int send_ask(int socket, const struct sp_file_wire_ask *m, const char *pa
                         fd >= 0);
 }
 
-static int ask_worker(struct sp_file_worker *w, struct sp_files_call *c, struct sp_err *e)
-{
-    struct sp_files_parked *p = c->parked;
-
-    sp_loop_cancel(w->files->loop, &w->idle);
-    p->head.number = ++w->number;
-    const int r = send_ask(w->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
-    if (r < 0) {
-        hang_up(w);
-        return sp_fail(e, SP_E_FAILED, -r,
-                       "the process for file operations does not answer; try it again");
-    }
-    w->call = c;
-    w->op = (enum sp_file_op)p->head.op;
-    w->length = p->head.length;
-    w->is_working = true;
-    w->files->working++;
-    sp_loop_expect(w->files->loop, EXPECTED_US);
-    w->in_cell.is_idle = false;
-    return 0;
-}
-
 /* ---- new workers ---- */
 
 /* Asks the cell for a process, and shares the window with it. */
@@ -422,32 +400,6 @@ static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
         set_resting(w); /* sets the idle timer, in case no call follows */
     *ret = r < 0 ? NULL : w;
     return r;
-}
-
-/* A resting worker of this cell, or a new one, for which at the limit the oldest resting worker of
- * another cell ends. *ret NULL: all are at work, and no more are allowed. */
-static int find_worker(struct sp_files *f, struct sp_cell *cell, bool is_confined,
-                       struct sp_file_worker **ret, struct sp_err *e)
-{
-    struct sp_file_worker *other = NULL;
-
-    *ret = NULL;
-    sp_list_each(i, &f->workers) {
-        struct sp_file_worker *w = SP_CONTAINER(i, struct sp_file_worker, link);
-
-        if (w->socket < 0 || w->is_working)
-            continue;
-        if (w->in_cell.cell == cell) {
-            *ret = w;
-            return 0;
-        }
-        other = w; /* the list ends with the oldest */
-    }
-    if (f->worker_count >= SP_FILE_WORKERS_MAX && other == NULL)
-        return 0;
-    if (f->worker_count >= SP_FILE_WORKERS_MAX)
-        hang_up(other);
-    return make_worker(f, cell, is_confined, ret, e);
 }
 
 /* ---- a call as a message; it may wait ---- */
@@ -694,35 +646,66 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
     const int r = policy == NULL
                       ? sp_front_cell(front, &cell, e)
                       : sp_cell_pool_get(front->cell_pool, c->parked->session, policy, &cell, e);
-    return r < 0 ? r : find_worker(c->files, cell, policy != NULL, ret, e);
-}
+    if (r < 0)
+        return r;
 
-/* A message carries one descriptor, which is the file here. So data of a block that has waited in a
- * memory file goes back into the window. */
-static int take_block(struct sp_files_parked *p, struct sp_file_worker *worker, struct sp_err *e)
-{
-    p->fd = *p->handle;
-    if (p->fd < 0)
-        return sp_fail(e, SP_E_NOT_FOUND, 0, "unknown file handle");
-    if (p->data < 0)
+    /* A resting worker of this cell, or a new one, for which at the limit the oldest resting worker
+     * of another cell ends. */
+    struct sp_file_worker *other = NULL;
+    sp_list_each(i, &c->files->workers) {
+        struct sp_file_worker *w = SP_CONTAINER(i, struct sp_file_worker, link);
+
+        if (w->socket < 0 || w->is_working)
+            continue;
+        if (w->in_cell.cell == cell) {
+            *ret = w;
+            return 0;
+        }
+        other = w; /* the list ends with the oldest */
+    }
+    if (c->files->worker_count >= SP_FILE_WORKERS_MAX && other == NULL)
         return 0;
-    if (p->head.data_len > SP_FILES_WINDOW ||
-        pread(p->data, worker->window, (size_t)p->head.data_len, 0) != (ssize_t)p->head.data_len)
-        return sp_fail(e, SP_E_SYSTEM, EIO, "take back the data of a file operation");
-    (void)close(TAKE_FD(p->data));
-    p->head.flags &= ~(uint32_t)SP_FILES_DATA_APART;
-    return 0;
+    if (c->files->worker_count >= SP_FILE_WORKERS_MAX)
+        hang_up(other);
+    return make_worker(c->files, cell, policy != NULL, ret, e);
 }
 
 static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, struct sp_err *e)
 {
-    const bool is_block = c->parked->handle != NULL && c->parked->head.op != SP_FILE_OPEN;
-    int r = is_block ? take_block(c->parked, worker, e) : 0;
+    struct sp_files_parked *p = c->parked;
+    const bool is_block = p->handle != NULL && p->head.op != SP_FILE_OPEN;
 
-    if (r == 0)
-        r = ask_worker(worker, c, e);
-    if (r < 0)
-        return r;
+    if (is_block)
+        p->fd = *p->handle;
+    if (is_block && p->fd < 0)
+        return sp_fail(e, SP_E_NOT_FOUND, 0, "unknown file handle");
+    /* A message carries one descriptor, which is the file here. So data of a block that has waited
+     * in a memory file goes back into the window. */
+    if (is_block && p->data >= 0) {
+        const size_t len = (size_t)p->head.data_len;
+
+        if (p->head.data_len > SP_FILES_WINDOW ||
+            pread(p->data, worker->window, len, 0) != (ssize_t)len)
+            return sp_fail(e, SP_E_SYSTEM, EIO, "take back the data of a file operation");
+        (void)close(TAKE_FD(p->data));
+        p->head.flags &= ~(uint32_t)SP_FILES_DATA_APART;
+    }
+
+    sp_loop_cancel(worker->files->loop, &worker->idle);
+    p->head.number = ++worker->number;
+    const int r = send_ask(worker->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
+    if (r < 0) {
+        hang_up(worker);
+        return sp_fail(e, SP_E_FAILED, -r,
+                       "the process for file operations does not answer; try it again");
+    }
+    worker->call = c;
+    worker->op = (enum sp_file_op)p->head.op;
+    worker->length = p->head.length;
+    worker->is_working = true;
+    worker->in_cell.is_idle = false;
+    worker->files->working++;
+    sp_loop_expect(worker->files->loop, EXPECTED_US);
     c->worker = worker;
     c->client->working++;
     c->client->reading += bytes_to_read(c);

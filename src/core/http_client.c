@@ -136,25 +136,6 @@ static bool start_pings(struct sp_web_child *c)
 
 /* ---- messages from it ---- */
 
-/* 1: a message is in http->heard; 0: no message; -1: the worker has ended, or the message is
- * invalid. */
-static int receive(const struct sp_web_child *c)
-{
-    struct iovec iov = {.iov_base = c->http->heard, .iov_len = HEARD_BYTES};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1}; /* no room for descriptors */
-    ssize_t n;
-
-    do
-        n = recvmsg(c->socket, &msg, MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return errno == EAGAIN ? 0 : -1;
-    return n > 0 && (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
-                   sp_web_check(c->http->heard, (size_t)n, true, false)
-               ? 1
-               : -1;
-}
-
 static void on_socket(struct sp_watch *w, uint32_t events)
 {
     struct sp_web_child *c = SP_CONTAINER(w, struct sp_web_child, watch);
@@ -171,10 +152,20 @@ static void on_socket(struct sp_watch *w, uint32_t events)
         return;
     }
     for (int i = 0; i < MESSAGES_A_TURN && r > 0 && c->socket >= 0; i++) {
-        r = receive(c);
-        if (r > 0)
+        struct iovec iov = {.iov_base = h->heard, .iov_len = HEARD_BYTES};
+        struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1}; /* no room for descriptors */
+        ssize_t n;
+
+        do
+            n = recvmsg(c->socket, &msg, MSG_DONTWAIT);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+            return;
+        const bool is_sound = n > 0 && (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
+                              sp_web_check(h->heard, (size_t)n, true, false);
+        if (is_sound)
             c->unanswered = 0;
-        if (r > 0 && !on_message(h, (const struct sp_web_message *)(void *)h->heard))
+        if (!is_sound || !on_message(h, (const struct sp_web_message *)(void *)h->heard))
             r = -1;
     }
     if (r < 0 && c->socket >= 0)
@@ -193,27 +184,6 @@ static char *find_variable(char *const *environ, const char *name)
     return NULL;
 }
 
-/* HTTP_PROXY is renamed: libcurl reads http_proxy in lower case only. */
-static void choose_variables(const struct sp_web *h, char *renamed, size_t size, char **ret)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        char *v = find_variable(h->environ, variables[i]);
-
-        if (v == NULL)
-            continue;
-        if (strcmp(variables[i], "HTTP_PROXY") == 0) {
-            if (find_variable(h->environ, "http_proxy") != NULL || strlen(v) >= size)
-                continue;
-            (void)snprintf(renamed, size, "http_proxy%s", v + strlen("HTTP_PROXY"));
-            v = renamed;
-        }
-        ret[n++] = v;
-    }
-    ret[n] = NULL;
-}
-
 static int start_child(struct sp_web *h, struct sp_err *e)
 {
     struct sp_web_child *c = calloc(1, sizeof *c);
@@ -224,7 +194,22 @@ static int start_child(struct sp_web *h, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process for HTTP requests");
     *c = (struct sp_web_child){.http = h, .process = {.pidfd = -1}, .socket = -1};
     sp_list_prepend(&h->children, &c->link);
-    choose_variables(h, renamed, sizeof renamed, envp);
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        char *v = find_variable(h->environ, variables[i]);
+
+        if (v == NULL)
+            continue;
+        /* HTTP_PROXY is renamed: libcurl reads http_proxy in lower case only. */
+        if (strcmp(variables[i], "HTTP_PROXY") == 0) {
+            if (find_variable(h->environ, "http_proxy") != NULL || strlen(v) >= sizeof renamed)
+                continue;
+            (void)snprintf(renamed, sizeof renamed, "http_proxy%s", v + strlen("HTTP_PROXY"));
+            v = renamed;
+        }
+        envp[n++] = v;
+    }
+    envp[n] = NULL;
     int r = sp_cell_child_spawn(h->program, "http", envp, "a process for HTTP requests", &c->socket,
                                 &c->process, e);
     if (r == 0)

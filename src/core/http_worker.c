@@ -288,24 +288,6 @@ static bool end_head(struct sp_web_task *t)
     return !t->is_stopped;
 }
 
-/* "HTTP/1.1 200 OK", "HTTP/2 200" */
-static bool begin_head(struct sp_web_task *t, struct sp_str line)
-{
-    const char *space = memchr(line.p, ' ', line.n);
-    const size_t at = space == NULL ? line.n : (size_t)(space - line.p) + 1;
-    uint64_t status = 0;
-
-    if (at + 3 > line.n || !sp_str_to_u64((struct sp_str){line.p + at, 3}, 999, &status) ||
-        status < 100)
-        return refuse(t, "the response has no status");
-    t->status = (int)status;
-    t->head.len = 0;
-    t->location.len = 0;
-    t->has_location = false;
-    t->is_empty = false;
-    return true;
-}
-
 /* A field value in ASCII: others are left out. */
 static bool is_visible(struct sp_str s)
 {
@@ -354,8 +336,21 @@ bool sp_web_response_line(struct sp_web_task *t, struct sp_str line)
     t->head_read += line.n + 16;
     if (t->head_read > SP_WEB_MAX_HEAD)
         return refuse(t, "the head of the response is larger than 262144 bytes");
-    if (line.n >= 5 && memcmp(line.p, "HTTP/", 5) == 0)
-        return begin_head(t, line);
+    if (line.n >= 5 && memcmp(line.p, "HTTP/", 5) == 0) { /* "HTTP/1.1 200 OK", "HTTP/2 200" */
+        const char *space = memchr(line.p, ' ', line.n);
+        const size_t at = space == NULL ? line.n : (size_t)(space - line.p) + 1;
+        uint64_t status = 0;
+
+        if (at + 3 > line.n || !sp_str_to_u64((struct sp_str){line.p + at, 3}, 999, &status) ||
+            status < 100)
+            return refuse(t, "the response has no status");
+        t->status = (int)status;
+        t->head.len = 0;
+        t->location.len = 0;
+        t->has_location = false;
+        t->is_empty = false;
+        return true;
+    }
     if (line.p[0] == ' ' || line.p[0] == '\t')
         return refuse(t, "a header line of the response begins with white space");
     const char *colon = memchr(line.p, ':', line.n);
@@ -598,32 +593,6 @@ static void begin_transfer(struct sp_web_task *t)
         fail_task(t, t->worker->curl->easy_strerror(r));
 }
 
-/* libcurl has ended the transfer: the task ends with it, or follows a redirect. */
-static void on_transfer_end(struct sp_web_task *t, CURLcode result)
-{
-    struct sp_curl *c = t->worker->curl;
-    const char *why = t->why[0] != 0 ? t->why : c->easy_strerror(result);
-    long err = 0;
-
-    if (result == CURLE_COULDNT_CONNECT &&
-        c->easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &err) == CURLE_OK && err != 0)
-        why = strerror((int)err);
-    end_transfer(t);
-    flush_body(t);
-    if (t->refusal != NULL && t->is_redirect_refused)
-        send_done(t, t->refusal);
-    else if (t->refusal != NULL)
-        fail_task(t, t->refusal);
-    else if (t->next_url != NULL && follow_redirect(t))
-        begin_transfer(t);
-    else if (t->next_url != NULL)
-        fail_task(t, "no memory");
-    else if (t->is_head_sent && (t->is_stopped || result == CURLE_OK))
-        send_done(t, NULL);
-    else
-        fail_task(t, result == CURLE_OK ? "the server sent no response" : why);
-}
-
 /* Waits until fd is readable or a transfer has an event, and handles the transfers. */
 static void run_transfers(struct sp_curl *c, int fd)
 {
@@ -635,11 +604,33 @@ static void run_transfers(struct sp_curl *c, int fd)
     (void)c->multi_poll(c->multi, &extra, 1, 60000, NULL);
     (void)c->multi_perform(c->multi, &running);
     while ((m = c->multi_info_read(c->multi, &left)) != NULL) {
+        const CURLcode result = m->data.result;
         char *task = NULL;
+        long err = 0;
 
-        if (m->msg == CURLMSG_DONE &&
-            c->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &task) == CURLE_OK && task != NULL)
-            on_transfer_end((void *)task, m->data.result);
+        if (m->msg != CURLMSG_DONE ||
+            c->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &task) != CURLE_OK || task == NULL)
+            continue;
+        struct sp_web_task *t = (void *)task;
+        const char *why = t->why[0] != 0 ? t->why : c->easy_strerror(result);
+        if (result == CURLE_COULDNT_CONNECT &&
+            c->easy_getinfo(t->easy, CURLINFO_OS_ERRNO, &err) == CURLE_OK && err != 0)
+            why = strerror((int)err);
+        end_transfer(t);
+        flush_body(t);
+        /* The task ends with the transfer, or follows a redirect. */
+        if (t->refusal != NULL && t->is_redirect_refused)
+            send_done(t, t->refusal);
+        else if (t->refusal != NULL)
+            fail_task(t, t->refusal);
+        else if (t->next_url != NULL && follow_redirect(t))
+            begin_transfer(t);
+        else if (t->next_url != NULL)
+            fail_task(t, "no memory");
+        else if (t->is_head_sent && (t->is_stopped || result == CURLE_OK))
+            send_done(t, NULL);
+        else
+            fail_task(t, result == CURLE_OK ? "the server sent no response" : why);
     }
 }
 
@@ -711,23 +702,6 @@ union received {
     struct sp_web_order order;
 };
 
-/* 1: *h is filled; 0: no message; -1: the end, or an invalid message. */
-static int receive(const struct sp_web_worker *w, union received *h, int *ret_fd)
-{
-    struct iovec iov = {.iov_base = h, .iov_len = sizeof *h};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    int fd_count;
-    const ssize_t n = sp_fd_recv(w->socket, &msg, MSG_DONTWAIT, ret_fd, 1, &fd_count);
-
-    *ret_fd = fd_count == 0 ? -1 : sp_fd_lift(*ret_fd);
-    if (n < 0)
-        return errno == EAGAIN ? 0 : -1;
-    return n > 0 && (msg.msg_flags & MSG_TRUNC) == 0 &&
-                   sp_web_check(h, (size_t)n, false, *ret_fd >= 0)
-               ? 1
-               : -1;
-}
-
 static void obey(struct sp_web_worker *w, const union received *h, int fd)
 {
     struct sp_web_task *t = NULL;
@@ -761,14 +735,22 @@ int sp_web_worker_run(int socket, struct sp_err *e)
         return refuse_all(&w, e);
     sp_list_init(&w.tasks);
     while (!w.is_over) {
-        for (int r = 1; !w.is_over && r > 0;) {
+        while (!w.is_over) {
             auto_close int fd = -1;
             union received h;
+            struct iovec iov = {.iov_base = &h, .iov_len = sizeof h};
+            struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+            int fd_count;
+            const ssize_t n = sp_fd_recv(socket, &msg, MSG_DONTWAIT, &fd, 1, &fd_count);
 
-            r = receive(&w, &h, &fd);
-            if (r > 0)
+            fd = fd_count == 0 ? -1 : sp_fd_lift(fd);
+            if (n < 0 && errno == EAGAIN)
+                break;
+            if (n > 0 && (msg.msg_flags & MSG_TRUNC) == 0 &&
+                sp_web_check(&h, (size_t)n, false, fd >= 0))
                 obey(&w, &h, fd);
-            w.is_over = w.is_over || r < 0;
+            else
+                w.is_over = true; /* the end, or an invalid message */
         }
         if (!w.is_over)
             run_transfers(w.curl, socket);

@@ -50,9 +50,9 @@ struct sp_web_task {
     struct sp_buf location;
     bool has_location, is_empty, is_head_sent;
     bool is_stopped;          /* ended by us, without an error */
+    bool is_redirect_refused; /* the refusal is the whole error message */
     char *next_url;           /* of a redirect; NULL: none */
     const char *refusal;      /* why we ended the transfer; NULL: we did not */
-    bool is_redirect_refused; /* the refusal is the whole error message */
     char refusal_text[128];
 
     /* the body: bytes for the next message */

@@ -87,30 +87,6 @@ static void clean_up_after_dead_servers(const struct sp_journal *j)
 
 /* ---- beginning and end ---- */
 
-/* Another server may remove the new file before it is locked (st_nlink 0): try another name. */
-static bool open_file(struct sp_journal *j)
-{
-    for (int i = 0; i < NAME_TRIES; i++) {
-        unsigned random = 0;
-        struct stat st;
-
-        if (getrandom(&random, sizeof random, 0) < 0)
-            return false;
-        (void)snprintf(j->name, sizeof j->name, PREFIX "%d.%08x", (int)getpid(), random);
-        j->fd = openat(j->dir, j->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (j->fd < 0 && errno != EEXIST)
-            return false;
-        if (j->fd >= 0 && flock(j->fd, LOCK_EX | LOCK_NB) == 0 && fstat(j->fd, &st) == 0 &&
-            st.st_nlink > 0)
-            return true;
-        if (j->fd >= 0)
-            (void)close(j->fd);
-        j->fd = -1;
-    }
-    errno = EAGAIN;
-    return false;
-}
-
 /* NULL, or why nothing can be noted. */
 static const char *open_dir(struct sp_journal *j, const char *dir)
 {
@@ -129,7 +105,24 @@ static const char *open_dir(struct sp_journal *j, const char *dir)
     if ((st.st_mode & 022) != 0)
         return "others may write to it";
     clean_up_after_dead_servers(j);
-    return open_file(j) ? NULL : strerror(errno);
+    /* Another server may remove the new file before it is locked (st_nlink 0): try another name. */
+    for (int i = 0; i < NAME_TRIES; i++) {
+        unsigned random = 0;
+
+        if (getrandom(&random, sizeof random, 0) < 0)
+            return strerror(errno);
+        (void)snprintf(j->name, sizeof j->name, PREFIX "%d.%08x", (int)getpid(), random);
+        j->fd = openat(j->dir, j->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (j->fd < 0 && errno != EEXIST)
+            return strerror(errno);
+        if (j->fd >= 0 && flock(j->fd, LOCK_EX | LOCK_NB) == 0 && fstat(j->fd, &st) == 0 &&
+            st.st_nlink > 0)
+            return NULL;
+        if (j->fd >= 0)
+            (void)close(j->fd);
+        j->fd = -1;
+    }
+    return strerror(EAGAIN);
 }
 
 static void close_dir(struct sp_journal *j)

@@ -42,22 +42,20 @@
 #define RESOLVER_RETRY_MS 1000
 #define MESSAGES_A_TURN   64
 #define LINKS_MAX         512 /* descriptors to look at for the owner of a connection */
-
-#ifndef SO_NETNS_COOKIE
-#define SO_NETNS_COOKIE 71
-#endif
+#define OWNERS_MAX        16  /* kept answers about the owner of connections */
+#define OWNER_MS          2000
 
 struct port {
     struct sp_wire_port is;
     int fd;
 };
 
-/* A helper process at the other end of a seqpacket socket: a proxy, or the resolver. */
-struct helper {
-    struct sp_cell_child process;
-    int socket; /* -1: none */
-    struct sp_watch watch;
-    struct sp_outbox outbox;
+/* The command that has connected to a host and port. */
+struct owner {
+    char host[SP_HOSTNAME_MAX + 1];
+    uint16_t port;
+    uint64_t until_ms;    /* 0: the entry is free */
+    struct sp_proc *proc; /* NULL: not known */
 };
 
 struct sp_managed {
@@ -69,7 +67,7 @@ struct sp_managed {
     bool has_ports;
     uint64_t netns; /* cookie of the cell's network namespace; 0: not known */
     int names;      /* memory of proxy/names.h */
-    struct helper proxy;
+    struct sp_helper proxy;
     struct sp_timer restart, ping;
     uint32_t unanswered;
     uint64_t last_settle;               /* number of the newest PING for a command that exited */
@@ -80,6 +78,8 @@ struct sp_managed {
     struct sp_proxy_counts counts; /* as last reported */
     struct sp_list procs;          /* newest first */
     uint32_t proc_count;
+    struct owner owners[OWNERS_MAX]; /* of commands in procs */
+    uint32_t next_owner;             /* is replaced next */
     struct sp_list asks[BUCKETS];
     uint32_t ask_count;
 };
@@ -89,7 +89,7 @@ struct sp_managed_hub {
     char *program;
     char *const *environ;
     struct sp_list networks;
-    struct helper resolver;
+    struct sp_helper resolver;
     struct sp_timer restart;
     uint64_t resolver_ended_ms;
     uint32_t resolver_ends;
@@ -106,43 +106,12 @@ static void lose_proxy(struct sp_managed *m);
 
 /* ---- helper processes ---- */
 
-static int spawn_helper(const struct sp_managed_hub *h, const char *verb, struct helper *ret,
-                        struct sp_err *e)
-{
-    static const char *const kept[] = {"SALLYPORT_TEST_HOSTS=", "RES_OPTIONS=",   "LOCALDOMAIN=",
-                                       "ASAN_OPTIONS=",         "UBSAN_OPTIONS=", "LSAN_OPTIONS="};
-    char *envp[sizeof kept / sizeof kept[0] + 1] = {0};
-    size_t count = 0;
-
-    for (size_t i = 0; h->environ != NULL && h->environ[i] != NULL; i++)
-        for (size_t k = 0; k < sizeof kept / sizeof kept[0]; k++)
-            if (strncmp(h->environ[i], kept[k], strlen(kept[k])) == 0 &&
-                count < sizeof kept / sizeof kept[0])
-                envp[count++] = h->environ[i];
-    return sp_cell_child_spawn(h->program, verb, envp, "a process for the managed network",
-                               &ret->socket, &ret->process, e);
-}
-
-/* It holds nothing that must end in order, so it is killed and reaped at once. */
-static void end_helper(struct sp_loop *loop, struct helper *h)
-{
-    sp_loop_unwatch(loop, &h->watch);
-    sp_loop_unwatch(loop, &h->process.on_end);
-    sp_outbox_free(&h->outbox);
-    if (h->socket >= 0)
-        (void)close(TAKE_FD(h->socket));
-    if (h->process.pidfd >= 0) {
-        sp_cell_child_kill(&h->process);
-        (void)sp_cell_child_reap(&h->process);
-    }
-}
-
-static void watch_helper(struct sp_loop *loop, struct helper *h)
+static void watch_helper(struct sp_loop *loop, struct sp_helper *h)
 {
     sp_loop_rewatch(loop, &h->watch, EPOLLIN | (h->outbox.first != NULL ? (uint32_t)EPOLLOUT : 0U));
 }
 
-static bool send_to(struct sp_loop *loop, struct helper *h, const void *message, size_t n,
+static bool send_to(struct sp_loop *loop, struct sp_helper *h, const void *message, size_t n,
                     struct sp_str tail, int fd)
 {
     if (h->socket < 0)
@@ -198,8 +167,13 @@ struct sp_net_receipt {
     struct reached reached[SP_MANAGED_RECEIPTS];
     struct denied denied[SP_MANAGED_RECEIPTS];
     uint32_t reached_count, denied_count;
-    bool is_truncated, is_guessed; /* guessed: another command may have made a connection */
+    bool is_truncated, is_guessed; /* guessed: an unknown process of the cell made a connection */
 };
+
+static struct sp_proc *proc_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct sp_proc, net.link);
+}
 
 static struct sp_net_receipt *receipt_of(struct sp_proc *p)
 {
@@ -253,6 +227,23 @@ static void note_denied(struct sp_proc *p, const char *host, uint16_t port,
         (void)snprintf(r->denied[i].host, sizeof r->denied[i].host, "%s", host);
     }
     r->denied[i].count++;
+}
+
+/* In the receipt of the command; of an unknown process, in those of all commands of the cell. */
+static void count_reached(struct sp_managed *m, struct sp_proc *p, const char *host,
+                          const struct sp_proxy_done *d)
+{
+    if (p != NULL) {
+        note_reached(p, host, d);
+        return;
+    }
+    sp_list_each(i, &m->procs) {
+        struct sp_proc *each = proc_of(i);
+
+        note_reached(each, host, d);
+        if (each->net.receipt != NULL)
+            each->net.receipt->is_guessed = true;
+    }
 }
 
 static const char *rule_of(enum sp_network_reason reason)
@@ -337,11 +328,6 @@ static int diag_of(const struct sp_managed *m)
     return -1;
 }
 
-static struct sp_proc *proc_of(struct sp_list *link)
-{
-    return SP_CONTAINER(link, struct sp_proc, net.link);
-}
-
 /* The only command of the cell, or the one that has the client's socket. NULL: not known. */
 static struct sp_proc *find_owner(struct sp_managed *m, const struct sp_proxy_ask *a)
 {
@@ -368,6 +354,40 @@ static struct sp_proc *find_owner(struct sp_managed *m, const struct sp_proxy_as
             return p;
     }
     return NULL;
+}
+
+static void forget_owners(struct sp_managed *m)
+{
+    for (uint32_t i = 0; i < OWNERS_MAX; i++)
+        m->owners[i].until_ms = 0;
+}
+
+static struct sp_proc *find_kept_owner(struct sp_managed *m, const struct sp_proxy_ask *q,
+                                       const char *host)
+{
+    const uint64_t now = sp_loop_now(m->hub->loop);
+    struct owner *o = m->owners;
+
+    while (o < m->owners + OWNERS_MAX &&
+           (o->until_ms <= now || o->port != q->port || strcmp(o->host, host) != 0))
+        o++;
+    if (o < m->owners + OWNERS_MAX)
+        return o->proc;
+    o = &m->owners[m->next_owner++ % OWNERS_MAX];
+    *o = (struct owner){.port = q->port, .until_ms = now + OWNER_MS, .proc = find_owner(m, q)};
+    (void)snprintf(o->host, sizeof o->host, "%s", host);
+    return o->proc;
+}
+
+/* A search takes up to 2 ms, so its answer is kept where it only decides whose receipt counts the
+ * connection. It is not kept for hosts on no list: these are judged for the command, and another
+ * command must not use its once-answers. */
+static struct sp_proc *owner_of(struct sp_managed *m, const struct sp_proxy_ask *q,
+                                const struct sp_net_ask *a)
+{
+    return m->proc_count <= 1 || a->standing == SP_STANDING_UNLISTED
+               ? find_owner(m, q)
+               : find_kept_owner(m, q, a->host.text);
 }
 
 /* ---- asks ---- */
@@ -494,8 +514,7 @@ static bool on_ask(struct sp_managed *m, const struct sp_proxy_ask *q)
     struct sp_net_ask *a = calloc(1, sizeof *a);
     if (a == NULL)
         return false;
-    *a = (struct sp_net_ask){.proc = find_owner(m, q),
-                             .policy = m->policy,
+    *a = (struct sp_net_ask){.policy = m->policy,
                              .host = host,
                              .port = q->port,
                              .protocol = (enum sp_proxy_protocol)q->protocol,
@@ -514,6 +533,8 @@ static bool on_ask(struct sp_managed *m, const struct sp_proxy_ask *q)
         a->standing = SP_STANDING_DENIED;
         a->domain = NULL;
     }
+    a->proc = owner_of(m, q, a);
+    a->is_owned = a->proc != NULL;
     sp_list_append(bucket_of(m, a->number), &a->link);
     m->ask_count++;
     m->hub->stats.open_asks++;
@@ -565,8 +586,8 @@ static bool on_done(struct sp_managed *m, const struct sp_proxy_done *d)
     struct sp_proc *p = a != NULL ? a->proc : m->proc_count == 1 ? proc_of(m->procs.next) : NULL;
     stats->sent += d->sent;
     stats->received += d->received;
-    if (p != NULL && d->outcome == SP_PROXY_REACHED)
-        note_reached(p, host.text, d);
+    if (d->outcome == SP_PROXY_REACHED && (p != NULL || a == NULL || !a->is_owned))
+        count_reached(m, p, host.text, d);
     if (p != NULL && d->outcome == SP_PROXY_BLOCKED && d->reason != SP_NETWORK_REASON_NONE &&
         (a == NULL || a->is_allowed))
         note_denied(p, host.text, d->port, (enum sp_network_reason)d->reason,
@@ -678,12 +699,14 @@ static bool on_message(struct sp_managed *m, const struct sp_proxy_head *h)
         return true;
     case SP_PROXY_READY:
         return true;
-    case SP_PROXY_HELLO: /* sp_proxy_check lets none of these pass */
+    case SP_PROXY_CLOSED: /* of published ports, whose proxy is another one */
+    case SP_PROXY_HELLO:  /* sp_proxy_check lets none of these pass */
     case SP_PROXY_RESOLVER:
     case SP_PROXY_LISTEN:
     case SP_PROXY_VERDICT:
     case SP_PROXY_FORGET:
     case SP_PROXY_PING:
+    case SP_PROXY_RELAY:
     case SP_PROXY_OP_MAX:
         break;
     }
@@ -751,7 +774,7 @@ static void end_proxy(struct sp_managed *m)
 {
     const struct sp_proxy_counts none = m->counts;
 
-    end_helper(m->hub->loop, &m->proxy);
+    sp_helper_end(m->hub->loop, &m->proxy);
     sp_loop_cancel(m->hub->loop, &m->ping);
     m->hub->stats.active -= none.active;
     m->counts = (struct sp_proxy_counts){0};
@@ -909,12 +932,12 @@ static int need_resolver(struct sp_managed_hub *h, struct sp_err *e)
 {
     if (h->resolver.socket >= 0)
         return 0;
-    int r = spawn_helper(h, "resolver", &h->resolver, e);
+    int r = sp_helper_spawn(h->program, h->environ, "resolver", &h->resolver, e);
     if (r == 0)
         r = sp_loop_watch(h->loop, &h->resolver.watch, h->resolver.socket, EPOLLIN, on_resolver_end,
                           e);
     if (r < 0)
-        end_helper(h->loop, &h->resolver);
+        sp_helper_end(h->loop, &h->resolver);
     return r;
 }
 
@@ -943,13 +966,13 @@ static int start_proxy(struct sp_managed *m, struct sp_err *e)
     int r = connect_resolver(m->hub, &resolver, e);
 
     if (r == 0)
-        r = spawn_helper(m->hub, "proxy", &m->proxy, e);
+        r = sp_helper_spawn(m->hub->program, m->hub->environ, "proxy", &m->proxy, e);
     if (r == 0)
         r = sp_loop_watch(loop, &m->proxy.watch, m->proxy.socket, EPOLLIN, on_proxy, e);
     if (r == 0)
         r = send_hello(m, resolver, e);
     if (r < 0) {
-        end_helper(loop, &m->proxy);
+        sp_helper_end(loop, &m->proxy);
         return r;
     }
     m->unanswered = 0;
@@ -963,9 +986,11 @@ static void on_restart(struct sp_timer *t)
 {
     struct sp_managed *m = SP_CONTAINER(t, struct sp_managed, restart);
     struct sp_err e = {0};
+    char text[256];
 
     if (start_proxy(m, &e) < 0) {
-        sp_log(SP_LOG_ERROR, "network proxy: %s", e.msg);
+        (void)sp_error_text(&e, text, sizeof text);
+        sp_log(SP_LOG_ERROR, "network proxy: %s", text);
         lose_proxy(m);
     }
 }
@@ -995,7 +1020,10 @@ static void on_resolver_restart(struct sp_timer *t)
         struct sp_err e = {0};
 
         if (connect_resolver(h, &resolver, &e) < 0) {
-            sp_log(SP_LOG_ERROR, "%s", e.msg);
+            char text[256];
+
+            (void)sp_error_text(&e, text, sizeof text);
+            sp_log(SP_LOG_ERROR, "resolver of managed networks: %s", text);
             (void)sp_loop_timer(h->loop, &h->restart, sp_loop_now(h->loop) + RESOLVER_RETRY_MS,
                                 on_resolver_restart);
             return;
@@ -1017,7 +1045,7 @@ static void on_resolver_end(struct sp_watch *w, uint32_t events)
     }
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0)
         return;
-    end_helper(h->loop, &h->resolver);
+    sp_helper_end(h->loop, &h->resolver);
     h->stats.restarts++;
     if (now - h->resolver_ended_ms > SP_MANAGED_DEATHS_MS)
         h->resolver_ends = 0;
@@ -1040,7 +1068,7 @@ int sp_managed_hub_new(struct sp_loop *loop, const char *program, char *const *e
     }
     h->loop = loop;
     h->environ = environ;
-    h->resolver = (struct helper){.socket = -1, .process = {.pidfd = -1}};
+    h->resolver = (struct sp_helper){.socket = -1, .process = {.pidfd = -1}};
     sp_list_init(&h->networks);
     *ret = h;
     return 0;
@@ -1052,7 +1080,7 @@ void sp_managed_hub_free(struct sp_managed_hub *h)
         return;
     assert(sp_list_is_empty(&h->networks));
     sp_loop_cancel(h->loop, &h->restart);
-    end_helper(h->loop, &h->resolver);
+    sp_helper_end(h->loop, &h->resolver);
     free(h->program);
     free(h);
 }
@@ -1089,7 +1117,7 @@ int sp_managed_new(struct sp_managed_hub *h, const struct sp_network_policy *pol
     }
     m->hub = h;
     m->last_settle = 1; /* 1: asks for a sign of life */
-    m->proxy = (struct helper){.socket = -1, .process = {.pidfd = -1}};
+    m->proxy = (struct sp_helper){.socket = -1, .process = {.pidfd = -1}};
     sp_list_init(&m->procs);
     for (size_t i = 0; i < BUCKETS; i++)
         sp_list_init(&m->asks[i]);
@@ -1125,41 +1153,22 @@ void sp_managed_free(struct sp_managed *m)
 
 /* ---- the sockets of the cell ---- */
 
-static int option_of(int fd, int name)
-{
-    int value = -1;
-    socklen_t len = sizeof value;
-
-    return getsockopt(fd, SOL_SOCKET, name, &value, &len) < 0 ? -1 : value;
-}
-
-static uint64_t netns_of(int fd)
-{
-    uint64_t cookie = 0;
-    socklen_t len = sizeof cookie;
-
-    return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) < 0 ? 0 : cookie;
-}
-
 /* A cell that was taken over could send a socket of the host's namespace, or one of its own. */
 static bool is_as_planned(const struct sp_managed *m, const struct sp_wire_port *p, int fd)
 {
     const bool is_udp = p->kind == SP_PORT_DNS_UDP;
     struct sockaddr_in at = {0};
     socklen_t len = sizeof at;
-    auto_close int own = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const uint64_t here = netns_of(own);
-    const uint64_t there = netns_of(fd);
 
-    if (here != there ? there == 0 || (m->netns != 0 && there != m->netns) : here != 0)
+    if (!sp_fd_is_of_netns(fd, m->netns))
         return false;
     if (p->kind == SP_PORT_DIAG)
-        return option_of(fd, SO_DOMAIN) == AF_NETLINK &&
-               option_of(fd, SO_PROTOCOL) == 4; /* NETLINK_SOCK_DIAG */
-    return option_of(fd, SO_DOMAIN) == AF_INET &&
-           option_of(fd, SO_TYPE) == (is_udp ? SOCK_DGRAM : SOCK_STREAM) &&
-           option_of(fd, SO_PROTOCOL) == (is_udp ? IPPROTO_UDP : IPPROTO_TCP) &&
-           (is_udp || option_of(fd, SO_ACCEPTCONN) == 1) &&
+        return sp_fd_option(fd, SO_DOMAIN) == AF_NETLINK &&
+               sp_fd_option(fd, SO_PROTOCOL) == 4; /* NETLINK_SOCK_DIAG */
+    return sp_fd_option(fd, SO_DOMAIN) == AF_INET &&
+           sp_fd_option(fd, SO_TYPE) == (is_udp ? SOCK_DGRAM : SOCK_STREAM) &&
+           sp_fd_option(fd, SO_PROTOCOL) == (is_udp ? IPPROTO_UDP : IPPROTO_TCP) &&
+           (is_udp || sp_fd_option(fd, SO_ACCEPTCONN) == 1) &&
            getsockname(fd, (struct sockaddr *)&at, &len) == 0 && ntohs(at.sin_port) == p->port &&
            ntohl(at.sin_addr.s_addr) == (p->kind == SP_PORT_BY_NAME ? INADDR_ANY : INADDR_LOOPBACK);
 }
@@ -1201,7 +1210,7 @@ bool sp_managed_take_ports(struct sp_managed *m, const struct sp_wire_ports *por
         if (!is_expected(m, &ports->ports[i]) || m->port_count == PORTS_MAX ||
             !is_as_planned(m, &ports->ports[i], fds[i]))
             return false;
-        m->netns = netns_of(fds[i]);
+        m->netns = sp_fd_netns(fds[i]);
         m->ports[m->port_count++] = (struct port){.is = ports->ports[i], .fd = fds[i]};
         fds[i] = -1;
         send_port(m, &m->ports[m->port_count - 1]);
@@ -1238,6 +1247,7 @@ void sp_managed_join(struct sp_managed *m, struct sp_proc *p)
     p->net.managed = m;
     sp_list_prepend(&m->procs, &p->net.link);
     m->proc_count++;
+    forget_owners(m);
     forget(m, (struct sp_str){0}); /* kept verdicts are those of other commands */
     if (p->net.ops != NULL && p->net.ops->joined != NULL)
         p->net.ops->joined(p);
@@ -1268,6 +1278,7 @@ void sp_managed_leave(struct sp_proc *p)
         }
     sp_list_remove(&p->net.link);
     m->proc_count--;
+    forget_owners(m);
     p->net.managed = NULL;
     forget(m, (struct sp_str){0}); /* decisions for this command end with it */
     if (p->net.ops != NULL && p->net.ops->left != NULL)

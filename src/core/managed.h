@@ -86,6 +86,7 @@ struct sp_net_ask {
     struct sp_list link;
     uint64_t number;
     bool is_answered, is_allowed;
+    bool is_owned; /* the command was found; proc NULL: it has left */
 };
 
 /* The verdict that the lists give. */

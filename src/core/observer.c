@@ -3,27 +3,6 @@
 
 /* ---- position in the log ---- */
 
-/* Moves to the first record after `after_seq` that the ring still has. */
-static int find_place(struct sp_observer *o, uint64_t after_seq)
-{
-    struct sp_proc *p = o->proc;
-    struct sp_ring_cursor c = {0};
-    struct sp_record r;
-    int more = 0;
-
-    if (after_seq >= p->tail.seq) {
-        o->at = p->tail;
-    } else {
-        o->at = c;
-        while ((more = sp_proc_next(p, &c, &r)) > 0 && r.seq <= after_seq)
-            o->at = c;
-    }
-    o->told_seq = after_seq < p->tail.seq ? after_seq : p->tail.seq;
-    o->told_bytes = o->at.bytes;
-    o->knows_bytes = o->told_seq == o->at.seq;
-    return more < 0 ? more : 0;
-}
-
 struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_t bytes_before)
 {
     struct sp_gap gap = {.has_bytes = o->knows_bytes};
@@ -60,7 +39,22 @@ int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, 
         return sp_fail(e, SP_E_LIMIT, 0, "at most %d may be attached to one process",
                        SP_PROC_MAX_OBSERVERS);
     *o = (struct sp_observer){.ops = ops, .proc = p};
-    if (find_place(o, after_seq) < 0) {
+
+    /* Moves to the first record after after_seq that the ring still has. */
+    struct sp_ring_cursor c = {0};
+    struct sp_record r;
+    int more = 0;
+    if (after_seq >= p->tail.seq) {
+        o->at = p->tail;
+    } else {
+        o->at = c;
+        while ((more = sp_proc_next(p, &c, &r)) > 0 && r.seq <= after_seq)
+            o->at = c;
+    }
+    o->told_seq = after_seq < p->tail.seq ? after_seq : p->tail.seq;
+    o->told_bytes = o->at.bytes;
+    o->knows_bytes = o->told_seq == o->at.seq;
+    if (more < 0) {
         o->proc = NULL;
         return sp_fail(e, SP_E_FAILED, 0, "the output of the process cannot be read any more");
     }

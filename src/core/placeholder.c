@@ -270,13 +270,15 @@ int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_p
         *ret = (struct sp_placeholder_at){.dev = p->who.dev, .ino = p->who.ino, .fd = p->fd};
         return 0;
     }
-    /* mkdir was refused, and chmod cannot help: another user owns the parent directory. */
+    /* mkdir was refused. chmod helps a command only if this user owns the parent directory. */
     auto_where struct where w = find_where(path);
-    const bool is_out_of_reach =
-        err == EROFS || ((err == EACCES || err == EPERM) && w.parent >= 0 &&
-                         fstat(w.parent, &st) == 0 && st.st_uid != geteuid());
+    const bool is_denied =
+        (err == EACCES || err == EPERM) && w.parent >= 0 && fstat(w.parent, &st) == 0;
+    const bool is_own = is_denied && st.st_uid == geteuid();
     sp_placeholder_drop(t, path);
-    return is_out_of_reach ? 1 : refuse(path, err, e);
+    return err == EROFS || (is_denied && !is_own)                   ? SP_PLACEHOLDER_NEEDLESS
+           : is_own && err == EACCES && (st.st_mode & S_IWUSR) == 0 ? SP_PLACEHOLDER_UNWRITABLE
+                                                                    : refuse(path, err, e);
 }
 
 void sp_placeholder_drop(struct sp_placeholders *t, const char *path)

@@ -36,8 +36,13 @@ struct sp_placeholder_at {
 /* Removes the remaining placeholders. */
 void sp_placeholders_free(struct sp_placeholders *t);
 
-/* Takes a reference. 1: no placeholder is needed, because neither we nor a command can create the
- * name. -SP_E_STATE: another file has appeared there. */
+enum {
+    SP_PLACEHOLDER_TAKEN,
+    SP_PLACEHOLDER_NEEDLESS, /* neither we nor a command can create the name */
+    /* The parent directory is this user's and has no write permission. A command could give it. */
+    SP_PLACEHOLDER_UNWRITABLE,
+};
+/* Takes a reference, if the result is TAKEN. -SP_E_STATE: another file has appeared there. */
 int sp_placeholder_take(struct sp_placeholders *t, const char *path, struct sp_placeholder_at *ret,
                         struct sp_err *e);
 /* Whether the path is a placeholder of any server. */

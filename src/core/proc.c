@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cell/wire.h"
+#include "core/history.h"
 #include "core/observer.h"
 #include "core/session.h"
 #include "os/inspect.h"
@@ -160,6 +161,8 @@ static void refresh(struct sp_proc *p)
     }
     if (!had_exited && p->state.exit_seq != 0)
         judge_denial(p);
+    if (p->tail.bytes != bytes)
+        sp_output_times_note(&p->times, p->tail.seq, (int64_t)sp_clock_unix_ms());
     stats->output_bytes += p->tail.bytes - bytes;
     stats->dropped_bytes += p->state.dropped_bytes - dropped;
 }
@@ -292,6 +295,7 @@ static void on_news(struct sp_seat *seat)
     refresh(p);
     if (p->life == SP_PROC_RUNNING && p->state.exit_seq != 0) {
         p->life = SP_PROC_EXITED;
+        p->ended_ms = (int64_t)sp_clock_unix_ms();
         uint64_t *result = p->is_lost                ? &front->stats.finished_lost
                            : p->was_terminated       ? &front->stats.finished_terminated
                            : p->state.exit.code == 0 ? &front->stats.finished_ok
@@ -344,7 +348,7 @@ static void forget_confined_start(struct sp_proc *p)
 }
 
 static void fail_start(struct sp_proc *p, const struct sp_err *e);
-static int start_again(struct sp_proc *p, struct sp_err *e);
+static int request_pool_cell(struct sp_proc *p, struct sp_err *e);
 
 static void on_lost(struct sp_seat *seat, const struct sp_err *why)
 {
@@ -354,8 +358,13 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
     if (p->life == SP_PROC_STARTING) {
         e = *why;
         /* SP_E_STATE (sp_cell_explain): the disk changed since the survey, a new one may do. */
-        if (why->code == SP_E_STATE && start_again(p, &e) == 0)
-            return;
+        struct sp_confined_start *a = p->confined_start;
+        if (why->code == SP_E_STATE && a != NULL && ++a->tries <= MAX_TRIES) {
+            sp_cell_forget(&p->seat);
+            sp_managed_leave(p);
+            if (request_pool_cell(p, &e) == 0)
+                return;
+        }
         if (e.code == SP_E_STATE)
             e.code = SP_E_INVALID; /* MAX_TRIES are used up */
         if (why->code == SP_E_NONE)
@@ -531,17 +540,19 @@ static void release_proc(struct sp_proc *p)
     forget_confined_start(p);
     sp_managed_done(p);
     free(p->denial);
+    sp_output_times_done(&p->times);
     sp_ring_view_unmap(&p->view);
     sp_input_done(&p->input);
     sp_buf_done(&p->strings);
     free((void *)(uintptr_t)p->id.p);
     free((void *)(uintptr_t)p->label.p);
+    free(p->name);
     free(p);
 }
 
 static size_t held_bytes(const struct sp_proc *p)
 {
-    return p->id.n + p->label.n + p->strings.len;
+    return p->id.n + p->label.n + p->strings.len + (p->name == NULL ? 0 : strlen(p->name));
 }
 
 /* The profile `disabled` runs in the open cell, too, with no_new_privs. */
@@ -659,23 +670,30 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     if (r < 0)
         return r;
     set_deadline(p, ANSWER_MS, on_no_answer);
-    /* Only a confined cell can be not ready. If it finds that the disk has changed, start_again
+    /* Only a confined cell can be not ready. If it finds that the disk has changed, on_lost
      * needs the start; without memory to keep it, there is one try only. */
     if (!cell->is_ready)
         (void)keep_confined_start(p, o->policy, &m, &strings);
     return 0;
 }
 
-/* After MAX_TRIES *e stays as it is. */
-static int start_again(struct sp_proc *p, struct sp_err *e)
+int sp_proc_check_name(const struct sp_front *f, struct sp_str name, struct sp_err *e)
 {
-    struct sp_confined_start *a = p->confined_start;
+    sp_list_each(i, &f->sessions) {
+        const struct sp_session *s = SP_CONTAINER(i, struct sp_session, link);
 
-    if (a == NULL || ++a->tries > MAX_TRIES)
-        return -(int)e->code;
-    sp_cell_forget(&p->seat);
-    sp_managed_leave(p);
-    return request_pool_cell(p, e);
+        if (s->named == 0)
+            continue;
+        sp_list_each(k, &s->procs) {
+            const struct sp_proc *p = SP_CONTAINER(k, struct sp_proc, link);
+
+            if (p->name != NULL && p->life != SP_PROC_CLOSED && sp_str_eq(sp_str_of(p->name), name))
+                return sp_fail(e, SP_E_STATE, 0,
+                               "%s is running (pid %d); choose another name or: sallyport kill %s",
+                               p->name, (int)p->pid, p->name);
+        }
+    }
+    return 0;
 }
 
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
@@ -689,6 +707,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     sp_list_init(&p->observers);
     p->session = s;
     p->is_tty = o->is_tty;
+    p->is_forgotten = o->is_unrecorded;
     p->rows = o->rows != 0 ? o->rows : DEFAULT_ROWS;
     p->cols = o->cols != 0 ? o->cols : DEFAULT_COLS;
     p->is_confined = !is_open(o);
@@ -708,7 +727,9 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     }
     p->id = (struct sp_str){sp_str_dup(o->id), o->id.n};
     p->label = (struct sp_str){sp_str_dup(o->label), o->label.n};
-    bool ok = p->id.p != NULL && p->label.p != NULL && add_string(&p->strings, o->cwd) &&
+    p->name = o->name.n == 0 ? NULL : sp_str_dup(o->name);
+    bool ok = p->id.p != NULL && p->label.p != NULL && (o->name.n == 0 || p->name != NULL) &&
+              add_string(&p->strings, o->cwd) &&
               add_string(&p->strings, o->file.p != NULL ? o->file : o->argv[0]) &&
               add_string(&p->strings, o->arg0.p != NULL ? o->arg0 : o->argv[0]);
     for (uint32_t i = 1; ok && i < o->argc; i++)
@@ -737,6 +758,10 @@ void sp_proc_free(struct sp_proc *p)
     struct sp_front *front = p->session->front;
     struct sp_list *i;
 
+    if (front->history != NULL && p->life != SP_PROC_STARTING && !p->is_forgotten) {
+        refresh(p);
+        sp_history_remember(front->history, p);
+    }
     if (!sp_list_is_empty(&p->observers)) {
         refresh(p);
         make_up_end(p);
@@ -804,8 +829,8 @@ bool sp_proc_terminate(struct sp_proc *p)
     return true;
 }
 
-void sp_proc_look(const struct sp_proc *p, const struct sp_inspect_ask *ask,
-                  struct sp_inspection *ret)
+void sp_proc_inspect(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+                     struct sp_inspection *ret)
 {
     struct stat st;
     const bool has_input = !p->is_tty && p->input.state == SP_INPUT_OPEN && p->input.fd >= 0 &&

@@ -23,12 +23,15 @@
 #include "core/cells.h"
 #include "core/input.h"
 #include "core/managed.h"
+#include "core/output_times.h"
 #include "os/loop.h"
 #include "sandbox/denial.h"
 
 struct sp_env_request;
+struct sp_front;
 struct sp_inspect_ask;
 struct sp_inspection;
+struct sp_network_job;
 struct sp_observer;
 struct sp_policy;
 struct sp_session;
@@ -78,7 +81,10 @@ struct sp_proc {
     enum sp_proc_network network;
     bool was_denied; /* by the sandbox, as far as can be told; valid after the exit */
     bool was_terminated;
+    pid_t ended_by; /* who asked for the end or a signal over a local socket; 0: not known */
+    uid_t ended_by_uid;
     bool is_answered;     /* start_wait was answered, and `starting` counted down */
+    bool is_forgotten;    /* it does not enter the history */
     bool is_lost;         /* its cell is gone: exit and close are made up */
     bool is_input_ending; /* closeStdin waits behind blocked writes */
     bool has_writer_size; /* the terminal has the writer's size, not the owner's */
@@ -91,13 +97,16 @@ struct sp_proc {
     uint64_t outputs[2];   /* the inodes of the pipes for its output; 0: none */
     struct sp_str id;      /* owned */
     struct sp_str label;   /* owned: the id as a JSON string, with its quotes; opaque here */
+    char *name;            /* NULL: none; see struct sp_start */
     struct sp_buf strings; /* cwd, file, argv as in START, without env */
     uint32_t argc;
     int64_t started_ms; /* since 1970 */
+    int64_t ended_ms;   /* 0: has not exited */
 
     struct sp_ring_view view;
     struct sp_ring_cursor tail;                 /* what was parsed */
     struct sp_ring_state state;                 /* ... at the tail */
+    struct sp_output_times times;               /* when output arrived */
     struct sp_ring_cursor sent;                 /* what is queued for the owner, or was sent */
     struct sp_ring_cursor page_start, page_end; /* of the last page read */
     struct sp_list in_news; /* linked by the client while there are records to send */
@@ -123,10 +132,15 @@ struct sp_proc {
 
 /* What starts a process. Everything is borrowed for the call. */
 struct sp_start {
-    struct sp_str id;
+    struct sp_str id;    /* for sp_job_start n 0: made of the label */
     struct sp_str label; /* the id in JSON; for sp_job_start a name ("1000", "shell"), of which it
                             makes the id */
+    /* p NULL: none. Names the process for people, and keeps its session: a detached session does
+     * not expire while it has a named process. No two processes that have not closed share a name.
+     */
+    struct sp_str name;
     bool is_tty, wants_stdin;
+    bool is_unrecorded; /* it does not enter the history */
     uint16_t rows, cols;
     struct sp_str cwd;  /* a path */
     struct sp_str arg0; /* p NULL: argv[0] */
@@ -142,7 +156,8 @@ struct sp_start {
 
     /* Only for sp_job_start (engine/job.h). */
     const struct sp_env_request *environ; /* makes env here, or goes to the server as a policy */
-    bool is_own_program; /* argv[0] is /proc/self/exe: made available in any sandbox */
+    struct sp_network_job *network; /* judges hosts for a server; NULL: the lists alone count */
+    bool is_own_program;            /* argv[0] is /proc/self/exe: made available in any sandbox */
 };
 
 /* The answer to a start. On failure p is NULL and e says why; the process is freed right after done
@@ -154,6 +169,8 @@ struct sp_start_wait {
 /* Refused at once (limits), or w->done is called later. The id must be free. */
 int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
                   struct sp_proc **ret, struct sp_err *e);
+/* Whether a process that has not closed has the name: then an error, which says what to do. */
+int sp_proc_check_name(const struct sp_front *f, struct sp_str name, struct sp_err *e);
 /* Kills a live process with its tree. Wakes the waiters for its start and on_freed; no other
  * reference may be left. */
 void sp_proc_free(struct sp_proc *p);
@@ -175,8 +192,8 @@ bool sp_proc_terminate(struct sp_proc *p);
 
 /* What it is doing, as the kernel tells it (os/inspect.h). After its end `doing` is UNKNOWN;
  * holders are looked for between its exit and its close. */
-void sp_proc_look(const struct sp_proc *p, const struct sp_inspect_ask *ask,
-                  struct sp_inspection *ret);
+void sp_proc_inspect(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+                     struct sp_inspection *ret);
 
 /* ---- its log ---- */
 

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "core/files.h"
+#include "core/history.h"
 #include "core/journal.h"
 
 /* ---- the front ---- */
@@ -50,6 +51,8 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     s->options = *o;
     sp_list_init(&s->sessions);
     int r = sp_journal_new(o->runtime_dir, &s->journal, e);
+    if (r == 0 && o->history > 0)
+        r = sp_history_new(o->history, &s->history, e);
     if (r == 0)
         r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
     const struct sp_cell_options cell = cell_options(s);
@@ -59,8 +62,9 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
                                               .is_exposed_widely = o->is_exposed_widely,
                                               .forbids_host = o->forbids_host,
                                               .user = o->user,
+                                              .publish = o->publish,
                                               .environ = environ};
-    if (r == 0 && !o->is_embedded)
+    if (r == 0 && !o->is_embedded && !o->is_cell_late)
         r = sp_cell_new(s->cells, &cell, &s->cell, e);
     if (r == 0)
         r = sp_cell_pool_new(loop, s->cells, &pool, &s->cell_pool, e);
@@ -107,6 +111,7 @@ static void end_session(struct sp_session *s)
     if (front->options.ended != NULL)
         front->options.ended(front->options.user, s);
     sp_loop_cancel(front->loop, &s->expiry);
+    s->is_overdue = false; /* the removal of its processes must not set the timer */
     while ((i = sp_list_first(&s->procs)) != NULL)
         sp_proc_free(SP_CONTAINER(i, struct sp_proc, link));
     const struct sp_seat all = {.cell = front->cell, .number = s->number};
@@ -124,6 +129,7 @@ void sp_front_free(struct sp_front *s)
 
     if (s == NULL)
         return;
+    sp_history_free(TAKE_PTR(s->history)); /* nobody will read it */
     while ((i = sp_list_first(&s->sessions)) != NULL)
         end_session(SP_CONTAINER(i, struct sp_session, link));
     sp_files_free(s->files);
@@ -185,15 +191,21 @@ int sp_session_resume(struct sp_front *s, struct sp_str id, struct sp_session_cl
                        found->id);
     }
     sp_loop_cancel(s->loop, &found->expiry);
+    found->is_overdue = false;
     set_client(found, c);
     sp_log(SP_LOG_INFO, "session %.8s resumed", found->id);
     *ret = found;
     return 0;
 }
 
+/* Named processes keep the session; the removal of the last one sets the timer again. */
 static void on_expiry(struct sp_timer *t)
 {
-    end_session(SP_CONTAINER(t, struct sp_session, expiry));
+    struct sp_session *s = SP_CONTAINER(t, struct sp_session, expiry);
+
+    s->is_overdue = s->named > 0;
+    if (!s->is_overdue)
+        end_session(s);
 }
 
 void sp_session_detach(struct sp_session *s, bool keep)
@@ -254,6 +266,7 @@ bool sp_session_add(struct sp_session *s, struct sp_proc *p)
     put_in_bucket(s, p);
     sp_list_append(&s->procs, &p->link);
     s->proc_count++;
+    s->named += p->name != NULL;
     s->front->proc_count++;
     return true;
 }
@@ -268,4 +281,8 @@ void sp_session_remove(struct sp_session *s, struct sp_proc *p)
     sp_list_remove(&p->link);
     s->proc_count--;
     s->front->proc_count--;
+    s->named -= p->name != NULL;
+    if (s->is_overdue && s->named == 0)
+        /* Out of memory: the session stays until the server ends. */
+        (void)sp_loop_timer(s->front->loop, &s->expiry, sp_loop_now(s->front->loop), on_expiry);
 }

@@ -5,6 +5,8 @@
  *
  *   new --> ATTACHED --connection ends--> DETACHED --session_ttl--> ended, its processes killed
  *               ^---------resume-------------'
+ *
+ * A session with a named process ends when session_ttl has passed and the last of them is freed.
  */
 #ifndef SP_CORE_SESSION_H
 #define SP_CORE_SESSION_H
@@ -12,7 +14,8 @@
 #include "core/cell_pool.h"
 #include "core/proc.h"
 
-#define SP_SESSION_ID 36
+#define SP_SESSION_ID  36
+#define SP_CLIENT_NAME 128 /* bytes kept of a client's name */
 
 /* The connection a session is attached to. */
 struct sp_session_client {
@@ -23,11 +26,13 @@ struct sp_session_client {
 };
 
 struct sp_front;
+struct sp_history;
 
 struct sp_session {
     struct sp_front *front;
     struct sp_list link;
     char id[SP_SESSION_ID + 1];
+    char client_name[SP_CLIENT_NAME + 1]; /* of the client that made it; "": unknown */
     uint64_t number;
     struct sp_session_client *client; /* NULL: detached */
     struct sp_timer expiry;
@@ -35,6 +40,8 @@ struct sp_session {
     struct sp_proc **buckets;
     uint32_t bucket_count, proc_count;
     uint32_t starting; /* processes that are STARTING */
+    uint32_t named;    /* processes with a name, which keep the session */
+    bool is_overdue;   /* session_ttl has passed; `named` keeps the session */
 };
 
 /* Counters for metrics; all but `live` only grow. */
@@ -51,6 +58,7 @@ struct sp_front_stats {
 struct sp_front_options {
     const char *program;
     uint32_t max_processes;
+    uint32_t history; /* ended processes that are remembered; 0: none */
     uint64_t session_ttl_ms, closed_ttl_ms;
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard;
@@ -59,6 +67,7 @@ struct sp_front_options {
     bool is_exposed;              /* a command with network could send us requests */
     bool is_exposed_widely;       /* ... and does not have to come over loopback */
     bool is_embedded;             /* in a host program; the cell is made for the first command */
+    bool is_cell_late;            /* the same, not in a host program */
     /* A cell that does not answer a start is killed, with its processes. false: it may be stopped
      * on purpose, and its starts are refused until it answers. */
     bool kills_silent_cells;
@@ -66,6 +75,7 @@ struct sp_front_options {
     void (*drained)(void *user); /* an outbox was full and has room again */
     /* Whether rules of the server deny a host to managed networks; may be NULL. */
     bool (*forbids_host)(void *user, const struct sp_hostname *host);
+    struct sp_publish *publish; /* ports that lead into confined cells; NULL: none; borrowed */
     /* A session ends; may be NULL. */
     void (*ended)(void *user, const struct sp_session *session);
 };
@@ -80,8 +90,9 @@ struct sp_front {
     bool has_lost_cell;   /* the next start makes a new one */
     struct sp_journal *journal;
     struct sp_cell_pool *cell_pool;
-    struct sp_files *files;  /* file operations (files.h) */
-    struct sp_list sessions; /* the oldest first */
+    struct sp_history *history; /* NULL: none */
+    struct sp_files *files;     /* file operations (files.h) */
+    struct sp_list sessions;    /* the oldest first */
     uint32_t session_count;
     uint32_t proc_count; /* of all sessions */
     uint32_t starting;   /* processes in STARTING, of all sessions */

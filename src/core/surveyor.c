@@ -51,13 +51,16 @@ static bool is_in_list(const char *const *list, const char *path)
 }
 
 /* Makes a directory of ours, or one on the way to it, which stays. 1: neither we nor a command can
- * make it. */
+ * make it. Every user reads the rules in /etc/sallyport, so root does not make it for itself alone.
+ */
 static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, struct sp_err *e)
 {
     auto_free char *parent = strndup(path, sp_path_parent(path));
+    const mode_t mode = strncmp(path, "/etc/", 5) == 0 ? 0755 : 0700;
+    const bool is_new = mkdir(path, mode) == 0;
     struct stat st;
 
-    if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+    if (!is_new && errno != EEXIST) {
         const int err = errno;
 
         if ((err == EACCES || err == EROFS || err == EPERM) && parent != NULL &&
@@ -69,13 +72,13 @@ static int make_own_dir(const struct sp_fixed_places *fixed, const char *path, s
                        path);
     }
     auto_close int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0 ||
-        (fstat(dir, &st) == 0 && (st.st_mode & S_IRWXU) != S_IRWXU && fchmod(dir, 0700) < 0))
+    if (dir < 0 || fstat(dir, &st) < 0 ||
+        ((is_new || (st.st_mode & S_IRWXU) != S_IRWXU) && fchmod(dir, mode) < 0)) /* over umask */
         return sp_fail(e, SP_E_SYSTEM, errno, "make %.200s a directory of ours", path);
     /* An empty directory may be taken for a placeholder. Runtime directories are hidden, so they
      * are not. */
     if (is_in_list(fixed->own_dirs, path) && !is_in_list(fixed->hidden, path))
-        (void)mkdirat(dir, "rules", 0700);
+        (void)(mkdirat(dir, "rules", mode) == 0 && fchmodat(dir, "rules", mode, 0));
     return 0;
 }
 

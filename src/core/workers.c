@@ -92,21 +92,6 @@ static struct sp_work *take_waiting(struct sp_workers *w)
     return NULL;
 }
 
-/* The next job of a thread; NULL: the thread ends. */
-static struct sp_work *await_job(struct sp_workers *w)
-{
-    const struct timespec until = in_ms(UINT64_C(1000) * w->options.idle_s);
-    struct sp_work *j = NULL;
-    int r = w->options.idle_s == 0 ? ETIMEDOUT : 0;
-
-    w->idle++;
-    /* After is_over the remaining jobs are those that sp_workers_free leaves to the threads. */
-    while ((j = take_waiting(w)) == NULL && !w->is_over && r != ETIMEDOUT)
-        r = pthread_cond_timedwait(&w->has_work, &w->lock, &until);
-    w->idle--;
-    return j;
-}
-
 static void *run_lane(void *arg)
 {
     struct lane *l = arg;
@@ -122,7 +107,14 @@ static void *run_lane(void *arg)
         sp_list_append(&w->finished, &j->link);
         (void)eventfd_write(w->event, 1);
         l->job = NULL;
-        l->job = await_job(w);
+
+        const struct timespec until = in_ms(UINT64_C(1000) * w->options.idle_s);
+        int r = w->options.idle_s == 0 ? ETIMEDOUT : 0;
+        w->idle++;
+        /* After is_over the remaining jobs are those that sp_workers_free leaves to the threads. */
+        while ((l->job = take_waiting(w)) == NULL && !w->is_over && r != ETIMEDOUT)
+            r = pthread_cond_timedwait(&w->has_work, &w->lock, &until);
+        w->idle--;
     }
     l->state = LANE_GONE;
     w->running--;
@@ -137,37 +129,6 @@ static void *run_lane(void *arg)
 
 /* ---- the loop's side; functions down to the callbacks are called under the lock ---- */
 
-/* Signals are the loop thread's: a worker thread inherits a mask that blocks all of them. */
-static int start_thread(struct sp_workers *w, struct sp_work *first)
-{
-    struct lane *l = w->lanes;
-    pthread_attr_t a;
-    sigset_t all;
-    sigset_t old;
-
-    while (l->state == LANE_RUNS)
-        l++;
-    if (l->state == LANE_GONE) /* it has released the lock, so it ends without waiting for us */
-        (void)pthread_join(l->thread, NULL);
-    *l = (struct lane){.workers = w, .job = first};
-    int r = pthread_attr_init(&a);
-    if (r == 0) {
-        (void)pthread_attr_setstacksize(&a, w->options.stack_bytes);
-        (void)sigfillset(&all);
-        (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-        r = pthread_create(&l->thread, &a, run_lane, l);
-        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-        (void)pthread_attr_destroy(&a);
-    }
-    if (r != 0) {
-        l->job = NULL;
-        return r;
-    }
-    l->state = LANE_RUNS;
-    w->running++;
-    return 0;
-}
-
 static void on_retry(struct sp_timer *t);
 
 /* Starts a thread for a waiting job. 0, or the errno of pthread_create. The job goes on waiting if
@@ -181,11 +142,35 @@ static int start_waiting(struct sp_workers *w, struct sp_work *j)
         return 0;
     }
     sp_list_remove(&j->link);
-    const int r = start_thread(w, j);
+
+    struct lane *l = w->lanes;
+    while (l->state == LANE_RUNS)
+        l++;
+    if (l->state == LANE_GONE) /* it has released the lock, so it ends without waiting for us */
+        (void)pthread_join(l->thread, NULL);
+    *l = (struct lane){.workers = w, .job = j};
+    pthread_attr_t a;
+    int r = pthread_attr_init(&a);
     if (r == 0) {
+        sigset_t all;
+        sigset_t old;
+
+        (void)pthread_attr_setstacksize(&a, w->options.stack_bytes);
+        /* Signals are the loop thread's: the new thread inherits a mask that blocks all of them. */
+        (void)sigfillset(&all);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+        r = pthread_create(&l->thread, &a, run_lane, l);
+        (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+        (void)pthread_attr_destroy(&a);
+    }
+    if (r == 0) {
+        l->state = LANE_RUNS;
+        w->running++;
         w->waiting_count--;
         return 0;
     }
+
+    l->job = NULL;
     sp_list_insert_before(next, &j->link);
     w->is_starved = true;
     /* Without memory for a timer, the next event tries again. */

@@ -24,6 +24,9 @@ struct sp_env_request {
     char *const *own; /* the variables to inherit from: NAME=VALUE, NULL at the end */
     struct sp_env_policy policy;
     struct sp_env_vars set; /* the policy's `set` */
+    /* For a server: the policy is carried out here and all variables are sent, instead of the
+     * policy for the server's own. */
+    bool is_sent_whole;
 
     struct sp_str thread_id, session_id, call_id; /* p NULL: none */
     struct sp_str permission_profile;             /* p NULL: none */

@@ -669,7 +669,7 @@ static void on_refused_host(void *user, const struct sp_network_outcome *o)
         sp_manager_interrupt(m);
 }
 
-/* The approvals judge the hosts of a local command; a server judges those of its own. */
+/* The approvals judge the hosts of the command; a server asks about those on no list. */
 static int begin_network(const struct sp_exec *x, struct sp_process *p, struct sp_start *start,
                          struct sp_err *e)
 {
@@ -687,7 +687,7 @@ static int begin_network(const struct sp_exec *x, struct sp_process *p, struct s
         .user = p,
     };
 
-    return p->is_remote ? 0 : sp_network_job_new(&o, start, &p->network, e);
+    return sp_network_job_new(&o, start, &p->network, e);
 }
 
 /* Starts the job of the attempt. Everything that the process tells about itself is copied into it.
@@ -935,28 +935,6 @@ static void release_exec(struct sp_call *c)
     sp_grant_done(&x->grant);
 }
 
-static bool copy_ask(struct sp_exec *x, const struct sp_exec_ask *ask)
-{
-    struct sp_arena *k = &x->call.keep;
-
-    x->ask = *ask;
-    if (ask->additional != NULL) {
-        if (!sp_profile_copy(&ask->additional->extra, &x->grant.extra))
-            return false;
-        x->ask.additional = &x->grant;
-    }
-    return sp_arena_str(k, ask->call_id, &x->ask.call_id) &&
-           sp_arena_str(k, ask->turn_id, &x->ask.turn_id) &&
-           sp_arena_str(k, ask->cmd, &x->ask.cmd) &&
-           sp_arena_strs(k, ask->argv, ask->argc, &x->ask.argv) &&
-           sp_arena_str(k, ask->workdir, &x->ask.workdir) &&
-           sp_arena_str(k, ask->shell, &x->ask.shell) &&
-           sp_arena_str(k, ask->environment_id, &x->ask.environment_id) &&
-           sp_arena_str(k, ask->justification, &x->ask.justification) &&
-           sp_arena_strs(k, ask->prefix_rule, ask->prefix_rule_count, &x->ask.prefix_rule) &&
-           sp_env_copy_vars(k, ask->env, &x->ask.env);
-}
-
 int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_err *e)
 {
@@ -966,8 +944,26 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     if (r < 0)
         return r;
     struct sp_exec *x = SP_CONTAINER(call, struct sp_exec, call);
+    struct sp_arena *k = &call->keep;
+    bool is_copied = true;
+
     call->release = release_exec;
-    const bool is_copied = copy_ask(x, ask) && sp_until_copy(call, ask->until, ask->until_count);
+    x->ask = *ask;
+    if (ask->additional != NULL) {
+        is_copied = sp_profile_copy(&ask->additional->extra, &x->grant.extra);
+        x->ask.additional = &x->grant;
+    }
+    is_copied = is_copied && sp_arena_str(k, ask->call_id, &x->ask.call_id) &&
+                sp_arena_str(k, ask->turn_id, &x->ask.turn_id) &&
+                sp_arena_str(k, ask->cmd, &x->ask.cmd) &&
+                sp_arena_strs(k, ask->argv, ask->argc, &x->ask.argv) &&
+                sp_arena_str(k, ask->workdir, &x->ask.workdir) &&
+                sp_arena_str(k, ask->shell, &x->ask.shell) &&
+                sp_arena_str(k, ask->environment_id, &x->ask.environment_id) &&
+                sp_arena_str(k, ask->justification, &x->ask.justification) &&
+                sp_arena_strs(k, ask->prefix_rule, ask->prefix_rule_count, &x->ask.prefix_rule) &&
+                sp_env_copy_vars(k, ask->env, &x->ask.env) &&
+                sp_until_copy(call, ask->until, ask->until_count);
     x->ask.until = x->call.until == NULL ? NULL : x->call.until->items;
     x->ask.until_count = x->call.until == NULL ? 0 : x->call.until->count;
     call->is_exec = true;

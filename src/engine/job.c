@@ -58,13 +58,13 @@ bool sp_job_flush(struct sp_job *j, struct sp_job_call *c)
     return true;
 }
 
-bool sp_job_look(struct sp_job *j, struct sp_job_look *l)
+bool sp_job_inspect(struct sp_job *j, struct sp_job_inspection *l)
 {
-    if (j->backend == NULL || j->backend->ops->job->look == NULL)
+    if (j->backend == NULL || j->backend->ops->job->inspect == NULL)
         return false;
     begin_call(j, &l->call);
     l->found = (struct sp_inspection){0};
-    return j->backend->ops->job->look(j, l);
+    return j->backend->ops->job->inspect(j, l);
 }
 
 void sp_job_signal(struct sp_job *j, struct sp_job_call *c, int signal)

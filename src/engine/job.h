@@ -40,6 +40,8 @@ struct sp_job_exit {
     int denied; /* by the sandbox, as the executor judged: 1 or 0; -1: not judged */
     const struct sp_denial_facts *denial; /* evidence; NULL: unknown. Borrowed */
     const struct sp_exit *kernel;         /* the kernel's record; NULL: unknown. Borrowed */
+    pid_t by; /* who ended it from elsewhere, by a local socket; 0: not known */
+    uid_t by_uid;
     struct sp_str network; /* sp_managed_add_receipt; n 0: unknown or empty. Borrowed */
 };
 
@@ -89,7 +91,7 @@ struct sp_job_call {
 };
 
 /* An inspection of a process by its executor. */
-struct sp_job_look {
+struct sp_job_inspection {
     struct sp_job_call call;          /* result OK: `found` is filled */
     uint16_t ports[SP_INSPECT_PORTS]; /* ports to look for among its listening sockets */
     uint32_t port_count;
@@ -97,8 +99,8 @@ struct sp_job_look {
     struct sp_inspection found;
 };
 
-/* The label begins its name on the wire; cwd is a path on the host of the process. 0: started or
- * refused follows. -SP_E_...: not started, no op is called. */
+/* The label begins its id on the wire, unless s->id is given; cwd is a path on the host of the
+ * process. 0: started or refused follows. -SP_E_...: not started, no op is called. */
 int sp_job_start(struct sp_backend *b, struct sp_job *j, const struct sp_job_ops *ops,
                  const struct sp_start *s, struct sp_err *e);
 
@@ -116,10 +118,11 @@ void sp_job_resize(struct sp_job *j, struct sp_job_call *c, uint16_t rows, uint1
  * passed. Output, exit and close are reported as usual. */
 void sp_job_terminate(struct sp_job *j, struct sp_job_call *c);
 /* Between started and closed. false: this backend cannot inspect this job, and fn is not called. */
-bool sp_job_look(struct sp_job *j, struct sp_job_look *l);
+bool sp_job_inspect(struct sp_job *j, struct sp_job_inspection *l);
 /* The owner can accept the output that it refused. */
 void sp_job_go_on(struct sp_job *j);
-/* No op and no callback follows. A live process is terminated. */
+/* No op and no callback follows. A live process is terminated, unless it has a name and runs on a
+ * server: then it is left there, with its session. */
 void sp_job_release(struct sp_job *j);
 
 /*
@@ -152,6 +155,7 @@ struct sp_backend_facts {
     const char *shell_path;        /* NULL: none */
     const char *cwd;               /* absolute; NULL: unknown */
     bool can_close_stdin;
+    bool can_name; /* struct sp_start.name has an effect */
 };
 
 /* A request for the facts. fn is called once, from the loop: facts NULL means that the host cannot
@@ -204,8 +208,8 @@ struct sp_backend_job_ops {
     void (*terminate)(struct sp_job *j, struct sp_job_call *c);
     void (*go_on)(struct sp_job *j);
     void (*release)(struct sp_job *j);
-    void (*flush)(struct sp_job *j, struct sp_job_call *c); /* NULL: see sp_job_flush */
-    bool (*look)(struct sp_job *j, struct sp_job_look *l);  /* NULL: not supported */
+    void (*flush)(struct sp_job *j, struct sp_job_call *c);         /* NULL: see sp_job_flush */
+    bool (*inspect)(struct sp_job *j, struct sp_job_inspection *l); /* NULL: not supported */
 };
 
 struct sp_backend_ops {
@@ -221,6 +225,10 @@ struct sp_backend_ops {
 struct sp_backend {
     const struct sp_backend_ops *ops;
     struct sp_loop *loop;
+    /* The connection to a server is lost and being resumed (why), or has been resumed (NULL). Set
+     * by the owner; NULL: it is not told. */
+    void (*connection)(void *user, const char *why);
+    void *user;
 };
 
 void sp_backend_ask_facts(struct sp_backend *b, struct sp_backend_wait *w);

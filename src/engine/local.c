@@ -20,6 +20,8 @@
 
 #include "base/arena.h"
 #include "base/auto.h"
+#include "base/json.h"
+#include "core/observer.h"
 #include "core/session.h"
 #include "os/inspect.h"
 #include "sandbox/hidden_paths.h"
@@ -38,12 +40,15 @@ struct sp_local {
     struct sp_hidden_paths hidden_paths;
     uint16_t own_ports[SP_PROXY_PORTS_MAX];
     uint32_t own_port_count;
-    struct sp_front *front; /* NULL: no command yet */
+    struct sp_publish *publish; /* NULL: no ports */
+    struct sp_front *front;     /* NULL: no command yet */
     struct sp_session *session;
     struct sp_session_client client;
     uint64_t next_id;
     struct sp_list waits; /* struct sp_backend_wait, for the facts */
     struct sp_deferred tell_facts;
+    void (*drained)(void *user); /* of sp_local_front; NULL: none */
+    void *drained_user;
 };
 
 /* ---- answers ---- */
@@ -167,6 +172,11 @@ static void resize_terminal(struct sp_job *j, struct sp_job_call *c, uint16_t ro
         answer(t, c, SP_JOB_REFUSED);
         return;
     }
+    /* While a person at another terminal types, the process keeps the size of that terminal. */
+    if (!sp_observers_resize(t->proc, true, rows, cols)) {
+        answer(t, c, SP_JOB_OK);
+        return;
+    }
     struct request *r = new_request(t, c);
     if (r != NULL)
         sp_proc_resize(t->proc, &r->call, rows, cols);
@@ -274,6 +284,8 @@ static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
             .denied = p->was_denied,
             .denial = p->denial,
             .kernel = &p->state.exit,
+            .by = p->ended_by,
+            .by_uid = p->ended_by_uid,
             .network = has_network ? sp_buf_str(&network) : (struct sp_str){0},
         };
 
@@ -388,10 +400,13 @@ static void on_challenge(struct sp_session_client *c)
 
 static void on_drained(void *user)
 {
-    (void)user; /* max_processes refuses starts long before */
+    const struct sp_local *l = user;
+
+    if (l->drained != NULL) /* our own starts: max_processes refuses them long before */
+        l->drained(l->drained_user);
 }
 
-static int open_server(struct sp_local *l, struct sp_err *e)
+static int open_server(struct sp_local *l, bool is_cell_late, struct sp_err *e)
 {
     struct rlimit nofile = {1024, 4096};
 
@@ -401,6 +416,7 @@ static int open_server(struct sp_local *l, struct sp_err *e)
     const struct sp_front_options o = {
         .program = l->options.program,
         .max_processes = l->options.max_processes,
+        .history = l->options.history,
         .closed_ttl_ms = CLOSED_TTL_MS,
         .use_cgroups = l->options.use_cgroups,
         .nofile_soft = nofile.rlim_cur,
@@ -408,9 +424,11 @@ static int open_server(struct sp_local *l, struct sp_err *e)
         .fixed = l->options.fixed,
         .runtime_dir = l->options.runtime_dir,
         .is_embedded = !l->options.owns_program,
+        .is_cell_late = is_cell_late,
         .kills_silent_cells = true, /* no other client could tell the user what to kill */
         .user = l,
         .drained = on_drained,
+        .publish = l->publish,
     };
     int r = sp_front_new(l->backend.loop, &o, &l->front, e);
     for (uint32_t i = 0; r == 0 && i < l->own_port_count; i++)
@@ -424,6 +442,18 @@ static int open_server(struct sp_local *l, struct sp_err *e)
     return r;
 }
 
+int sp_local_front(struct sp_backend *b, void (*drained)(void *user), void *user,
+                   struct sp_front **ret, struct sp_err *e)
+{
+    struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
+    const int r = open_server(l, true, e);
+
+    l->drained = drained;
+    l->drained_user = user;
+    *ret = l->front;
+    return r;
+}
+
 bool sp_local_add_own_port(struct sp_backend *b, uint16_t port)
 {
     struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
@@ -433,6 +463,33 @@ bool sp_local_add_own_port(struct sp_backend *b, uint16_t port)
         return false;
     l->own_ports[l->own_port_count++] = port;
     return true;
+}
+
+int sp_local_publish(struct sp_backend *b, const struct sp_published *port, struct sp_err *e)
+{
+    struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
+    const struct sp_publish_options o = {b->loop, l->options.program, environ};
+
+    assert(l->front == NULL);
+    const int r = sp_publish_add(&l->publish, &o, port, e);
+    if (r == 0 && !sp_local_add_own_port(b, port->host))
+        return sp_fail(e, SP_E_LIMIT, 0, "too many ports");
+    return r;
+}
+
+const struct sp_published *sp_local_published(struct sp_backend *b, uint32_t i)
+{
+    const struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
+
+    return l->publish == NULL ? NULL : sp_publish_port(l->publish, i);
+}
+
+void sp_local_unpublish(struct sp_backend *b)
+{
+    struct sp_local *l = SP_CONTAINER(b, struct sp_local, backend);
+
+    if (l->publish != NULL)
+        sp_publish_stop(l->publish);
 }
 
 /* ---- start ---- */
@@ -455,12 +512,17 @@ static int start_process(struct sp_local_task *t, const struct sp_start *o, stru
 {
     struct sp_local *l = t->local;
     auto_buf struct sp_buf env = {0};
-    char name[96]; /* unique in the session */
-    const int n = snprintf(name, sizeof name, "%.*s-%llu", (int)(o->label.n > 64 ? 64 : o->label.n),
-                           o->label.n > 0 ? o->label.p : "", (unsigned long long)++l->next_id);
+    auto_buf struct sp_buf label = {0};
+    char name[128]; /* unique among the processes of this user, for `sallyport ps` and the like */
+    const int n =
+        snprintf(name, sizeof name, "%.*s-%d.%llu", (int)(o->label.n > 64 ? 64 : o->label.n),
+                 o->label.n > 0 ? o->label.p : "", (int)getpid(), (unsigned long long)++l->next_id);
     struct sp_start s = *o;
-    s.id = s.label = (struct sp_str){name, (size_t)n};
+    s.id = (struct sp_str){name, (size_t)n};
     s.env = &env;
+    if (!sp_json_add_str(&label, s.id))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "start a command");
+    s.label = sp_buf_str(&label);
     int r = o->environ == NULL ? 0 : sp_env_make(o->environ, &env, &s.envc, e);
 
     if (r == 0)
@@ -533,7 +595,7 @@ static int start_job(struct sp_backend *b, struct sp_job *j, const struct sp_sta
         has_nul = has_nul || sp_str_has_nul(o->argv[i]);
     if (has_nul)
         return sp_fail(e, SP_E_INVALID, 0, "nul byte found in provided data");
-    int r = open_server(l, e);
+    int r = open_server(l, false, e);
     if (r < 0)
         return r;
     auto_free struct sp_local_task *t = calloc(1, sizeof *t);
@@ -620,7 +682,7 @@ static void flush_input(struct sp_job *j, struct sp_job_call *c)
 
 /* ---- inspect, go on, release ---- */
 
-static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
+static bool inspect_process(struct sp_job *j, struct sp_job_inspection *l)
 {
     struct sp_local_task *t = j->impl;
     const struct sp_inspect_ask ask = {
@@ -634,7 +696,7 @@ static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
     } else if (t->proc == NULL || is_lost(t)) {
         answer_unless_lost(t, &l->call, SP_JOB_GONE);
     } else {
-        sp_proc_look(t->proc, &ask, &l->found);
+        sp_proc_inspect(t->proc, &ask, &l->found);
         answer(t, &l->call, SP_JOB_OK);
     }
     return true;
@@ -707,6 +769,7 @@ static void free_local(struct sp_backend *b)
     if (l->session != NULL)
         sp_session_detach(l->session, false); /* kills what commands left behind */
     sp_front_free(l->front);
+    sp_publish_free(l->publish);
     sp_hidden_paths_done(&l->hidden_paths);
     sp_arena_done(&l->keep);
     free(l);
@@ -720,7 +783,7 @@ static const struct sp_backend_job_ops local_job_ops = {
     .signal = send_signal,
     .resize = resize_terminal,
     .terminate = terminate_process,
-    .look = inspect_process,
+    .inspect = inspect_process,
     .go_on = go_on,
     .release = release_job,
 };

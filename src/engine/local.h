@@ -17,6 +17,7 @@
 struct sp_local_options {
     const char *program;    /* the sallyport binary, run as `PROGRAM cell` */
     uint32_t max_processes; /* 0: 1024 */
+    uint32_t history;       /* see struct sp_front_options */
     bool use_cgroups;
     struct sp_fixed_places fixed; /* paths that no policy opens */
     const char *runtime_dir;      /* NULL: none */
@@ -32,6 +33,20 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
 /* A TCP port of this program, which no managed network reaches on this machine. Before the first
  * command. false: there are too many. */
 bool sp_local_add_own_port(struct sp_backend *b, uint16_t port);
+
+/* The front of this backend, for its local socket (lookout.h); made now if no command was started
+ * yet. `drained` is called when the socket of a cell has room again. */
+int sp_local_front(struct sp_backend *b, void (*drained)(void *user), void *user,
+                   struct sp_front **ret, struct sp_err *e);
+
+/* Listens on 127.0.0.1:port->host for servers in confined cells (core/publish.h), until the backend
+ * is freed. Before the first command. */
+int sp_local_publish(struct sp_backend *b, const struct sp_published *port, struct sp_err *e);
+
+/* The published port number i; NULL: there are fewer. */
+const struct sp_published *sp_local_published(struct sp_backend *b, uint32_t i);
+/* Listens no more: a command without a sandbox may want the port itself. */
+void sp_local_unpublish(struct sp_backend *b);
 
 /* ---- the impl of a job; private, except for tests ---- */
 

@@ -43,30 +43,6 @@ static bool copy_text(const char *text, char **ret)
     return text == NULL || *ret != NULL;
 }
 
-static struct sp_environment *new_environment(struct sp_manager *m,
-                                              const struct sp_environment_spec *o)
-{
-    const struct sp_policy *policy = o->has_own_policy ? o->policy
-                                     : m->has_policy   ? &m->policy
-                                                       : NULL;
-    struct sp_environment *h = calloc(1, sizeof *h);
-
-    if (h == NULL)
-        return NULL;
-    h->m = m;
-    h->refs = 1;
-    sp_list_prepend(&m->all_environments, &h->link);
-    h->backend = o->backend;
-    h->has_policy = policy != NULL;
-    if (!copy_text(o->id, &h->id) || !copy_text(o->cwd, &h->cwd) ||
-        !copy_text(o->has_own_policy ? o->policy_name : m->options.policy_name, &h->policy_name) ||
-        (policy != NULL && !sp_policy_copy(policy, &h->policy))) {
-        sp_environment_unref(h);
-        return NULL;
-    }
-    return h;
-}
-
 struct sp_environment *sp_manager_find_environment(const struct sp_manager *m, struct sp_str id)
 {
     for (uint32_t i = 0; i < m->environment_count; i++)
@@ -85,9 +61,25 @@ int sp_manager_set_environment(struct sp_manager *m, const struct sp_environment
     if (i == SP_ENVIRONMENTS_MAX)
         return sp_fail(e, SP_E_LIMIT, 0, "there are %d environments already; remove one of them",
                        SP_ENVIRONMENTS_MAX);
-    struct sp_environment *h = new_environment(m, environment);
+    const struct sp_policy *policy = environment->has_own_policy ? environment->policy
+                                     : m->has_policy             ? &m->policy
+                                                                 : NULL;
+    struct sp_environment *h = calloc(1, sizeof *h);
+
     if (h == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember an environment");
+    h->m = m;
+    h->refs = 1;
+    sp_list_prepend(&m->all_environments, &h->link);
+    h->backend = environment->backend;
+    h->has_policy = policy != NULL;
+    if (!copy_text(environment->id, &h->id) || !copy_text(environment->cwd, &h->cwd) ||
+        !copy_text(environment->has_own_policy ? environment->policy_name : m->options.policy_name,
+                   &h->policy_name) ||
+        (policy != NULL && !sp_policy_copy(policy, &h->policy))) {
+        sp_environment_unref(h);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember an environment");
+    }
     if (i == m->environment_count)
         m->environment_count++;
     else
@@ -143,14 +135,14 @@ struct sp_order {
     struct sp_manager *m;
     struct sp_list link; /* m->orders */
     enum order_kind kind;
-    struct sp_process *process; /* NULL: unknown id */
-    struct sp_job_look look;    /* look.call serves every kind */
+    struct sp_process *process;          /* NULL: unknown id */
+    struct sp_job_inspection inspection; /* inspection.call serves every kind */
     struct sp_deferred deferred;
     bool is_asked, is_done;
     bool is_held;        /* CLOSE_STDIN: waits until pending input is written */
     uint64_t after_call; /* ... by calls up to this number */
     sp_manager_done_fn *fn;
-    sp_manager_look_fn *look_fn;
+    sp_manager_inspect_fn *inspect_fn;
     void *user;
 };
 
@@ -176,8 +168,8 @@ static void finish_order(struct sp_order *o)
         p->asked -= o->is_asked;
         sp_process_changed(p);
     }
-    if (o->look_fn != NULL)
-        o->look_fn(o->user, o->is_done ? &o->look.found : NULL);
+    if (o->inspect_fn != NULL)
+        o->inspect_fn(o->user, o->is_done ? &o->inspection.found : NULL);
     else if (o->fn != NULL)
         o->fn(o->user, o->is_done);
     free(o);
@@ -191,7 +183,7 @@ static void on_order_deferred(struct sp_deferred *d)
 static void on_order_answered(struct sp_job_call *c)
 {
     struct sp_order *o =
-        SP_CONTAINER(SP_CONTAINER(c, struct sp_job_look, call), struct sp_order, look);
+        SP_CONTAINER(SP_CONTAINER(c, struct sp_job_inspection, call), struct sp_order, inspection);
 
     o->is_done = c->result == SP_JOB_OK || (c->result == SP_JOB_GONE && o->kind <= SIGNAL);
     if (o->kind == TERMINATE && !o->is_done && !sp_process_has_exited(o->process))
@@ -211,7 +203,7 @@ static struct sp_order *new_order(struct sp_manager *m, enum order_kind kind, st
         return NULL;
     }
     *o = (struct sp_order){.m = m, .kind = kind, .process = p, .fn = fn, .user = user};
-    o->look.call.fn = on_order_answered;
+    o->inspection.call.fn = on_order_answered;
     sp_list_prepend(&m->orders, &o->link);
     if (p != NULL)
         p->orders++;
@@ -252,7 +244,7 @@ void sp_manager_terminate(struct sp_manager *m, int process_id, sp_manager_done_
     if (o == NULL || !can_ask(o))
         return;
     sp_process_blame(o->process, SP_END_TERMINATED);
-    sp_job_terminate(&o->process->job, &o->look.call);
+    sp_job_terminate(&o->process->job, &o->inspection.call);
 }
 
 void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_manager_done_fn *fn,
@@ -261,7 +253,7 @@ void sp_manager_signal(struct sp_manager *m, int process_id, int signal, sp_mana
     struct sp_order *o = new_order_for(m, SIGNAL, process_id, fn, user);
 
     if (o != NULL && can_ask(o))
-        sp_job_signal(&o->process->job, &o->look.call, signal);
+        sp_job_signal(&o->process->job, &o->inspection.call, signal);
 }
 
 void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint16_t cols,
@@ -270,7 +262,7 @@ void sp_manager_resize(struct sp_manager *m, int process_id, uint16_t rows, uint
     struct sp_order *o = new_order_for(m, RESIZE, process_id, fn, user);
 
     if (o != NULL && can_ask(o))
-        sp_job_resize(&o->process->job, &o->look.call, rows, cols);
+        sp_job_resize(&o->process->job, &o->inspection.call, rows, cols);
 }
 
 /* ---- close stdin, behind the input of earlier calls ---- */
@@ -282,7 +274,7 @@ static void close_stdin(struct sp_order *o)
         sp_each_waiting(c, o->process)
             o->is_held |= c->chars.n != 0 && c->number <= o->after_call;
     if (!o->is_held && can_ask(o))
-        sp_job_close_stdin(&o->process->job, &o->look.call);
+        sp_job_close_stdin(&o->process->job, &o->inspection.call);
 }
 
 static void on_close_stdin(struct sp_deferred *d)
@@ -313,7 +305,7 @@ void sp_manager_serve_orders(struct sp_process *p)
 
 /* ---- inspect ---- */
 
-void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn, void *user)
+void sp_manager_inspect(struct sp_manager *m, int process_id, sp_manager_inspect_fn *fn, void *user)
 {
     struct sp_process *p = sp_manager_find(m, process_id);
 
@@ -327,11 +319,11 @@ void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *f
         fn(user, NULL);
         return;
     }
-    o->look_fn = fn;
-    o->look.wants_doing = true;
+    o->inspect_fn = fn;
+    o->inspection.wants_doing = true;
     if (!can_ask(o))
         return;
-    if (!sp_job_look(&p->job, &o->look)) {
+    if (!sp_job_inspect(&p->job, &o->inspection)) {
         p->asked--;
         o->is_asked = false;
         sp_loop_defer(m->loop, &o->deferred, on_order_deferred);

@@ -304,8 +304,9 @@ void sp_manager_each(struct sp_manager *m, void (*fn)(void *user, const struct s
                      void *user);
 
 /* Inspects what the process is doing. fn is called once, from the loop (at once only without
- * memory). look NULL: unknown. */
-typedef void sp_manager_look_fn(void *user, const struct sp_inspection *look);
-void sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn, void *user);
+ * memory). found NULL: unknown. */
+typedef void sp_manager_inspect_fn(void *user, const struct sp_inspection *found);
+void sp_manager_inspect(struct sp_manager *m, int process_id, sp_manager_inspect_fn *fn,
+                        void *user);
 
 #endif

@@ -273,14 +273,14 @@ void sp_until_begin(struct sp_call *c)
     u->is_on = true;
     u->woken_by = -1;
     u->quiet_since_ms = sp_manager_clock_ms();
-    u->next_look_ms = 0;
+    u->next_inspection_ms = 0;
     hear_pending(u, &c->process->pending);
 }
 
 static void on_ports_inspected(struct sp_job_call *jc)
 {
-    struct sp_port_watch *w =
-        SP_CONTAINER(SP_CONTAINER(jc, struct sp_job_look, call), struct sp_port_watch, look);
+    struct sp_port_watch *w = SP_CONTAINER(SP_CONTAINER(jc, struct sp_job_inspection, call),
+                                           struct sp_port_watch, inspection);
     struct sp_process *p = w->process;
     const struct sp_call *c = w == &p->watches[0] ? p->initial : p->interaction;
     struct sp_until_set *u;
@@ -291,11 +291,12 @@ static void on_ports_inspected(struct sp_job_call *jc)
     if (c == NULL || c->number != w->call || c->until == NULL)
         return; /* the call was answered meanwhile */
     u = c->until;
-    u->next_look_ms = sp_manager_clock_ms() + (p->is_remote ? SP_LOOK_FAR_MS : SP_LOOK_MS);
-    if (jc->result != SP_JOB_OK || w->look.found.listening == 0)
+    u->next_inspection_ms =
+        sp_manager_clock_ms() + (p->is_remote ? SP_INSPECT_FAR_MS : SP_INSPECT_MS);
+    if (jc->result != SP_JOB_OK || w->inspection.found.listening == 0)
         return;
     for (uint32_t i = 0; i < u->count && u->woken_by < 0; i++)
-        if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == w->look.found.listening)
+        if (u->items[i].kind == SP_UNTIL_PORT && u->items[i].port == w->inspection.found.listening)
             u->woken_by = (int)i;
 }
 
@@ -308,17 +309,17 @@ static void inspect_ports(struct sp_call *c, uint64_t now_ms, uint64_t *due_ms)
 
     if (w->is_asked || u->is_blind || !sp_process_can_ask(p))
         return;
-    if (now_ms < u->next_look_ms) {
-        be_due(due_ms, u->next_look_ms);
+    if (now_ms < u->next_inspection_ms) {
+        be_due(due_ms, u->next_inspection_ms);
         return;
     }
     w->process = p;
     w->call = c->number;
-    w->look = (struct sp_job_look){.call.fn = on_ports_inspected};
-    for (uint32_t i = 0; i < u->count && w->look.port_count < SP_INSPECT_PORTS; i++)
+    w->inspection = (struct sp_job_inspection){.call.fn = on_ports_inspected};
+    for (uint32_t i = 0; i < u->count && w->inspection.port_count < SP_INSPECT_PORTS; i++)
         if (u->items[i].kind == SP_UNTIL_PORT)
-            w->look.ports[w->look.port_count++] = u->items[i].port;
-    w->is_asked = sp_job_look(&p->job, &w->look);
+            w->inspection.ports[w->inspection.port_count++] = u->items[i].port;
+    w->is_asked = sp_job_inspect(&p->job, &w->inspection);
     u->is_blind = !w->is_asked;
     p->asked += w->is_asked;
 }
@@ -437,10 +438,15 @@ void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms)
     c->post_exit_ms = UINT64_MAX;
 }
 
-/* The end of the process, the deadline, an impatient call behind this one, or a condition. If none
- * holds, sets the timer to the earliest moment at which one could. */
-static bool has_waited_enough(struct sp_call *c)
+bool sp_call_is_done(struct sp_call *c)
 {
+    if (c->m->pauses != 0 && !c->is_hurried) {
+        sp_loop_cancel(c->m->loop, &c->timer);
+        return false;
+    }
+
+    /* The end of the process, the deadline, an impatient call behind this one, or a condition. If
+     * none holds, the timer is set to the earliest moment at which one could. */
     const struct sp_process *p = c->process;
     const uint64_t now = sp_loop_now(c->m->loop);
     const bool is_stopped = c->m->is_clock_stopped;
@@ -468,15 +474,6 @@ static bool has_waited_enough(struct sp_call *c)
     }
     sp_call_wake_at(c, due_ms);
     return false;
-}
-
-bool sp_call_is_done(struct sp_call *c)
-{
-    if (c->m->pauses != 0 && !c->is_hurried) {
-        sp_loop_cancel(c->m->loop, &c->timer);
-        return false;
-    }
-    return has_waited_enough(c);
 }
 
 /* ---- the clock of calls, while the caller stops it ---- */

@@ -39,11 +39,11 @@
 #define SP_TYPING_MS    30000 /* a write that is not acknowledged by then is answered anyway */
 #define SP_HELD_MAX \
     1048576 /* output held back before the begin event; with more, the event is sent */
-#define SP_NO_MEMORY_MS 100 /* retry of output that could not be stored for want of memory */
-#define SP_CALLS_MAX    4096
-#define SP_PROMPT_MS    100 /* of silence, after which an unfinished line counts as ended */
-#define SP_LOOK_MS      100 /* between two inspections of a process's ports */
-#define SP_LOOK_FAR_MS  300 /* ... of a remote one */
+#define SP_NO_MEMORY_MS   100 /* retry of output that could not be stored for want of memory */
+#define SP_CALLS_MAX      4096
+#define SP_PROMPT_MS      100 /* of silence, after which an unfinished line counts as ended */
+#define SP_INSPECT_MS     100 /* between two inspections of a process's ports */
+#define SP_INSPECT_FAR_MS 300 /* ... of a remote one */
 #define SP_QUESTION_MS                                                         \
     60000 /* limit of how long an open question stops the clock of other calls \
            */
@@ -68,14 +68,14 @@ struct sp_until_set {
     int woken_by;      /* index of the condition met; -1: none */
     uint64_t quiet_since_ms;
     uint64_t spent_ns, allowed_ns; /* CPU time of the patterns */
-    uint64_t next_look_ms;         /* next port inspection; UINT64_MAX: one is running */
+    uint64_t next_inspection_ms;   /* next port inspection; UINT64_MAX: one is running */
 };
 
 /* A port inspection. The call it was started for may be gone when the answer arrives, so the call
  * is known by its number. */
 struct sp_port_watch {
     struct sp_process *process;
-    struct sp_job_look look;
+    struct sp_job_inspection inspection;
     uint64_t call; /* sp_call.number */
     bool is_asked;
 };
@@ -162,7 +162,7 @@ struct sp_process {
     struct sp_str call_id, turn_id, command, cwd;
     const struct sp_str *argv;
     struct sp_environment *environment; /* a reference */
-    struct sp_network_job *network;     /* NULL: its network is not managed, or it is remote */
+    struct sp_network_job *network;     /* NULL: its network is not managed */
 
     struct sp_call *initial;     /* the creating call, until it is answered */
     struct sp_call *interaction; /* the write_stdin call in progress */

@@ -47,16 +47,17 @@ static void answer_ask(struct request *r)
     const struct sp_network_request *q = &r->request;
     const struct sp_network_job *n = r->ask->proc->net.user;
     const bool is_allowed = q->state != SP_NETWORK_DENIED;
-    const struct sp_net_verdict v = {
+    struct sp_net_verdict v = {
         .is_allowed = is_allowed,
         .is_decided = !is_allowed && n->command.is_cancelled,
         .is_kept = is_allowed || q->reason != SP_NETWORK_REASON_NOT_ALLOWED,
         .reason = is_allowed                            ? SP_NETWORK_REASON_NONE
                   : q->reason == SP_NETWORK_REASON_NONE ? SP_NETWORK_REASON_OTHER
                                                         : q->reason,
-        .text = is_allowed ? (struct sp_str){0} : q->text,
     };
 
+    if (!is_allowed)
+        v.text = q->text;
     r->ask->user = NULL;
     sp_net_answer(r->ask, &v);
     free_request(r);
@@ -203,6 +204,30 @@ bool sp_network_receipt_copy(struct sp_arena *a, const struct sp_network_receipt
     return true;
 }
 
+/* ---- a server that asks ---- */
+
+/* The lists judge here, too, but for the method of a request, which the server does not tell. */
+void sp_network_job_ask(struct sp_network_job *n, struct sp_network_request *r,
+                        const struct sp_hostname *host, uint16_t port,
+                        enum sp_proxy_protocol protocol, void (*told)(struct sp_network_request *r))
+{
+    const enum sp_network_way way = protocol == SP_PROXY_HTTP     ? SP_NETWORK_WAY_HTTP
+                                    : protocol == SP_PROXY_TUNNEL ? SP_NETWORK_WAY_TUNNEL
+                                                                  : SP_NETWORK_WAY_TCP;
+    const struct sp_domain *domain;
+    const struct sp_network_ask question = {
+        .command = &n->command,
+        .turn_id = n->turn_id,
+        .host = sp_str_of(host->text),
+        .port = port,
+        .protocol = protocol_of(protocol),
+        .standing = sp_network_policy_judge(n->policy.profile.managed, host, port, way,
+                                            SP_STR("GET"), &domain),
+    };
+
+    sp_network_ask(r, n->approvals, &question, told);
+}
+
 /* ---- a command ---- */
 
 static void on_joined(struct sp_proc *p)
@@ -261,6 +286,7 @@ int sp_network_job_new(const struct sp_network_job_options *o, struct sp_start *
     }
     start->net_ops = &net_ops;
     start->net_user = n;
+    start->network = n;
     *ret = n;
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_job: answers for the managed network of one local command (struct sp_net_ops of
- * core/managed.h): lists, rules, earlier decisions, and questions to the approver of the
- * conversation (approve/network.h).
+ * network_job: answers for the managed network of one command: lists, rules, earlier decisions, and
+ * questions to the approver of the conversation (approve/network.h). A local command asks through
+ * struct sp_net_ops (core/managed.h), a server through sp_network_job_ask.
  *
  * A denial by policy does not end the command; a person's no does, through `refused`. When the
  * command has left the network of its cell, its receipt stays here.
@@ -33,6 +33,11 @@ struct sp_network_job_options {
 /* The start of the command asks the job from now on. *ret NULL: its network is not managed. */
 int sp_network_job_new(const struct sp_network_job_options *o, struct sp_start *start,
                        struct sp_network_job **ret, struct sp_err *e);
+/* Asks as sp_network_ask does, for a host on no list of the command's server. */
+void sp_network_job_ask(struct sp_network_job *n, struct sp_network_request *r,
+                        const struct sp_hostname *host, uint16_t port,
+                        enum sp_proxy_protocol protocol,
+                        void (*told)(struct sp_network_request *r));
 /* The command has exited: its questions are withdrawn. NULL is fine. */
 void sp_network_job_end(struct sp_network_job *n);
 /* The lists alone answer from now on. NULL is fine. */

@@ -237,8 +237,18 @@ static void begin_request(struct request *r)
 
 /* ---- the call ---- */
 
-static void finish_request(struct request *r)
+static void step_request(struct sp_call *c)
 {
+    struct request *r = SP_CONTAINER(c, struct request, call);
+
+    if (c->is_cancelled) {
+        sp_call_abort(c);
+        return;
+    }
+    if (!r->is_begun)
+        begin_request(r);
+    if (!r->is_decided || c->is_answered)
+        return;
     struct sp_manager *m = r->call.m;
     const bool is_abort = r->is_abort;
     struct sp_str text = sp_buf_str(&r->answer);
@@ -259,20 +269,6 @@ static void finish_request(struct request *r)
     sp_call_finish(&r->call, &reply);
     if (is_abort)
         sp_manager_interrupt(m);
-}
-
-static void step_request(struct sp_call *c)
-{
-    struct request *r = SP_CONTAINER(c, struct request, call);
-
-    if (c->is_cancelled) {
-        sp_call_abort(c);
-        return;
-    }
-    if (!r->is_begun)
-        begin_request(r);
-    if (r->is_decided && !c->is_answered)
-        finish_request(r);
 }
 
 static void release_request(struct sp_call *c)

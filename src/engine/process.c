@@ -54,39 +54,6 @@ static void tell_delta(void *process, struct sp_str frame)
 
 /* ---- the end ---- */
 
-static void tell_end(struct sp_process *p)
-{
-    const bool has_failed = sp_process_has_failed(p);
-    auto_buf struct sp_buf out = {0};
-    auto_buf struct sp_buf aggregated = {0};
-    auto_buf struct sp_buf formatted = {0};
-    const struct sp_omission gone = {
-        .bytes = p->transcript.omitted,
-        .token_count = sp_allowance_tokens_of(sp_headtail_total(&p->transcript)),
-    };
-    struct sp_exec_event e = sp_process_event(p, SP_EVENT_END);
-
-    e.at_ms = (int64_t)sp_clock_unix_ms();
-    e.duration_ns = (p->exited_ns != 0 ? p->exited_ns : sp_clock_ns()) - p->start_ns;
-    e.exit_code = has_failed ? -1 : p->exit.code;
-    e.status = !has_failed && p->exit.code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
-    e.err = has_failed ? sp_str_of(p->failure.msg) : SP_STR("");
-    /* aggregated: with the failure's text behind the output; formatted: truncated for a model. */
-    bool ok =
-        sp_answer_decode(&out, &p->transcript) && sp_buf_add_str(&aggregated, sp_buf_str(&out));
-    if (ok && has_failed)
-        ok = (out.len == 0 || sp_buf_add(&aggregated, "\n", 1)) &&
-             sp_utf8_add_lossy(&aggregated, sp_str_of(p->failure.msg));
-    if (ok && sp_truncate_format(&formatted, sp_buf_str(&aggregated), p->m->allowance, gone)) {
-        e.out = sp_buf_str(&out);
-        e.aggregated = sp_buf_str(&aggregated);
-        e.formatted = sp_buf_str(&formatted);
-    } else { /* the end event is sent in any case */
-        e.out = e.aggregated = e.formatted = SP_STR("... output lost: no memory ...");
-    }
-    sp_manager_event(p->m, &e);
-}
-
 /* Not before the last delta, and not before the interaction in
  * progress is answered, which may have caused the exit. */
 static void publish_end(struct sp_process *p)
@@ -95,8 +62,38 @@ static void publish_end(struct sp_process *p)
         !sp_process_has_exited(p))
         return;
     p->has_ended = true;
-    if (p->m->ops.event != NULL)
-        tell_end(p);
+    if (p->m->ops.event != NULL) {
+        const bool has_failed = sp_process_has_failed(p);
+        auto_buf struct sp_buf out = {0};
+        auto_buf struct sp_buf aggregated = {0};
+        auto_buf struct sp_buf formatted = {0};
+        const struct sp_omission gone = {
+            .bytes = p->transcript.omitted,
+            .token_count = sp_allowance_tokens_of(sp_headtail_total(&p->transcript)),
+        };
+        struct sp_exec_event e = sp_process_event(p, SP_EVENT_END);
+
+        e.at_ms = (int64_t)sp_clock_unix_ms();
+        e.duration_ns = (p->exited_ns != 0 ? p->exited_ns : sp_clock_ns()) - p->start_ns;
+        e.exit_code = has_failed ? -1 : p->exit.code;
+        e.status = !has_failed && p->exit.code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
+        e.err = has_failed ? sp_str_of(p->failure.msg) : SP_STR("");
+        /* aggregated: with the failure's text behind the output; formatted: truncated for a model.
+         */
+        bool ok =
+            sp_answer_decode(&out, &p->transcript) && sp_buf_add_str(&aggregated, sp_buf_str(&out));
+        if (ok && has_failed)
+            ok = (out.len == 0 || sp_buf_add(&aggregated, "\n", 1)) &&
+                 sp_utf8_add_lossy(&aggregated, sp_str_of(p->failure.msg));
+        if (ok && sp_truncate_format(&formatted, sp_buf_str(&aggregated), p->m->allowance, gone)) {
+            e.out = sp_buf_str(&out);
+            e.aggregated = sp_buf_str(&aggregated);
+            e.formatted = sp_buf_str(&formatted);
+        } else { /* the end event is sent in any case */
+            e.out = e.aggregated = e.formatted = SP_STR("... output lost: no memory ...");
+        }
+        sp_manager_event(p->m, &e);
+    }
     if (!p->m->options.remembers_ended)
         sp_headtail_done(&p->transcript);
 }

@@ -217,11 +217,14 @@ static void fail_run(struct sp_run *r, enum sp_code code, int sys, const char *w
     r->is_settled = true;
 }
 
-static void describe_result(struct sp_run *r, struct sp_run_result *ret)
+static void on_finish(struct sp_deferred *d)
 {
+    struct sp_run *r = SP_CONTAINER(d, struct sp_run, finish);
     size_t out, err;
 
-    *ret = (struct sp_run_result){
+    stop_timers(r);
+    sp_job_release(&r->job);
+    struct sp_run_result result = {
         .has_lost_output = r->has_lost_output,
         .duration_ns = sp_clock_ns() - r->started_ns,
         .timeout_ms = r->timeout_ms,
@@ -237,31 +240,22 @@ static void describe_result(struct sp_run *r, struct sp_run_result *ret)
     }
     sp_run_share(r->out.kept.len, r->err.kept.len, r->cap, &out, &err);
     if (out == 0 || err == 0)
-        ret->aggregated = out != 0 ? ret->out : ret->err;
+        result.aggregated = out != 0 ? result.out : result.err;
     else if (sp_buf_add(&r->aggregated, r->out.kept.data, out) &&
              sp_buf_add(&r->aggregated, r->err.kept.data, err))
-        ret->aggregated = sp_buf_str(&r->aggregated);
+        result.aggregated = sp_buf_str(&r->aggregated);
     else
         fail_run(r, SP_E_SYSTEM, ENOMEM, "put the output together");
-    ret->kind = r->kind;
+    result.kind = r->kind;
     const bool has_ended = r->kind == SP_RUN_EXITED || r->kind == SP_RUN_SIGNALLED;
-    ret->exit_code = has_ended ? r->how.code : ends[r->kind].code;
-    ret->signal = r->kind == SP_RUN_SIGNALLED ? r->how.signal : 0;
-    ret->class = ends[r->kind].class;
+    result.exit_code = has_ended ? r->how.code : ends[r->kind].code;
+    result.signal = r->kind == SP_RUN_SIGNALLED ? r->how.signal : 0;
+    result.class = ends[r->kind].class;
     if ((r->kind == SP_RUN_EXITED || (has_ended && r->how.signal == SIGSYS)) &&
-        sp_denied_judge(r->sandbox, &r->how, ret->out, ret->err))
-        ret->class = SP_RUN_DENIED;
-    ret->error = r->kind == SP_RUN_FAILED ? &r->error : NULL;
-}
+        sp_denied_judge(r->sandbox, &r->how, result.out, result.err))
+        result.class = SP_RUN_DENIED;
+    result.error = r->kind == SP_RUN_FAILED ? &r->error : NULL;
 
-static void on_finish(struct sp_deferred *d)
-{
-    struct sp_run *r = SP_CONTAINER(d, struct sp_run, finish);
-    struct sp_run_result result;
-
-    stop_timers(r);
-    sp_job_release(&r->job);
-    describe_result(r, &result);
     tell_end(r, &result);
     r->fn(r->user, &result);
     sp_run_free(r);

@@ -103,26 +103,6 @@ static bool add_capture(struct sp_buf *out, enum sp_shell_type type, const char 
 
 /* ---- the printed parts ---- */
 
-/* Finds all parts, in order. Text before the first is output of the profile. */
-static bool find_parts(struct sp_str printed, const char *nonce, struct sp_str ret[PART_MAX])
-{
-    const char *end = printed.p + printed.n;
-
-    for (int i = 0; i < PART_MAX; i++) {
-        char mark[64];
-        const int n = snprintf(mark, sizeof mark, "\n# %s %s\n", nonce, part_names[i]);
-        const char *at = printed.n == 0 ? NULL : memmem(printed.p, printed.n, mark, (size_t)n);
-
-        if (at == NULL)
-            return false;
-        if (i != 0)
-            ret[i - 1].n = (size_t)(at - ret[i - 1].p);
-        printed = (struct sp_str){at + n, (size_t)(end - at - n)};
-        ret[i] = printed;
-    }
-    return true;
-}
-
 static bool next_piece(struct sp_str *rest, char separator, struct sp_str *ret)
 {
     if (rest->n == 0)
@@ -303,8 +283,21 @@ bool sp_snapshot_compose(struct sp_buf *out, enum sp_shell_type type, const char
     struct sp_str parts[PART_MAX];
     const bool expands = type == SP_SHELL_BASH; /* non-interactive bash needs expand_aliases */
 
-    if (!find_parts(printed, nonce, parts))
-        return false;
+    /* All parts have to be there, in order. Text before the first is output of the profile. */
+    const char *end = printed.p + printed.n;
+
+    for (int i = 0; i < PART_MAX; i++) {
+        char mark[64];
+        const int n = snprintf(mark, sizeof mark, "\n# %s %s\n", nonce, part_names[i]);
+        const char *at = printed.n == 0 ? NULL : memmem(printed.p, printed.n, mark, (size_t)n);
+
+        if (at == NULL)
+            return false;
+        if (i != 0)
+            parts[i - 1].n = (size_t)(at - parts[i - 1].p);
+        printed = (struct sp_str){at + n, (size_t)(end - at - n)};
+        parts[i] = printed;
+    }
     out->max = MAX_FILE;
     return add_text(out, "# Snapshot file\n") &&
            add_options(out, parts[EARLY], "shopt -s ", "shopt -u ", "\\") &&
@@ -555,6 +548,7 @@ static int run_shell(struct entry *n, const char *flag, const struct sp_buf *scr
                    .argv = argv,
                    .argc = 3,
                    .environ = &environment,
+                   .is_unrecorded = true, /* its output is the environment, secrets included */
                    .policy = n->owner->policy},
         .timeout_ms = SP_SNAPSHOT_LIMIT_MS,
     };

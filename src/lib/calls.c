@@ -582,7 +582,7 @@ static int begin_network(struct run_call *c, struct sp_start *launch, struct sp_
 
     sp_network_job_free(c->network);
     c->network = NULL;
-    return c->place->where->is_local ? sp_network_job_new(&o, launch, &c->network, e) : 0;
+    return sp_network_job_new(&o, launch, &c->network, e);
 }
 
 static void start_attempt(struct run_call *c)
@@ -601,25 +601,6 @@ static void start_attempt(struct run_call *c)
     if (begin_network(c, &ask.launch, &e) < 0 ||
         sp_run_start(c->place->where->backend, &ask, on_result, c, &c->run, &e) < 0)
         end_run(c, SP_RUN_FAILED, &e);
-}
-
-/* The approver refused. The output of an attempt that was denied before is answered with it. */
-static void reject_run(struct run_call *c)
-{
-    const struct sp_buf *reason = &c->plan.reason;
-    struct sp_err why = {0};
-
-    (void)sp_fail(&why, SP_E_FAILED, 0, "%.*s", (int)reason->len,
-                  reason->len == 0 ? "" : reason->data);
-    if (c->plan.is_abort) /* of the whole turn */
-        sp_manager_interrupt(c->call.engine->manager);
-    if (!c->has_first) {
-        end_run(c, SP_RUN_REJECTED, &why);
-        return;
-    }
-    c->first.kind = SP_RUN_REJECTED;
-    c->first.error = &why;
-    tell_result(&c->call, &c->first);
 }
 
 static void go_on_run(struct sp_deferred *d)
@@ -646,7 +627,22 @@ static void go_on_run(struct sp_deferred *d)
     case SP_RUN_PLAN_NEW:
         break;
     }
-    reject_run(c);
+
+    /* The approver refused. The output of an attempt that was denied before is answered with it. */
+    const struct sp_buf *reason = &c->plan.reason;
+    struct sp_err why = {0};
+
+    (void)sp_fail(&why, SP_E_FAILED, 0, "%.*s", (int)reason->len,
+                  reason->len == 0 ? "" : reason->data);
+    if (c->plan.is_abort) /* of the whole turn */
+        sp_manager_interrupt(c->call.engine->manager);
+    if (!c->has_first) {
+        end_run(c, SP_RUN_REJECTED, &why);
+        return;
+    }
+    c->first.kind = SP_RUN_REJECTED;
+    c->first.error = &why;
+    tell_result(&c->call, &c->first);
 }
 
 static void on_decided(struct sp_run_plan *p)

@@ -362,22 +362,6 @@ static void warn_host(void *user, const char *text)
 
 /* ---- approvals and the manager ---- */
 
-/* The approvers `terminal` and `client` do not exist in a library. */
-static void warn_of_approver(struct sp_engine *engine)
-{
-    auto_free char *text = NULL;
-    char *const *names = engine->config.approvers;
-
-    if (strcmp(names[0], "deny") == 0 || engine->approvals.options.policy.kind == SP_APPROVAL_NEVER)
-        return;
-    if (asprintf(&text,
-                 "nobody answers questions: the approver `%s` of the configuration is not for "
-                 "programs that use the library, so what needs permission is refused; set the "
-                 "option `ask`, or approver = \"program:/PATH\"",
-                 names[0]) >= 0)
-        warn_host(engine, text);
-}
-
 /* Without an `ask` function of the host, the configured approver programs answer. */
 static int open_approvers(struct sp_engine *engine, struct sp_approvals_options *o,
                           struct sp_err *e)
@@ -394,8 +378,19 @@ static int open_approvers(struct sp_engine *engine, struct sp_approvals_options 
     if (engine->ask != NULL || engine->config.approvers == NULL)
         return 0;
     int r = sp_approvers_open(&ask, &engine->approvers, &why);
-    if (r == -SP_E_INVALID) { /* only `terminal`, `client` or `deny` */
-        warn_of_approver(engine);
+    if (r == -SP_E_INVALID) { /* `terminal` and `client` do not exist in a library */
+        auto_free char *text = NULL;
+        char *const *names = engine->config.approvers;
+
+        if (strcmp(names[0], "deny") == 0 ||
+            engine->approvals.options.policy.kind == SP_APPROVAL_NEVER)
+            return 0;
+        if (asprintf(&text,
+                     "nobody answers questions: the approver `%s` of the configuration is not for "
+                     "programs that use the library, so what needs permission is refused; set the "
+                     "option `ask`, or approver = \"program:/PATH\"",
+                     names[0]) >= 0)
+            warn_host(engine, text);
         return 0;
     }
     if (r < 0) {
@@ -403,7 +398,7 @@ static int open_approvers(struct sp_engine *engine, struct sp_approvals_options 
         return r;
     }
     if (engine->approvers != NULL)
-        r = sp_approvers_chain(engine->approvers, NULL, &engine->approver, e);
+        r = sp_approvers_chain(engine->approvers, NULL, NULL, &engine->approver, e);
     o->approver = engine->approver;
     o->timeout_ms = sp_approvers_timeout_ms(engine->approvers);
     return r;

@@ -29,23 +29,6 @@
 
 /* ---- numbers ---- */
 
-/* Reads the exponent at p ("e-3"); 0 if p is the end of the number. */
-static int64_t read_exponent(const char *p, const char *end)
-{
-    int64_t v = 0;
-
-    if (p == end)
-        return 0;
-    p++;
-    const bool is_negative = p < end && *p == '-';
-    if (p < end && (*p == '-' || *p == '+'))
-        p++;
-    for (; p < end; p++)
-        if (v < EXPONENT_MAX)
-            v = v * 10 + (*p - '0');
-    return is_negative ? -v : v;
-}
-
 /* false: above u64. */
 static bool append_digit(uint64_t *v, unsigned digit)
 {
@@ -81,7 +64,17 @@ static struct decimal read_decimal(struct sp_str text)
         d.last = p;
         behind = point == NULL ? 0 : p - point;
     }
-    d.written = read_exponent(p, end);
+    if (p != end) {
+        p++;
+        const bool is_small = p < end && *p == '-';
+        if (p < end && (*p == '-' || *p == '+'))
+            p++;
+        for (; p < end; p++)
+            if (d.written < EXPONENT_MAX)
+                d.written = d.written * 10 + (*p - '0');
+        if (is_small)
+            d.written = -d.written;
+    }
     d.exponent = d.written - behind;
     return d;
 }

@@ -18,6 +18,8 @@
 
 #include "approve/approvers.h"
 #include "base/auto.h"
+#include "base/utf8.h"
+#include "engine/console.h"
 #include "engine/ids.h"
 #include "mcp/mcp_run.h"
 #include "mcp/task.h"
@@ -204,9 +206,9 @@ int sp_mcp_key_take(struct sp_mcp_caller *c, int scope, struct sp_str id, struct
 struct sp_mcp_inspection {
     struct sp_mcp_caller *caller;
     struct sp_list link;
-    sp_manager_look_fn *fn; /* NULL: forgotten, or its deadline has passed */
+    sp_manager_inspect_fn *fn; /* NULL: forgotten, or its deadline has passed */
     void *user;
-    bool is_asking; /* inside sp_manager_look, which answers at once if it is out of memory */
+    bool is_asking; /* inside sp_manager_inspect, which answers at once if it is out of memory */
     struct sp_timer deadline;
 };
 
@@ -217,10 +219,10 @@ static void free_inspection(struct sp_mcp_inspection *x)
     free(x);
 }
 
-static void on_look(void *user, const struct sp_inspection *found)
+static void on_inspected(void *user, const struct sp_inspection *found)
 {
     struct sp_mcp_inspection *x = user;
-    sp_manager_look_fn *fn = x->fn;
+    sp_manager_inspect_fn *fn = x->fn;
     void *owner = x->user;
 
     if (x->is_asking) {
@@ -236,7 +238,7 @@ static void on_look(void *user, const struct sp_inspection *found)
 static void on_deadline(struct sp_timer *t)
 {
     struct sp_mcp_inspection *x = SP_CONTAINER(t, struct sp_mcp_inspection, deadline);
-    sp_manager_look_fn *fn = x->fn;
+    sp_manager_inspect_fn *fn = x->fn;
 
     x->fn = NULL;
     if (fn != NULL)
@@ -244,7 +246,7 @@ static void on_deadline(struct sp_timer *t)
 }
 
 struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id, uint64_t wait_ms,
-                                         sp_manager_look_fn *fn, void *user)
+                                         sp_manager_inspect_fn *fn, void *user)
 {
     struct sp_mcp_inspection *x = calloc(1, sizeof *x);
 
@@ -258,7 +260,7 @@ struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id
     }
     sp_list_append(&c->inspections, &x->link);
     x->is_asking = true;
-    sp_manager_look(c->manager, session_id, on_look, x);
+    sp_manager_inspect(c->manager, session_id, on_inspected, x);
     if (!x->is_asking) { /* answered from within the call: unknown */
         free_inspection(x);
         return NULL;
@@ -312,6 +314,17 @@ static void end_caller(struct sp_mcp_caller *c)
     free(c);
 }
 
+void sp_mcp_caller_is_called(struct sp_mcp_caller *c, struct sp_str client)
+{
+    const size_t most = sizeof c->client_name - 1;
+    const size_t n =
+        sp_utf8_valid_prefix((struct sp_str){client.p, client.n < most ? client.n : most});
+
+    if (n > 0)
+        memcpy(c->client_name, client.p, n);
+    c->client_name[n] = 0;
+}
+
 /* With c->questions as its approver and c->approvers behind it. */
 static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
 {
@@ -323,9 +336,21 @@ static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
     c->host = (struct sp_approver){.ops = &sp_mcp_host_ops, .name = "the host"};
     if (!sp_uuid_make(thread_id))
         return sp_fail(e, SP_E_SYSTEM, errno, "name the conversation");
-    int r = sp_approvers_chain(c->mcp->options.approvers, &c->host, &c->approvers, e);
-    if (r < 0)
+    const struct sp_mcp_options *mcp = &c->mcp->options;
+    int r = mcp->console == NULL
+                ? 0
+                : sp_console_approver_new(mcp->console,
+                                          &(struct sp_console_ask){
+                                              .client_name = c->client_name,
+                                              .user_dir = c->mcp->manager.approvals.user_dir,
+                                          },
+                                          &c->console, e);
+    if (r == 0)
+        r = sp_approvers_chain(mcp->approvers, &c->host, c->console, &c->approvers, e);
+    if (r < 0) {
+        sp_approver_free(c->console);
         return r;
+    }
     o.thread_id = o.conversation_id = thread_id; /* copied; one conversation is one session */
     o.loop = c->loop;
     o.ops = &sp_mcp_manager_ops;
@@ -333,8 +358,10 @@ static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
     o.approvals.approver = &c->questions;
     o.remembers_ended = true;
     r = sp_manager_new(&o, &c->manager, e);
-    if (r < 0)
+    if (r < 0) {
         sp_approver_free(c->approvers);
+        sp_approver_free(c->console);
+    }
     return r;
 }
 

@@ -49,8 +49,10 @@ struct sp_mcp_caller {
     struct sp_list link;
     uint64_t number; /* from 1, never used again */
     char *identity;
+    char client_name[129]; /* clientInfo.name, as the last client said; "": none did */
     struct sp_manager *manager;
     struct sp_approver questions;  /* the manager's approver: finds the run, then asks approvers */
+    struct sp_approver *console;   /* one of them; NULL: none */
     struct sp_approver *approvers; /* the configured chain, with `host` as its client */
     struct sp_approver host;       /* asks the host of the run */
     struct sp_list host_questions; /* mcp_run.c: open ones about hosts of the network, by age */
@@ -114,7 +116,10 @@ void sp_mcp_key_forget(struct sp_mcp_key *k);
  */
 struct sp_mcp_inspection;
 struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id, uint64_t wait_ms,
-                                         sp_manager_look_fn *fn, void *user);
+                                         sp_manager_inspect_fn *fn, void *user);
 void sp_mcp_inspection_forget(struct sp_mcp_inspection *x); /* fn is not called; NULL is fine */
+
+/* The name that the client gives itself, for people who are asked. */
+void sp_mcp_caller_is_called(struct sp_mcp_caller *c, struct sp_str client);
 
 #endif

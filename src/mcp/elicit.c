@@ -176,24 +176,6 @@ static bool add_places(struct message *m, const struct sp_grant *g)
     return sp_buf_printf(m->out, "\nNOT SHOWN: %zu more places", g->extra.count - i);
 }
 
-static bool add_diffs(struct message *m, const struct sp_patch_changes *changes)
-{
-    auto_buf struct sp_buf diffs = {0};
-    bool ok = true;
-    uint32_t i = 0;
-
-    for (; ok && i < changes->count && diffs.len < DIFF_READ_MAX; i++)
-        ok = sp_patch_add_diff(&diffs, &changes->items[i]);
-    if (!ok || diffs.len == 0)
-        return ok;
-    if (!sp_buf_add(m->out, "\n", 1) || !add_seen(m, sp_buf_str(&diffs), DIFF_MAX, true))
-        return false;
-    if (i == changes->count)
-        return true;
-    m->is_cut = true;
-    return sp_buf_printf(m->out, "\nNOT SHOWN: what changes in %u more files", changes->count - i);
-}
-
 /* All file names before the diffs, which may be cut. */
 static bool add_changes(struct message *m, const struct sp_patch_changes *changes)
 {
@@ -216,7 +198,21 @@ static bool add_changes(struct message *m, const struct sp_patch_changes *change
         m->is_cut = true;
         ok = sp_buf_printf(m->out, "\nNOT SHOWN: %u more files", changes->count - i);
     }
-    return ok && add_diffs(m, changes);
+    if (!ok)
+        return false;
+
+    auto_buf struct sp_buf diffs = {0};
+
+    for (i = 0; ok && i < changes->count && diffs.len < DIFF_READ_MAX; i++)
+        ok = sp_patch_add_diff(&diffs, &changes->items[i]);
+    if (!ok || diffs.len == 0)
+        return ok;
+    if (!sp_buf_add(m->out, "\n", 1) || !add_seen(m, sp_buf_str(&diffs), DIFF_MAX, true))
+        return false;
+    if (i == changes->count)
+        return true;
+    m->is_cut = true;
+    return sp_buf_printf(m->out, "\nNOT SHOWN: what changes in %u more files", changes->count - i);
 }
 
 /* The command in one short line; a longer one is repeated in full further down (is_whole). */

@@ -159,9 +159,22 @@ static void on_finished(void *user)
 
 /* ---- start and end ---- */
 
-static int start_listening(struct sp_mcp_lines *lines, const struct sp_mcp_lines_options *o,
-                           struct sp_err *e)
+int sp_mcp_lines_new(struct sp_mcp *m, const struct sp_mcp_lines_options *o,
+                     struct sp_mcp_lines **ret, struct sp_err *e)
 {
+    struct sp_mcp_lines *lines = calloc(1, sizeof *lines);
+
+    if (lines == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make server");
+    lines->mcp = m;
+    sp_list_init(&lines->conns);
+    lines->user = o->user;
+    lines->finished = o->finished;
+    /* Only our own uid may connect, so all connections share one identity. */
+    if (o->url == NULL)
+        (void)snprintf(lines->identity, sizeof lines->identity, "stdio");
+    else
+        (void)snprintf(lines->identity, sizeof lines->identity, "uid %u", geteuid());
     struct sp_listen_url url = {.kind = SP_LISTEN_STDIO, .is_loopback = true};
     struct sp_mcp_caller *caller = NULL;
     const struct sp_listen_options lo = {
@@ -185,26 +198,6 @@ static int start_listening(struct sp_mcp_lines *lines, const struct sp_mcp_lines
         r = sp_listener_new(sp_mcp_options(lines->mcp)->loop, &url, &lo, &lines->listener, e);
     if (caller != NULL)
         sp_mcp_caller_release(caller);
-    return r;
-}
-
-int sp_mcp_lines_new(struct sp_mcp *m, const struct sp_mcp_lines_options *o,
-                     struct sp_mcp_lines **ret, struct sp_err *e)
-{
-    struct sp_mcp_lines *lines = calloc(1, sizeof *lines);
-
-    if (lines == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make server");
-    lines->mcp = m;
-    sp_list_init(&lines->conns);
-    lines->user = o->user;
-    lines->finished = o->finished;
-    /* Only our own uid may connect, so all connections share one identity. */
-    if (o->url == NULL)
-        (void)snprintf(lines->identity, sizeof lines->identity, "stdio");
-    else
-        (void)snprintf(lines->identity, sizeof lines->identity, "uid %u", geteuid());
-    const int r = start_listening(lines, o, e);
     if (r < 0) {
         sp_mcp_lines_free(lines);
         return r;
@@ -321,30 +314,6 @@ static bool step(struct flow *f, const struct pollfd *ready)
     return f->start == f->end ? fill_flow(f) : drain_flow(f);
 }
 
-/* true: stdin was carried to its end. */
-static bool carry(struct flow *in, struct flow *out)
-{
-    bool is_half_closed = false;
-    uint64_t moved_ms = sp_clock_ms();
-
-    while (!(out->has_ended && out->start == out->end) && !out->is_broken && !in->is_broken) {
-        if (in->has_ended && in->start == in->end && !is_half_closed) {
-            (void)shutdown(in->to, SHUT_WR); /* a failure shows when reading */
-            is_half_closed = true;
-            moved_ms = sp_clock_ms();
-        }
-        struct pollfd both[2] = {poll_for(in), poll_for(out)};
-        (void)poll(both, 2, is_half_closed ? LAST_MS : -1);
-        bool has_moved = step(in, &both[0]);
-        has_moved |= step(out, &both[1]); /* always both */
-        if (has_moved)
-            moved_ms = sp_clock_ms();
-        else if (is_half_closed && sp_clock_ms() - moved_ms >= LAST_MS)
-            break;
-    }
-    return in->has_ended;
-}
-
 int sp_mcp_relay(const char *path, struct sp_err *e)
 {
     static struct flow in;
@@ -356,7 +325,25 @@ int sp_mcp_relay(const char *path, struct sp_err *e)
     (void)signal(SIGPIPE, SIG_IGN);
     in = (struct flow){.from = STDIN_FILENO, .to = fd};
     out = (struct flow){.from = fd, .to = STDOUT_FILENO};
-    if (carry(&in, &out))
+    bool is_half_closed = false;
+    uint64_t moved_ms = sp_clock_ms();
+
+    while (!(out.has_ended && out.start == out.end) && !out.is_broken && !in.is_broken) {
+        if (in.has_ended && in.start == in.end && !is_half_closed) {
+            (void)shutdown(in.to, SHUT_WR); /* a failure shows when reading */
+            is_half_closed = true;
+            moved_ms = sp_clock_ms();
+        }
+        struct pollfd both[2] = {poll_for(&in), poll_for(&out)};
+        (void)poll(both, 2, is_half_closed ? LAST_MS : -1);
+        bool has_moved = step(&in, &both[0]);
+        has_moved |= step(&out, &both[1]); /* always both */
+        if (has_moved)
+            moved_ms = sp_clock_ms();
+        else if (is_half_closed && sp_clock_ms() - moved_ms >= LAST_MS)
+            break;
+    }
+    if (in.has_ended)
         return 0;
     if (out.is_broken)
         (void)sp_fail(e, SP_E_FAILED, 0, "nobody reads our stdout");

@@ -37,6 +37,8 @@ enum sp_mcp_structured_output {
     SP_MCP_OUTPUT_NEVER,
 };
 
+struct sp_console;
+
 struct sp_mcp_options {
     struct sp_loop *loop;
     /* For every caller's manager, which gets its own ops, user, approver and ids. What it points to
@@ -45,6 +47,7 @@ struct sp_mcp_options {
     struct sp_tools_options tools;
     /* Who answers questions, the host (`client`) among them; NULL: the host alone. */
     struct sp_approvers *approvers;
+    struct sp_console *console;              /* that they may name; NULL: none */
     struct sp_fixed_places fixed;            /* for explain_denial, as for sp_survey_make */
     const char *cwd;                         /* where commands run; NULL: the executor's */
     const char *instructions;                /* for models */

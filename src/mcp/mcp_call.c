@@ -804,6 +804,8 @@ static bool start_call(struct call *c, const struct sp_mcp_incoming *t, struct s
     struct parked *parked = find_same(t->peer->caller, &c->digest);
     struct sp_err e = {0};
 
+    if (t->to.revision->is_modern)
+        sp_mcp_caller_is_called(t->peer->caller, t->message->client);
     if (parked != NULL) {
         attach_run(c, unpark_run(t->peer->caller, parked));
         return true;

@@ -865,21 +865,6 @@ static void end_request(struct conn *c)
     }
 }
 
-static void update_watch(struct conn *c)
-{
-    uint32_t events = 0;
-
-    if (c->phase <= BODY || c->phase == LINGER)
-        events = EPOLLIN;
-    else if (c->phase == ANSWERING)
-        events = EPOLLRDHUP;
-    if (c->phase == HEAD && c->again.is_queued)
-        events = 0; /* a buffered request comes first */
-    if (c->is_blocked && c->phase < LINGER)
-        events |= EPOLLOUT;
-    sp_loop_rewatch(c->http->loop, &c->watch, events);
-}
-
 static void free_conn(struct conn *c)
 {
     struct sp_mcp_http *h = c->http;
@@ -918,10 +903,23 @@ static void on_turn_end(struct sp_deferred *d)
         else if (!sp_loop_timer(loop, &c->tick, due, on_tick))
             enter_phase(c, GONE);
     }
-    if (c->phase == GONE)
+    if (c->phase == GONE) {
         free_conn(c);
-    else
-        update_watch(c);
+        return;
+    }
+
+    /* The events that matter in this phase. */
+    uint32_t events = 0;
+
+    if (c->phase <= BODY || c->phase == LINGER)
+        events = EPOLLIN;
+    else if (c->phase == ANSWERING)
+        events = EPOLLRDHUP;
+    if (c->phase == HEAD && c->again.is_queued)
+        events = 0; /* a buffered request comes first */
+    if (c->is_blocked && c->phase < LINGER)
+        events |= EPOLLOUT;
+    sp_loop_rewatch(c->http->loop, &c->watch, events);
 }
 
 /* ---- new connections ---- */

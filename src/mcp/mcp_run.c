@@ -835,6 +835,7 @@ void sp_mcp_runs_close(struct sp_mcp_caller *c)
         free_run(run_of(i));
     assert(c->run_count == 0);
     sp_approver_free(c->approvers);
+    sp_approver_free(c->console);
 }
 
 /* ---- a description for progress messages ---- */

@@ -337,6 +337,7 @@ static void initialize(const struct sp_mcp_incoming *t)
     p->is_initialized = false;
     p->log_level = SP_MCP_LOG_NONE;
     p->repeats_output = sp_mcp_host_repeats_output(o->structured_output, client);
+    sp_mcp_caller_is_called(p->caller, client);
     p->elicits = elicits;
     sp_mcp_say_result(&to, "complete", sp_buf_str(&b));
 }

@@ -152,34 +152,6 @@ bool sp_mcp_task_has_room(const struct sp_mcp_caller *c)
     return c->tasks == NULL || c->tasks->count < SP_MCP_TASKS_MAX || first_ended(c->tasks) != NULL;
 }
 
-static struct task *add_task(struct sp_mcp_caller *c)
-{
-    if (c->tasks == NULL && (c->tasks = calloc(1, sizeof *c->tasks)) != NULL) {
-        c->tasks->caller = c;
-        sp_list_init(&c->tasks->list);
-        sp_list_init(&c->tasks->listeners);
-    }
-    struct sp_mcp_tasks *all = c->tasks;
-    if (all == NULL)
-        return NULL;
-    if (all->count >= SP_MCP_TASKS_MAX) {
-        struct task *ended = first_ended(all);
-
-        if (ended == NULL)
-            return NULL;
-        remove_task(ended);
-    }
-    struct task *t = calloc(1, sizeof *t);
-    if (t == NULL)
-        return NULL;
-    t->all = all;
-    t->number = ++all->next_number;
-    t->created_at_ms = t->updated_at_ms = sp_clock_unix_ms();
-    sp_list_append(&all->list, &t->link);
-    all->count++;
-    return t;
-}
-
 /* The wire name of a task: its number and a part that cannot be guessed, which the extension
  * demands although no other caller can use the name anyway. */
 static void name_task(const struct task *t, char ret[TASK_ID_SIZE])
@@ -374,10 +346,31 @@ bool sp_mcp_task_adopt(struct sp_mcp_run *r, int session_id, bool elicits, struc
 {
     static const struct sp_mcp_run_ops run_ops = {
         .done = on_done, .question = on_question, .withdrawn = on_withdrawn, .started = on_started};
-    struct task *t = add_task(r->caller);
+    struct sp_mcp_caller *c = r->caller;
 
+    if (c->tasks == NULL && (c->tasks = calloc(1, sizeof *c->tasks)) != NULL) {
+        c->tasks->caller = c;
+        sp_list_init(&c->tasks->list);
+        sp_list_init(&c->tasks->listeners);
+    }
+    struct sp_mcp_tasks *all = c->tasks;
+    if (all == NULL)
+        return false;
+    if (all->count >= SP_MCP_TASKS_MAX) {
+        struct task *ended = first_ended(all);
+
+        if (ended == NULL)
+            return false;
+        remove_task(ended);
+    }
+    struct task *t = calloc(1, sizeof *t);
     if (t == NULL)
         return false;
+    t->all = all;
+    t->number = ++all->next_number;
+    t->created_at_ms = t->updated_at_ms = sp_clock_unix_ms();
+    sp_list_append(&all->list, &t->link);
+    all->count++;
     t->session_id = session_id;
     t->elicits = elicits;
     t->run = r;

@@ -125,25 +125,6 @@ const char *sp_mcp_state_name(bool has_exited, bool is_output_held,
 
 /* ---- apply_patch: verified, asked about and applied like a patch in a command ---- */
 
-static bool add_changes(struct sp_buf *out, const struct sp_patch_changes *changes)
-{
-    static const char *const kinds[] = {
-        [SP_PATCH_ADD] = "add", [SP_PATCH_DELETE] = "delete", [SP_PATCH_UPDATE] = "update"};
-    bool ok = sp_buf_add_str(out, SP_STR("{\"changes\":["));
-
-    for (uint32_t i = 0; ok && i < changes->count; i++) {
-        const struct sp_patch_change *c = &changes->items[i];
-
-        ok = sp_buf_add_str(out, i == 0 ? SP_STR("{") : SP_STR(",{")) &&
-             sp_json_add_member(out, "path", sp_str_of(c->full_path)) &&
-             sp_json_add_value(out, "kind", "\"%s\"", kinds[c->kind]) &&
-             (c->full_target == NULL ||
-              sp_json_add_member(out, "move_to", sp_str_of(c->full_target))) &&
-             sp_buf_add(out, "}", 1);
-    }
-    return ok && sp_buf_add(out, "]", 1);
-}
-
 static void on_patched(void *user, const struct sp_reply *reply)
 {
     struct sp_mcp_run *r = user;
@@ -160,9 +141,24 @@ static void on_patched(void *user, const struct sp_reply *reply)
             sp_buf_add_str(&text, reply->error))
             result.text = sp_buf_str(&text);
     } else if (reply->changes != NULL) {
-        if (!add_changes(&structured, reply->changes) ||
-            !sp_mcp_run_add_output(&structured, r, reply->answer.output) ||
-            !sp_buf_add(&structured, "}", 1)) {
+        static const char *const kinds[] = {
+            [SP_PATCH_ADD] = "add", [SP_PATCH_DELETE] = "delete", [SP_PATCH_UPDATE] = "update"};
+        bool ok = sp_buf_add_str(&structured, SP_STR("{\"changes\":["));
+
+        for (uint32_t i = 0; ok && i < reply->changes->count; i++) {
+            const struct sp_patch_change *c = &reply->changes->items[i];
+
+            ok = sp_buf_add_str(&structured, i == 0 ? SP_STR("{") : SP_STR(",{")) &&
+                 sp_json_add_member(&structured, "path", sp_str_of(c->full_path)) &&
+                 sp_json_add_value(&structured, "kind", "\"%s\"", kinds[c->kind]) &&
+                 (c->full_target == NULL ||
+                  sp_json_add_member(&structured, "move_to", sp_str_of(c->full_target))) &&
+                 sp_buf_add(&structured, "}", 1);
+        }
+        ok = ok && sp_buf_add(&structured, "]", 1) &&
+             sp_mcp_run_add_output(&structured, r, reply->answer.output) &&
+             sp_buf_add(&structured, "}", 1);
+        if (!ok) {
             sp_mcp_run_fail(r, "the patch was applied, but there is no memory to say what it has "
                                "changed");
             return;

@@ -100,6 +100,8 @@ static void send_counts(struct sp_timer *t)
 {
     struct sp_proxy *p = SP_CONTAINER(t, struct sp_proxy, counts_timer);
 
+    if (!p->has_hello)
+        return;
     p->counts.active = p->conn_count;
     p->counts.names = sp_names_count(p->names);
     if (memcmp(&p->counts, &p->counts_sent, sizeof p->counts) == 0)
@@ -302,7 +304,7 @@ static void take_ping(struct sp_proxy *p, uint64_t number)
 /* Sets descriptors that it takes to -1. false: the message breaks the protocol. */
 static bool take_message(struct sp_proxy *p, const struct sp_proxy_head *m, int *fds)
 {
-    if (!p->has_hello && m->op != SP_PROXY_HELLO)
+    if (!p->has_hello && m->op != SP_PROXY_HELLO && m->op != SP_PROXY_RELAY)
         return false;
     switch (m->op) {
     case SP_PROXY_HELLO:
@@ -317,6 +319,9 @@ static bool take_message(struct sp_proxy *p, const struct sp_proxy_head *m, int 
         if (!take_listener(p, (const struct sp_proxy_listen *)(const void *)m, fds[0]))
             return false;
         fds[0] = -1;
+        return true;
+    case SP_PROXY_RELAY:
+        sp_proxy_conn_relay(p, TAKE_FD(fds[0]), TAKE_FD(fds[1]), m->number);
         return true;
     case SP_PROXY_VERDICT:
         return sp_proxy_take_verdict(p, (const struct sp_proxy_verdict *)(const void *)m);
@@ -343,9 +348,15 @@ static bool receive(struct sp_proxy *p)
 
     if (n < 0 && errno == EAGAIN)
         return false;
-    const bool is_fine = n > 0 && (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
+    const struct sp_proxy_head *head = (const void *)bytes;
+    /* Without room for its descriptors a connection is given up, not the others. */
+    const bool is_cut_relay =
+        (h.msg_flags & MSG_CTRUNC) != 0 && n >= (ssize_t)sizeof *head && head->op == SP_PROXY_RELAY;
+    if (is_cut_relay)
+        count = 2; /* a missing descriptor is -1 */
+    const bool is_fine = n > 0 && ((h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 || is_cut_relay) &&
                          sp_proxy_check(bytes, (size_t)n, false, count) &&
-                         take_message(p, (const struct sp_proxy_head *)(const void *)bytes, fds);
+                         take_message(p, head, fds);
     for (int i = 0; i < count; i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);

@@ -98,6 +98,13 @@ void sp_proxy_conn_done(struct sp_proxy_conn *c)
     sp_proxy_tell(c->p, &done, sizeof done, sp_str_of(c->host), SP_STR(""));
 }
 
+static void tell_closed(struct sp_proxy *p, uint64_t number)
+{
+    struct sp_proxy_head closed = {.op = SP_PROXY_CLOSED, .number = number};
+
+    sp_proxy_tell(p, &closed, sizeof closed, SP_STR(""), SP_STR(""));
+}
+
 void sp_proxy_conn_end(struct sp_proxy_conn *c, bool is_reset)
 {
     struct sp_proxy *p = c->p;
@@ -105,6 +112,8 @@ void sp_proxy_conn_end(struct sp_proxy_conn *c, bool is_reset)
     if (c->state == SP_PROXY_AT_END)
         return;
     sp_proxy_conn_done(c);
+    if (c->relayed != 0)
+        tell_closed(p, c->relayed);
     c->state = SP_PROXY_AT_END;
     sp_proxy_ask_abandon(c->sni_asking);
     sp_proxy_dial_free(c);
@@ -573,28 +582,51 @@ static bool accept_by_name(struct sp_proxy_conn *c, uint16_t port)
                                 port == 443 ? SP_PROXY_TUNNEL : SP_PROXY_TCP) == NULL;
 }
 
-void sp_proxy_conn_accept(struct sp_proxy *p, int fd, uint8_t kind, uint16_t port)
+static struct sp_proxy_conn *new_conn(struct sp_proxy *p)
 {
-    const struct linger now = {.l_onoff = 1, .l_linger = 0};
     struct sp_proxy_conn *c = calloc(1, sizeof *c);
-    socklen_t n = sizeof c->client_at;
-    socklen_t local_n = sizeof c->local_at;
 
-    if (c == NULL || getpeername(fd, (struct sockaddr *)&c->client_at, &n) < 0 ||
-        getsockname(fd, (struct sockaddr *)&c->local_at, &local_n) < 0) {
-        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-        (void)close(fd);
-        free(c);
-        return;
-    }
+    if (c == NULL)
+        return NULL;
     c->p = p;
-    c->server.fd = -1;
+    c->client.fd = c->server.fd = -1;
+    c->client.pipe[0] = c->client.pipe[1] = -1;
     c->server.pipe[0] = c->server.pipe[1] = -1;
     c->state = SP_PROXY_AT_FIRST;
     c->speech = SP_PROXY_SAYS_HTTP;
     sp_list_append(&p->conns, &c->link);
     p->conn_count++;
     sp_proxy_count_changed(p);
+    return c;
+}
+
+static void reset_descriptor(int fd)
+{
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+
+    if (fd < 0)
+        return;
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    (void)close(fd);
+}
+
+void sp_proxy_conn_accept(struct sp_proxy *p, int fd, uint8_t kind, uint16_t port)
+{
+    struct sockaddr_in client_at;
+    struct sockaddr_in local_at;
+    socklen_t n = sizeof client_at;
+    socklen_t local_n = sizeof local_at;
+    struct sp_proxy_conn *c = NULL;
+
+    if (getpeername(fd, (struct sockaddr *)&client_at, &n) == 0 &&
+        getsockname(fd, (struct sockaddr *)&local_at, &local_n) == 0)
+        c = new_conn(p);
+    if (c == NULL) {
+        reset_descriptor(fd);
+        return;
+    }
+    c->client_at = client_at;
+    c->local_at = local_at;
     if (!sp_proxy_end_open(c, &c->client, fd) ||
         (kind == SP_PROXY_BY_NAME && !accept_by_name(c, port))) {
         sp_proxy_conn_end(c, true);
@@ -604,4 +636,27 @@ void sp_proxy_conn_accept(struct sp_proxy *p, int fd, uint8_t kind, uint16_t por
     if (c->state != SP_PROXY_AT_SLOT)
         sp_proxy_conn_set_timer(c, FIRST_MS);
     sp_proxy_conn_run(c);
+}
+
+void sp_proxy_conn_relay(struct sp_proxy *p, int client, int server, uint64_t number)
+{
+    struct sp_proxy_conn *c = client < 0 || server < 0 ? NULL : new_conn(p);
+
+    if (c == NULL) { /* no descriptors, or no memory */
+        reset_descriptor(client);
+        reset_descriptor(server);
+        tell_closed(p, number);
+        return;
+    }
+    c->relayed = number;
+    if (!sp_proxy_end_open(c, &c->client, client)) {
+        reset_descriptor(server);
+        sp_proxy_conn_end(c, true);
+    } else if (!sp_proxy_end_open(c, &c->server, server)) {
+        sp_proxy_conn_end(c, true);
+    } else {
+        c->client.can_read = c->server.can_read = true;
+        sp_proxy_tunnel_begin(c);
+        sp_proxy_conn_run(c);
+    }
 }

@@ -11,7 +11,9 @@
 
 #include "proxy/proxy_priv.h"
 
-#define EDGES (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
+#define EDGES            (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
+#define KEEPALIVE_S      60 /* idle, and between probes */
+#define KEEPALIVE_PROBES 5
 
 ssize_t sp_proxy_send(int fd, const void *bytes, size_t n)
 {
@@ -61,9 +63,9 @@ bool sp_proxy_end_open(struct sp_proxy_conn *c, struct sp_proxy_end *end, int fd
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     if (!is_client) {
         set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-        set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 60);
-        set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 60);
-        set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 5);
+        set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S);
+        set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S);
+        set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
     }
     if (sp_loop_watch(c->p->loop, &end->watch, fd, EDGES, is_client ? on_client : on_server,
                       NULL) == 0)

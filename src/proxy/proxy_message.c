@@ -62,6 +62,8 @@ static bool is_front_message(const struct sp_proxy_head *m, int fd_count)
         return fd_count == 0 && m->len <= SP_PROXY_HOST_MAX;
     case SP_PROXY_PING:
         return fd_count == 0 && m->len == 0;
+    case SP_PROXY_RELAY:
+        return fd_count == 2 && m->len == 0 && m->number != 0;
     default:
         return false;
     }
@@ -95,6 +97,7 @@ static bool is_proxy_message(const struct sp_proxy_head *m)
     case SP_PROXY_PONG:
         return m->len == 0;
     case SP_PROXY_GONE:
+    case SP_PROXY_CLOSED:
         return m->len == 0 && m->number != 0;
     case SP_PROXY_UNABLE:
         return m->len != 0 && m->len <= SP_PROXY_TEXT_MAX;

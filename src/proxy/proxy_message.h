@@ -7,6 +7,7 @@
  *   front: HELLO (once, first), LISTEN ...    proxy: READY
  *   proxy: ASK n        front: VERDICT n      (or proxy: GONE n, and the front forgets n)
  *   proxy: KNOW n       front: VERDICT n
+ *   front: RELAY n      proxy: CLOSED n       (a connection to a published port; n is the port's)
  *   proxy: DONE n       when the connection that ASK n was about has ended
  */
 #ifndef SP_PROXY_PROXY_MESSAGE_H
@@ -37,14 +38,17 @@ enum sp_proxy_op {
                            end, too */
     SP_PROXY_PING,      /* front: head; number comes back in PONG: 1 at once, any other after the
                            DONE of all connections whose client has closed, or after 50 ms */
-    SP_PROXY_READY,     /* proxy: head; it is confined and serves */
-    SP_PROXY_UNABLE,    /* proxy: head + text: it cannot be confined, and ends */
-    SP_PROXY_ASK,       /* proxy: struct sp_proxy_ask + host + method */
-    SP_PROXY_KNOW,      /* proxy: head + host: is it listed or approved? */
-    SP_PROXY_GONE,      /* proxy: head: no connection waits for this verdict any more */
-    SP_PROXY_DONE,      /* proxy: struct sp_proxy_done */
-    SP_PROXY_COUNTS,    /* proxy: struct sp_proxy_counts, at most once a second if they changed */
-    SP_PROXY_PONG,      /* proxy: head */
+    SP_PROXY_RELAY,  /* front: head; + the socket of a client outside, + a connected socket of the
+                        cell: bytes are copied between them; needs no HELLO */
+    SP_PROXY_READY,  /* proxy: head; it is confined and serves */
+    SP_PROXY_UNABLE, /* proxy: head + text: it cannot be confined, and ends */
+    SP_PROXY_ASK,    /* proxy: struct sp_proxy_ask + host + method */
+    SP_PROXY_KNOW,   /* proxy: head + host: is it listed or approved? */
+    SP_PROXY_GONE,   /* proxy: head: no connection waits for this verdict any more */
+    SP_PROXY_DONE,   /* proxy: struct sp_proxy_done */
+    SP_PROXY_COUNTS, /* proxy: struct sp_proxy_counts, at most once a second if they changed */
+    SP_PROXY_PONG,   /* proxy: head */
+    SP_PROXY_CLOSED, /* proxy: head: a connection of RELAY with this number has ended */
     SP_PROXY_OP_MAX
 };
 

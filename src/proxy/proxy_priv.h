@@ -168,11 +168,14 @@ struct sp_proxy_conn {
     size_t scanned;     /* of a head that is not complete */
     uint64_t active_ms; /* when a tunnel last moved bytes */
 
+    uint64_t relayed;  /* the number of its RELAY; 0: it was accepted here */
     bool holds_client; /* until the server name was checked */
     struct sp_proxy_asking *sni_asking;
 };
 
 void sp_proxy_conn_accept(struct sp_proxy *p, int fd, uint8_t kind, uint16_t port);
+/* A connection to a published port. Takes both descriptors. */
+void sp_proxy_conn_relay(struct sp_proxy *p, int client, int server, uint64_t number);
 void sp_proxy_conn_run(struct sp_proxy_conn *c);
 /* Runs it at the end of this turn. */
 void sp_proxy_conn_wake(struct sp_proxy_conn *c);

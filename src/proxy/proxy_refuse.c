@@ -15,7 +15,7 @@
 #include "proxy/proxy_priv.h"
 #include "proxy/socks.h"
 
-#define FIRST_BYTES_MS 250
+#define FIRST_BYTES_MS 2000 /* a program may read its certificates between connect and hello */
 #define FLUSH_MS       30000
 #define DRAIN_MS       1000
 #define DRAIN_MAX      (64U << 10)

@@ -109,9 +109,11 @@ static void ask_library(const char *host, struct sp_resolver_answer *a)
 
 #ifdef SP_TEST_HOOKS
 
-/* "NAME[:PORT]=ADDRESS[:PORT][*][+...],...": names of tests. `*`: counts as public. An IPv6 address
- * with a port stands in brackets. "NAME=-" does not exist, "NAME=?" is never answered. */
-#define TEST_HOSTS "SALLYPORT_TEST_HOSTS"
+/* "NAME[:PORT]=ADDRESS[:PORT][*][+...][>...],...": names of tests. `*`: counts as public. An IPv6
+ * address with a port stands in brackets. "NAME=-" does not exist, "NAME=?" is never answered.
+ * After `>` stands the answer to the next question; the last one is given from then on. */
+#define TEST_HOSTS       "SALLYPORT_TEST_HOSTS"
+#define TEST_CHANGES_MAX 16 /* entries with a `>` */
 
 static uint16_t cut_port(struct sp_str *s)
 {
@@ -146,6 +148,28 @@ static void add_test_address(struct sp_resolver_answer *a, struct sp_str s)
         a->count++;
 }
 
+/* The answer whose turn it is. */
+static struct sp_str take_turn(struct sp_str answers)
+{
+    static struct {
+        _Atomic(const char *) entry;
+        _Atomic unsigned asked;
+    } turns[TEST_CHANGES_MAX];
+    unsigned skip = 0;
+
+    for (size_t i = 0; memchr(answers.p, '>', answers.n) != NULL && i < TEST_CHANGES_MAX; i++) {
+        const char *expected = NULL;
+
+        if (!atomic_compare_exchange_strong(&turns[i].entry, &expected, answers.p) &&
+            expected != answers.p)
+            continue;
+        for (skip = turns[i].asked++; skip > 0 && memchr(answers.p, '>', answers.n) != NULL; skip--)
+            (void)sp_str_cut(&answers, '>');
+        break;
+    }
+    return sp_str_cut(&answers, '>');
+}
+
 /* The addresses of the host; p NULL: it is not in the table. An entry with the port wins. */
 static struct sp_str find_test_host(const struct sp_resolver_ask *ask, struct sp_str table)
 {
@@ -175,6 +199,8 @@ static bool ask_table(struct job *j)
         return false;
     struct sp_str left = find_test_host(&j->ask, sp_str_of(table));
     j->answer.status = SP_RESOLVER_NONE;
+    if (left.p != NULL)
+        left = take_turn(left);
     if (left.p == NULL || sp_str_eq(left, SP_STR("-")))
         return true;
     while (sp_str_eq(left, SP_STR("?")) && !j->is_abandoned)

@@ -27,6 +27,7 @@ class Executor:
         self.chunks = []  # (seq, text): what process/read answers
         self.exit_code, self.is_closed, self.next_seq = None, False, 1
         self.handlers = {}  # method: function of the params, which returns a result or (code, message)
+        self.answers = {}  # of the client, by the id of the request
         self.lock = threading.Lock()
 
     def send(self, message):
@@ -81,7 +82,8 @@ class Executor:
             return self.handlers[method](params)
         if method == 'initialize':
             return {'sessionId': 'story', 'environmentInfo': {
-                'shell': {'name': 'bash', 'path': '/bin/bash'}, 'cwd': 'file:///tmp', 'capabilities': {}}}
+                'shell': {'name': 'bash', 'path': '/bin/bash'}, 'cwd': 'file:///tmp',
+                'capabilities': getattr(self.story, 'capabilities', {})}}
         if method == 'process/start':
             return self.start(params)
         if method == 'process/read':
@@ -104,6 +106,8 @@ class Executor:
             message = json.loads(line)
             self.log.write(line if line.endswith('\n') else line + '\n')
             self.log.flush()
+            if 'id' in message and 'method' not in message:
+                self.answers[json.dumps(message['id'])] = message
             if 'id' not in message or 'method' not in message:
                 continue
             result = self.answer(message['method'], message.get('params') or {})
@@ -161,6 +165,42 @@ def no_verdict(x):
 
 
 no_verdict.sandbox = 'linuxSeccomp'
+
+
+def asks_about_hosts(x):
+    """Says what the client answers to each request, in their order."""
+    def ask(number, host='a.test', port=443, protocol='https_connect', process=x.process, method='network/policyRequest'):
+        x.send({'id': number, 'method': method, 'params': {
+            'processId': process, 'request': {'protocol': protocol, 'host': host, 'port': port}}})
+    ask(1, host='listed.test')
+    ask(2, host='denied.test')
+    ask(3, host='169.254.169.254')
+    ask(4, process='another')
+    ask(5, port=0)
+    ask(6, port=65536)
+    ask(7, port='443')
+    ask(8, protocol='socks5_udp')
+    ask(9, host='a b.test')
+    ask(10, host='')
+    ask(11, host='x' * 300)
+    x.send({'id': 12, 'method': 'network/policyRequest'})
+    x.send({'id': 13, 'method': 'network/policyRequest', 'params': [1]})
+    x.send({'id': 14, 'method': 'network/policyRequest', 'params': {'processId': x.process, 'request': 'allow'}})
+    ask('fifteen "', host='listed.test')
+    ask('y' * 200, host='listed.test')
+    ask(17, method='network/other')
+    waits = lambda count: [time.sleep(0.02) for _ in range(1500) if len(x.answers) < count]
+    waits(17)
+    for i in range(300):  # nobody answers the first 256
+        ask(1000 + i, host='a.test', port=1 + i // 100)
+    waits(17 + 44)
+    time.sleep(0.2)
+    x.output(1, json.dumps(x.answers))
+    x.exited(2, 0, sandboxDenied=False)
+    x.closed(3)
+
+
+asks_about_hosts.capabilities = {'networkProxyLaunch': True}
 
 def silence(x):
     x.output(1, 'READY permission denied\n')

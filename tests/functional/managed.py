@@ -12,7 +12,7 @@ import textwrap
 import unittest
 
 import wire
-from proxy_front import Server
+from proxy_front import Server, web
 from server import PASS_ON, PEER, PROGRAM, PYTHON, descendants, is_alive, name_of, stat_of
 
 TEST_PROGRAM = os.path.join(os.path.dirname(PROGRAM), 'tests', 'sallyport-test-hosts')
@@ -168,12 +168,17 @@ class ManagedCase(unittest.TestCase):
             self.table.append('%s:%d=127.0.0.1:%d*' % (host, port, server.port))
         return host
 
-    def tls(self, how, *names):
-        """`how` behind TLS, with a certificate for these names that is its own authority: (server, file of it)."""
+    def certificate(self, *names):
+        """A certificate for these names that is its own authority: (its file, the file of the key)."""
         cert, key = self.base + '/%s.pem' % names[0], self.base + '/%s.key' % names[0]
         subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes',
                         '-days', '2', '-subj', '/CN=' + names[0], '-keyout', key, '-out', cert, '-addext',
                         'subjectAltName=' + ','.join('DNS:' + n for n in names)], check=True, capture_output=True)
+        return cert, key
+
+    def tls(self, how, *names):
+        """`how` behind TLS, with a certificate for these names: (server, file of the certificate)."""
+        cert, key = self.certificate(*names)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(cert, key)
 
@@ -218,3 +223,22 @@ class ManagedCase(unittest.TestCase):
         done = self.run_inside(*self.script(code), *words, **how)
         said = [json.loads(line) for line in done.stdout.splitlines()]
         return said[0] if len(said) == 1 else said
+
+
+class NameCase(ManagedCase):
+    """Commands without any variable that names a proxy."""
+
+    WITHOUT = ['env'] + [word for name in ('HTTP_PROXY', 'HTTPS_PROXY', 'WS_PROXY', 'WSS_PROXY', 'ALL_PROXY', 'FTP_PROXY',
+                                           'NO_PROXY', 'NPM_CONFIG_PROXY', 'NPM_CONFIG_HTTP_PROXY', 'NPM_CONFIG_HTTPS_PROXY',
+                                           'NPM_CONFIG_NOPROXY', 'PIP_PROXY', 'NODE_USE_ENV_PROXY')
+                         for word in ('-u', name, '-u', name.lower())]
+
+    def run_inside(self, *argv, **how):
+        return super().run_inside(*self.WITHOUT, *argv, **how)
+
+    def web(self, host='a.test'):
+        """HTTP on port 80 and HTTPS on port 443 of a name; returns the file of the certificate."""
+        self.seen = []
+        server, cert = self.tls(web(self.seen), host, 'b.test')
+        self.name(host, {80: self.serve(web(self.seen)), 443: server})
+        return cert

@@ -14,7 +14,7 @@ from wire import file_uri, unb64, wait_until
 class Capabilities(Case):
     def test_additions_are_advertised(self):
         flags = self.session().info['capabilities']
-        for name in ('processResize', 'processCloseStdin', 'processList', 'processInspect', 'processSignals', 'ptySize', 'observe', 'sessionEnd'):
+        for name in ('processResize', 'processCloseStdin', 'processList', 'processInspect', 'processSignals', 'ptySize', 'processNames', 'observe', 'history', 'sessionEnd'):
             self.assertIs(flags.get(name), True, name)
 
 
@@ -216,6 +216,75 @@ class List(Case):
         c.run(['true'], 'p')
         self.assertEqual(set(self.list(c)), {'p'})
         wait_until(lambda: not self.list(c), 'empty list', step=0.05)
+
+
+@ours_only
+class Names(Case):
+    """`name` in process/start."""
+
+    def named(self, c, process_id, name, argv=('sleep', '1000')):
+        return c.reply(c.post('process/start', {'processId': process_id, 'name': name, 'argv': list(argv),
+                                                'cwd': file_uri(self.srv.work), 'env': {'PATH': '/usr/bin:/bin'},
+                                                'tty': False}))
+
+    def test_a_name_is_told(self):
+        c = self.session()
+        self.assertIn('result', self.named(c, 'p', 'web.1_a-B'))
+        self.assertEqual([p['name'] for p in c.request('process/list')['processes']], ['web.1_a-B'])
+        self.assertEqual(c.request('process/inspect', {'processId': 'p'})['name'], 'web.1_a-B')
+        self.assertIn('result', self.named(c, 'q', None))
+
+    def test_bad_names_are_refused(self):
+        c = self.session()
+        for name in ('', 'a b', 'a/b', 'x' * 65, '\x1b[2J', 'ü', 'a\0'):
+            self.assertError(self.named(c, 'p', name)['error'], -32602, 'name must be 1 to 64 letters, digits, `.`, `_` or `-`')
+        self.assertError(self.named(c, 'p', 5)['error'], -32602)
+        self.assertIn('result', self.named(c, 'p', 'x' * 64))
+
+    def test_a_name_is_taken_until_its_process_has_closed(self):
+        c = self.session()
+        other = self.srv.session()
+        self.assertIn('result', self.named(c, 'p', 'web'))
+        pid = c.request('process/list')['processes'][0]['pid']
+        self.assertError(self.named(other, 'q', 'web')['error'], -32600,
+                         'web is running (pid %d); choose another name or: sallyport kill web' % pid)
+        self.assertIn('result', self.named(other, 'q', 'web2'))
+        c.terminate('p')
+        c.wait_closed('p')
+        self.assertIn('result', self.named(other, 'r', 'web'))
+
+    def test_a_named_process_keeps_its_session(self):
+        srv = self.server('--session-ttl', '0', '--closed-ttl', '0')
+        self.srv = srv
+        c, look = srv.session(), srv.session()
+        self.assertIn('result', self.named(c, 'p', 'web', ['sh', '-c', 'echo $$; exec sleep 1000']))
+        pid = int(c.wait_line('p'))
+        c.start('q', ['sh', '-c', 'echo $$; exec sleep 1000'])
+        c.close()
+        gone = srv.session()  # its session expires after that of c
+        gone.start('r', ['sleep', '1000'])
+        gone.close()
+
+        def listed():
+            return {p['processId'] for p in look.request('process/list', {'all': True})['processes']}
+        wait_until(lambda: 'r' not in listed(), 'the end of a session without names', step=0.02)
+        self.assertEqual(listed(), {'p', 'q'})
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not listed(), 'the end of the session', step=0.02)
+
+    def test_a_session_with_names_can_be_resumed_and_ended(self):
+        srv = self.server('--session-ttl', '0', '--closed-ttl', '0')
+        self.srv = srv
+        c = srv.session()
+        self.assertIn('result', self.named(c, 'p', 'web'))
+        c.close()
+        again = srv.connect()
+        while 'error' in again.reply(again.post('initialize', {'clientName': 'x', 'resumeSessionId': c.session_id})):
+            pass
+        again.send({'method': 'initialized'})
+        again.request('session/end')
+        look = srv.session()
+        wait_until(lambda: not look.request('process/list', {'all': True})['processes'], 'the end of the session', step=0.02)
 
 
 @ours_only

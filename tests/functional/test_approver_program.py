@@ -69,7 +69,7 @@ class Program(Verb):
         self.assertEqual(run(conf=('--set', 'approver=["%s", "client", "%s"]' % (broken, yes))), (0, b'ran', ''))
         code, _, err = run(broken, broken)
         self.assertIn('no person answered: ' + broken[8:] + ': it ended with exit status 3; ', err)
-        for bad, text in (((yes, 'deny'), '`deny` stands alone'), (('client',), '`client` is not deny, terminal or program:PATH'),
+        for bad, text in (((yes, 'deny'), '`deny` stands alone'), (('client',), '`client` is not deny, terminal, console or program:PATH'),
                           (('deny,me',), '`deny,me` is not'), (('',), 'is not'), ((yes,) * 9, 'more than 8')):
             code, _, err = run(*bad)
             self.assertNotIn(code, (0, 122), bad)
@@ -127,7 +127,7 @@ class Program(Verb):
 
     def test_its_path_is_a_path(self):
         for name, words in (('program:sh', b'is no path'), ('program:/no/such/approver', b'No such file'),
-                            ('somebody', b'is not deny, terminal or program:PATH')):
+                            ('somebody', b'is not deny, terminal, console or program:PATH')):
             code, _, err = self.run_verb('--approve', 'untrusted', '--approver', name, '--', 'make')
             self.assertEqual(code, 125, name)
             self.assertIn(words, err)

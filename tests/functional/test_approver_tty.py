@@ -11,12 +11,13 @@ import termios
 import threading
 import time
 
+import mcp
 import tap
 import wire
 from server import PROGRAM
 from test_sandbox_verb import Screen, Verb
 
-PROMPT = rb'q no and stop: '
+PROMPT = rb'\r\n  answer: '
 CONFINED = ('--sandbox', ':read-only')
 
 
@@ -79,7 +80,8 @@ class Terminal(Verb):
         self.assertIn(b'in:          ' + self.work.encode(), shown)
         self.assertIn(b'environment: local', shown)
         self.assertIn(b'allowed:     everything: no sandbox', shown)
-        self.assertRegex(shown, rb'type yes and Enter: yes, WITHOUT A SANDBOX\r\n')
+        self.assertRegex(shown, rb'\r\n  yes and Enter      yes, this once, WITHOUT A SANDBOX\r\n')
+        self.assertEqual(shown.count(b'it ran'), 1, shown)
         s.type(b'yes\r')
         s.wait_for(rb'yes\r?\nit ran')
         self.assertEqual(s.wait(), 0)
@@ -98,10 +100,38 @@ class Terminal(Verb):
 
     def test_one_key_is_enough_for_what_runs_in_a_sandbox(self):
         s = self.screen('printf', 'it %s', 'ran', flags=CONFINED)
-        self.assertIn(b'y yes, a yes for this session, n no', s.wait_for(PROMPT))
+        shown = s.wait_for(PROMPT)
+        self.assertIn(b'\r\n  y                  yes, this once, in its sandbox\r\n', shown)
+        self.assertNotIn(b'session', shown)  # it ends with the command
         s.type(b'y')
         s.wait_for(rb'yes\r?\nit ran')
         self.assertEqual(s.wait(), 0)
+
+    def test_what_the_answers_mean(self):
+        s = self.screen('printf', 'it %s', 'ran', flags=CONFINED)
+        self.assertIn(b'\r\n  ?                  explain these answers\r\n', s.wait_for(PROMPT))
+        s.type(b'?')
+        shown = s.wait_for(PROMPT)
+        for part in (b'The command runs in its sandbox.', b'sallyport rules remove', b'Ctrl-C does the same'):
+            self.assertIn(part, shown)
+        self.assertIsNone(s.p.poll())
+        s.type(b'x')
+        self.assertTrue(s.wait_for(PROMPT).endswith(
+            b'x\r\n  no answer. Keys: y n q ?; words, with Enter: always\r\n  answer: '))
+        self.assertIsNone(s.p.poll())
+        s.type(b'n')
+        self.assertEqual(s.wait(), 122)
+
+    def test_bold_is_for_terminals_that_know_it(self):
+        for env, bold in ((['TERM=xterm'], True), (['TERM=xterm', 'NO_COLOR=1'], False), (['TERM=dumb'], False)):
+            with self.subTest(env):
+                s = Screen(self, ['env', *env, PROGRAM, 'exec', '--no-stdin', '--approve', 'untrusted', '--', 'make', '\x1b[1mx'])
+                shown = s.wait_for(PROMPT)
+                self.assertEqual(b'\x1b[1mmay this run?\x1b[22m' in shown, bold)
+                self.assertEqual(shown.count(b'\x1b[1m'), shown.count(b'\x1b[22m'))
+                self.assertEqual(b'\x1b[1mWITHOUT A SANDBOX\x1b[22m' in shown, bold)
+                self.press(s, b'n')
+                self.assertEqual(s.wait(), 122)
 
     def test_a_key_and_enter_after_somebody_set_the_terminal_back(self):
         s = self.screen('printf', 'ran', flags=CONFINED)
@@ -226,10 +256,12 @@ class Terminal(Verb):
     def test_the_rule_is_kept(self):
         s = self.screen('printf', 'ran')
         shown = s.wait_for(PROMPT)
-        self.assertIn(b'rule:        printf ran', shown)
-        self.assertIn(b'type always and Enter: yes and keep the rule', shown)
+        self.assertIn(b'command:     printf ran\r\n', shown)
+        self.assertIn(b'rule:        the command above\r\n', shown)
+        self.assertIn(b'if kept:     what begins with it runs unasked and WITHOUT A SANDBOX\r\n', shown)
+        self.assertIn(b'\r\n  always and Enter   yes, and keep the rule\r\n', shown)
         s.type(b'always\r')
-        s.wait_for(rb'ran')
+        self.assertIn(b'sallyport: the rule is kept in ~/rules/default.rules\r\n', s.wait_for(rb'\nran'))
         self.assertEqual(s.wait(), 0)
         with open(os.path.join(self.home, 'rules', 'default.rules')) as f:
             self.assertEqual(f.read(), 'prefix_rule(pattern=["printf", "ran"], decision="allow")\n')
@@ -261,7 +293,13 @@ class Terminal(Verb):
         self.assertEqual(s.wait(), 122)
 
     def test_nothing_that_was_not_shown_is_allowed_for_longer(self):
-        s = self.screen('env', 'true', 'A' * 9000 + '; rm -r x' + 'A' * 9000 + 'end', flags=CONFINED)
+        socket = os.path.join(self.home, 'mcp')
+        s = Screen(self, [PROGRAM, 'mcp', '--listen', 'unix://' + socket, '--approve', 'untrusted', '--approver', 'terminal'])
+        s.wait_for(rb'unix://\S+\r\n')
+        host = mcp.connect_unix(socket)
+        self.addCleanup(host.close)
+        long = {'argv': ['env', 'true', 'A' * 9000 + '; rm -r x' + 'A' * 9000 + 'end']}
+        call = host.call_later('exec_command', long)
         shown = s.wait_for(PROMPT)
         self.assertRegex(shown, rb'A{1000}\r\nNOT SHOWN: 139\d\d bytes\r\nA{1000}')
         self.assertIn(b'Aend', shown)
@@ -270,16 +308,20 @@ class Terminal(Verb):
         self.assertNotIn(b'session', shown)
         s.type(b'a')
         s.wait_for(PROMPT)
-        self.assertIsNone(s.p.poll())
         seen = b''
         while b'session' not in shown:
             self.press(s, b'm')
             shown = s.wait_for(PROMPT)
             seen += shown
         self.assertIn(b'; rm -r x', seen.replace(b'\r\n', b''))
+        self.assertNotIn(b'for this session', s.seen)
         self.press(s, b'a')
         s.wait_for(rb'for this session')
-        self.assertEqual(s.wait(), 0)
+        self.assertEqual(host.result(call)['exit_code'], 0)
+        self.assertEqual(host.call('exec_command', long)['exit_code'], 0)
+        self.assertEqual([e['decided_by'] for e in self.log()], ['user', 'cache'])
+        s.p.send_signal(signal.SIGTERM)
+        s.wait()
 
     def test_nothing_that_was_not_shown_runs_free(self):
         s = self.screen('env', 'true', 'A' * 8000)
@@ -290,7 +332,7 @@ class Terminal(Verb):
         for _ in range(2):
             self.press(s, b'm')
             shown = s.wait_for(PROMPT)
-        self.assertIn(b'type yes and Enter', shown)
+        self.assertIn(b'\r\n  yes and Enter      yes, this once, WITHOUT A SANDBOX\r\n', shown)
         s.type(b'yes\r')
         self.assertEqual(s.wait(), 0)
 

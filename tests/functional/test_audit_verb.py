@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sallyport audit verify`: a log that holds, and every way in which one does not."""
+"""`sallyport audit`: a log that holds, and every way in which one does not; its entries, shown and followed."""
 
 import hashlib
 import json
 import os
+import select
 import subprocess
+import time
 
 import tap
 import wire
@@ -35,8 +37,7 @@ def chain(count):
     return lines
 
 
-@ours_only
-class Audit(Case):
+class Log(Case):
     def setUp(self):
         super().setUp()
         self.dir = self.scratch()
@@ -50,6 +51,9 @@ class Audit(Case):
         with open(self.log, 'wb') as f:
             f.write(b''.join(s + b'\n' for s in lines))
 
+
+@ours_only
+class Audit(Log):
     def verify(self, *words):
         run = subprocess.run([PROGRAM, 'audit', 'verify', *words], capture_output=True, timeout=wire.DEADLINE, env=self.env)
         return run.returncode, run.stdout.decode(), run.stderr.decode()
@@ -148,7 +152,92 @@ class Audit(Case):
         for words in ((), ('nonsense',), ('verify', 'a', 'b'), ('verify', '--nonsense')):
             run = subprocess.run([PROGRAM, 'audit', *words], capture_output=True, timeout=wire.DEADLINE, env=self.env)
             self.assertEqual((run.returncode, run.stdout), (2, b''), words)
-            self.assertRegex(run.stderr, b'^sallyport audit')
+            self.assertRegex(run.stderr, b'^sallyport: .*sallyport audit')
+
+
+@ours_only
+class Show(Log):
+    ROW = '2026-11-15T13:30:00Z  approved by user, in its sandbox: git \'é\'\n'
+
+    def show(self, *words):
+        run = subprocess.run([PROGRAM, 'audit', *words], capture_output=True, timeout=wire.DEADLINE, env=self.env)
+        return run.returncode, run.stdout.decode(), run.stderr.decode()
+
+    def put(self, **members):
+        with open(self.log, 'ab') as f:
+            f.write(line(dict(entry(1, ZEROS), **members)) + b'\n')
+
+    def test_a_line_for_each_decision(self):
+        self.write(chain(3))
+        self.assertEqual(self.show('show'), (0, self.ROW * 3, ''))
+        self.assertEqual(self.show('show', self.log), (0, self.ROW * 3, ''))
+        self.assertEqual(self.show('show', '-n', '2'), (0, self.ROW * 2, ''))
+        self.put(decision='denied', decided_by='rule', attempts=[])
+        self.put(attempts=['free'], command=['sh', '-c', 'a b'])
+        self.assertEqual(self.show('tail', '-n2')[1], '2026-11-15T13:30:00Z  denied by rule, did not run: git \'é\'\n'
+                         "2026-11-15T13:30:00Z  approved by user, without a sandbox: sh -c 'a b'\n")
+
+    def test_tail_shows_ten(self):
+        self.write(chain(30))
+        self.assertEqual(self.show('tail')[1], self.ROW * 10)
+
+    def test_json_prints_the_lines_as_they_are(self):
+        lines = chain(3)
+        self.write(lines)
+        self.assertEqual(self.show('show', '--json')[1].encode(), b''.join(s + b'\n' for s in lines))
+
+    def test_filters(self):
+        now = time.strftime('%Y-%m-%dT%H:%M:%S.000Z', time.gmtime())
+        self.put(command=['/usr/bin/make'], decision='denied')
+        self.put(command=['bash', '-c', 'make'], segments=[['make']], time=now)
+        self.put(command=['ls', 'make'])
+        self.assertEqual(len(self.show('show', '--program', 'make')[1].splitlines()), 2)
+        self.assertEqual(len(self.show('show', '--since', '10m')[1].splitlines()), 1)
+        self.assertEqual(len(self.show('show', '--decision', 'denied')[1].splitlines()), 1)
+        self.assertEqual(self.show('show', '--decision', 'denied', '--since', '1h'), (0, '', ''))
+
+    def test_hostile_text_stays_harmless(self):
+        self.put(command=['\x1b[2J', '\u202e', 'two\nlines'], decided_by='\x07')
+        _, out, _ = self.show('show')
+        self.assertEqual(len(out.splitlines()), 1)
+        self.assertNotRegex(out, '[\x00-\x09\x0b-\x1f\u202e]')
+
+    def test_what_is_no_entry_is_counted(self):
+        self.write([b'no json', *chain(1), b'"text"', b'\xff'])
+        status, out, err = self.show('show')
+        self.assertEqual((status, out), (0, self.ROW))
+        self.assertIn('3 lines are no entries', err)
+
+    def test_a_log_that_is_missing_or_no_file(self):
+        self.assertEqual(self.show('show')[0], 2)
+        os.mkfifo(self.log)
+        self.assertEqual(self.show('tail')[0], 2)
+
+    def test_follow_also_over_a_rename(self):
+        self.write(chain(1))
+        with subprocess.Popen([PROGRAM, 'audit', 'tail', '-f'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env) as p:
+            try:
+                def read():
+                    self.assertTrue(select.select([p.stdout], [], [], wire.DEADLINE)[0])
+                    return os.read(p.stdout.fileno(), 65536).decode()
+                self.assertEqual(read(), self.ROW)
+                self.put(decision='denied')
+                self.assertIn('denied', read())
+                with open(self.log, 'ab') as f:  # an entry that comes in two pieces
+                    text = line(dict(entry(1, ZEROS), decision='abort')) + b'\n'
+                    f.write(text[:40])
+                    f.flush()
+                    f.write(text[40:])
+                self.assertIn('abort', read())
+                os.rename(self.log, self.log + '.1')
+                self.put(decision='approved_for_session')
+                self.assertIn('approved_for_session', read())
+                p.stdout.close()  # nobody reads any more
+                self.put()
+                self.assertIsNotNone(p.wait(wire.DEADLINE))
+            finally:
+                if p.poll() is None:
+                    p.kill()
 
 
 if __name__ == '__main__':

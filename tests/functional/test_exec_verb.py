@@ -55,7 +55,7 @@ class Everywhere:
 
     def test_missing_and_forbidden_programs(self):
         code, out, err = self.run_verb('--', 'no-such-program')
-        self.assertEqual((code, out, err), (127, b'', b'sallyport: no-such-program: No such file or directory\n'))
+        self.assertEqual((code, out, err), (127, b'', b'sallyport: no-such-program: command not found\n'))
         code, out, err = self.run_verb('--', '/etc/passwd')
         self.assertEqual((code, out, err), (126, b'', b'sallyport: /etc/passwd: Permission denied\n'))
 
@@ -211,7 +211,7 @@ class Everywhere:
         self.assertEqual(last, {'kind': 'timed_out', 'exit_code': 124, 'denials': [],
                                 'message': 'timed out after 0.3 s, the command was killed'})
         self.assertEqual(self.result('--', 'no-such-program'), (
-            {'kind': 'error', 'exit_code': 127, 'denials': [], 'message': 'no-such-program: No such file or directory'},
+            {'kind': 'error', 'exit_code': 127, 'denials': [], 'message': 'no-such-program: command not found'},
             unittest.mock.ANY, b''))
 
 
@@ -249,7 +249,7 @@ class Local(Exec):
         with open('/dev/full', 'wb') as full:
             p = self.popen('--', 'echo', 'x', stdout=full)
             self.assertEqual(p.wait(wire.DEADLINE), 125)
-            self.assertEqual(p.stderr.read(), b'Error: write stdout: No space left on device\n')
+            self.assertEqual(p.stderr.read(), b'sallyport: write stdout: No space left on device\n')
 
     def test_without_any_stream(self):
         out = os.path.join(self.beside, 'made')

@@ -6,6 +6,7 @@ BUILD_ROOT  the build directory, to install from
 """
 
 import atexit
+import json
 import os
 import re
 import shutil
@@ -159,6 +160,18 @@ class Installed(Case):
         super().setUp()
         Installation.made = Installation.made or Installation()
         self.at = Installation.made
+
+    def test_make_install_compiles_what_it_installs(self):
+        """And nothing else, such as the tests."""
+        code, out, err = run('make', '-n', 'install', cwd=SOURCE)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r'(?m)^ninja -C \S+ installed$')
+        self.assertRegex(out, r'(?m)^meson install .*--no-rebuild')
+        _, out, _ = run(MESON, 'introspect', '--installed', BUILD)
+        built = {os.path.relpath(f, BUILD) for f in json.loads(out) if f.startswith(BUILD + '/') and 'meson-private' not in f}
+        self.assertEqual(len(built), 3)
+        _, out, _ = run('ninja', '-C', BUILD, '-t', 'query', 'installed')
+        self.assertEqual(set(re.search(r'input: phony\n((?:    .*\n)+)', out).group(1).split()) - {'|'}, built)
 
     def pkg_config(self, *words):
         code, out, err = run(PKG_CONFIG, *words, 'sallyport', PKG_CONFIG_PATH=os.path.dirname(self.at.pc),

@@ -9,7 +9,7 @@ import server
 import tap
 import wire
 
-REFUSED = b'Error: started in /, so everything would be the workspace'
+REFUSED = b'sallyport: started in /, so everything would be the workspace'
 
 
 class Start(mcp.Case):

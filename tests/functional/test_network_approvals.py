@@ -8,6 +8,7 @@ command that is refused at once shows that nobody looked it up.
 import json
 import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ import time
 import server
 import tap
 import wire
+from managed import helpers_of
 from mcp_asking import DENY, ONCE, READING, RULE, SESSION, Asking, choices
 from wire import wait_until
 
@@ -65,8 +67,8 @@ class Web:
                     pass
                 return
             answer = b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' % (len(BODY), BODY)
+            self.count(sent=len(answer))  # before the client can see it
             c.sendall(answer)
-            self.count(sent=len(answer))
             c.shutdown(socket.SHUT_WR)
             while c.recv(65536):
                 pass
@@ -298,6 +300,52 @@ class Questions(Network):
         host.answer(self.asked_about(host, 'a'), ONCE)
         self.assertIn(BODY.decode(), host.result(id).text)
 
+    def test_the_proxy_dies_while_its_question_is_answered(self):
+        """The front reads the answer first, and cannot send the verdict: the question is not ended twice."""
+        for answer in (ONCE, SESSION):
+            host = self.begin()
+            id = self.run_later(host, self.get('listed') + ' && ' + self.get('a'))
+            q = self.asked_about(host, 'a')
+            (proxy,) = helpers_of(host.process.pid, 'proxy')
+            os.kill(host.process.pid, signal.SIGSTOP)
+            try:
+                host.answer(q, answer)
+                os.kill(proxy, signal.SIGKILL)
+                wait_until(lambda: not server.is_alive(proxy), 'the end of the proxy')
+            finally:
+                os.kill(host.process.pid, signal.SIGCONT)
+            self.assertNotEqual(host.result(id).get('exit_code'), 0)
+            self.reaches(host, 'listed')
+
+    def test_the_proxy_dies_during_a_question(self):
+        """77: the question is withdrawn, the command sees a reset, and its next connection asks anew."""
+        host = self.begin()
+        id = self.run_later(host, self.get('a', options='-o /dev/null') + ' 2>/dev/null || ' + self.get('a'))
+        old = self.asked_about(host, 'a')
+        (proxy,) = helpers_of(host.process.pid, 'proxy')
+        os.kill(proxy, signal.SIGKILL)
+        q = self.asked_about(host, 'a')
+        self.assertIn(old['id'], [n['params'].get('requestId') for n in host.notifications if n['method'] == 'notifications/cancelled'])
+        host.answer(q, ONCE)
+        r = host.result(id)
+        self.assertEqual((r.get('exit_code'), r['output']), (0, BODY.decode()))
+
+    def test_once_ends_with_the_command(self):
+        """A process that it left behind, and that holds its output open, is not asked about again."""
+        host = self.begin()
+        left = 'while ! test -e more; do sleep 0.02; done; %s >part; mv part told' % self.get('a', options='-o /dev/null -w %{http_code}')
+        id = self.run_later(host, "%s; (setsid sh -c '%s') & while ! test -e leave; do sleep 0.02; done" % (self.get('a'), left),
+                            until={'pattern': 'from the server'})
+        host.answer(self.asked_about(host, 'a'), ONCE)
+        session = host.result(id)['session_id']
+        open(os.path.join(self.work, 'leave'), 'w').close()
+        wait_until(lambda: host.sessions()[session]['state'] == 'output_held', 'the exit')
+        open(os.path.join(self.work, 'more'), 'w').close()
+        told = os.path.join(self.work, 'told')
+        wait_until(lambda: os.path.exists(told), 'the one left behind')
+        with open(told) as f:
+            self.assertEqual((f.read(), host.questions), ('403', []))
+
     def test_ssh_is_shown_as_ssh(self):
         self.table += ',a.test:22=127.0.0.1:%d*' % self.web.port
         host = self.begin()
@@ -335,7 +383,84 @@ class Questions(Network):
         self.assertEqual(self.web.connections, 0)
 
 
+# Connects to the hosts of its words; `hide` is where the other command begins to have too many descriptors.
+CONNECT = '''
+import os, sys, time, urllib.error, urllib.request
+def wait(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+def touch(name):
+    open(name, 'w').close()
+touch('here')
+wait('there')
+since = None
+for word in sys.argv[1:]:
+    if word == 'hide':
+        touch('open')
+        wait('opened')
+        continue
+    try:
+        print(urllib.request.urlopen('http://%s.test/' % word).status)
+    except urllib.error.HTTPError as e:
+        print(e.code)
+    since = since or time.monotonic()
+print('%.3f' % (time.monotonic() - since))
+touch('end')
+'''
+HIDE = CONNECT.split('touch(\'here\')')[0] + '''
+touch('there')
+wait('open')
+held = [os.open('/dev/null', os.O_RDONLY) for _ in range(900)]
+touch('opened')
+wait('end')
+'''
+
+
 class Whose(Network):
+    domains = '"listed.test" = "allow", "denied.test" = "deny", "c.test" = "allow"'
+
+    def two(self, host, *words):
+        """What the command that connects says, its receipt, and that of the other command, which is looked at first."""
+        for name in ('here', 'there', 'open', 'opened', 'end'):
+            if os.path.exists(os.path.join(self.work, name)):
+                os.unlink(os.path.join(self.work, name))
+        run = lambda code, *args: host.call_later('exec_command', {'argv': ['python3', '-c', code, *args], 'yield_time_ms': 30000})
+        one = run(CONNECT, *words)
+        wait_until(lambda: os.path.exists(os.path.join(self.work, 'here')), 'the first command')
+        other = host.result(run(HIDE))
+        r = host.result(one)
+        self.assertEqual((r.get('exit_code'), other.get('exit_code')), (0, 0), (r, other))
+        *codes, seconds = r['output'].split()
+        return codes, float(seconds), r.get('network', {}), other.get('network', {})
+
+    def test_an_unknown_process(self):
+        """It reaches listed hosts, counted in every receipt; it gets no question, and is denied what the others are."""
+        os.makedirs(os.path.join(self.home, 'rules'), exist_ok=True)
+        with open(os.path.join(self.home, 'rules', 'default.rules'), 'w') as f:
+            f.write('network_rule(host="c.test", protocol="http", decision="deny")\n')
+        host = self.begin()
+        codes, _, *receipts = self.two(host, 'hide', 'listed', 'a', 'denied', 'c')
+        self.assertEqual((codes, host.questions), (['200', '403', '403', '403'], []))
+        for r in receipts:
+            self.assertEqual([(x['host'], x['connections']) for x in r['reached']], [('listed.test', 1)])
+            self.assertIs(r['attributed'], False)
+            self.assertEqual(r['denied'], [])
+        self.assertEqual(self.web.connections, 1)
+
+    def test_an_answer_is_kept(self):
+        """For 2 s, for hosts that the lists judge alone; each question is about the command that is found now."""
+        host = self.begin()
+        for _ in range(20):
+            codes, seconds, mine, other = self.two(host, 'listed', 'hide', 'listed', 'a')
+            self.assertEqual((codes, host.questions), (['200', '200', '403'], []))
+            if seconds < 1.5:
+                break
+        else:
+            self.fail('this machine is too slow')
+        self.assertEqual([(x['host'], x['connections']) for x in mine['reached']], [('listed.test', 2)])
+        self.assertNotIn('attributed', mine)
+        self.assertEqual(other, {})
+
     def test_two_commands_at_once(self):
         """Each has its question and its receipt, also for a process that is not its child any more."""
         host = self.begin()

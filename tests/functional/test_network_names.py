@@ -3,33 +3,29 @@
 
 import base64
 import hashlib
-import http.server
+import importlib.util
 import json
 import os
 import pwd
 import shutil
 import socket
 import subprocess
-import tarfile
 import threading
-import time
 import unittest
 
 import tap
 import wire
-from managed import IS_ROOT, PRELUDE, ManagedCase, needs
+from managed import IS_ROOT, NameCase, needs
 from proxy_front import echo, read_exactly, read_head, web
-from server import PYTHON, SANITIZED
+from server import PYTHON
 
 MIB = 1 << 20
 BULK = 1024 * MIB if tap.IS_LONG else 16 * MIB
 SSHD = os.environ.get('SSHD') or shutil.which('sshd', path=os.environ['PATH'] + ':/usr/sbin')
 HOST = 'a.test'
 HAS_USER = any(u.pw_uid == os.getuid() for u in pwd.getpwall())
-
-
-def has_module(name):
-    return subprocess.run([PYTHON, '-c', 'import ' + name], capture_output=True).returncode == 0
+HAS_SHELL = HAS_USER and os.path.basename(pwd.getpwuid(os.getuid()).pw_shell) not in ('nologin', 'false')
+NO_SSHD = 'this user has no shell' if not HAS_SHELL else os.environ.get('SSHD_MISSING', 'no sshd: tools/unpack-sshd')
 
 
 def websocket(conn):
@@ -50,24 +46,6 @@ def greeter(conn):
     """A protocol in which the server speaks first."""
     conn.sendall(b'220 welcome\r\n')
     conn.sendall(b'you said ' + conn.recv(100))
-
-
-class NameCase(ManagedCase):
-    # Names alone have to do: no variable names a proxy.
-    WITHOUT = ['env'] + [word for name in ('HTTP_PROXY', 'HTTPS_PROXY', 'WS_PROXY', 'WSS_PROXY', 'ALL_PROXY', 'FTP_PROXY',
-                                           'NO_PROXY', 'NPM_CONFIG_PROXY', 'NPM_CONFIG_HTTP_PROXY', 'NPM_CONFIG_HTTPS_PROXY',
-                                           'NPM_CONFIG_NOPROXY', 'PIP_PROXY', 'NODE_USE_ENV_PROXY')
-                         for word in ('-u', name, '-u', name.lower())]
-
-    def run_inside(self, *argv, **how):
-        return super().run_inside(*self.WITHOUT, *argv, **how)
-
-    def web(self, host=HOST):
-        """HTTP on port 80 and HTTPS on port 443 of a name; returns the file of the certificate."""
-        self.seen = []
-        server, cert = self.tls(web(self.seen), host, 'b.test')
-        self.name(host, {80: self.serve(web(self.seen)), 443: server})
-        return cert
 
 
 class Surroundings(NameCase):
@@ -150,6 +128,42 @@ class Surroundings(NameCase):
     def program():
         from managed import TEST_PROGRAM
         return TEST_PROGRAM
+
+    SOCKETS = '''
+        def listening(kind, state):
+            rows = [line.split() for line in open('/proc/self/net/' + kind).read().splitlines()[1:]]
+            return sorted(row[1] for row in rows if row[3] == state)
+        def bind(port):
+            with socket.socket() as s:
+                s.bind(('127.0.0.1', port))
+            return 'ok'
+        say([listening('tcp', '0A'), listening('udp', '07'), listening('tcp6', '0A'),
+             open('/proc/sys/net/ipv4/ip_unprivileged_port_start').read().strip(),
+             attempt(bind, 999), attempt(bind, 1024), os.readlink('/proc/self/ns/net')])
+    '''
+
+    def sockets(self, *ports):
+        named = ['00000000:%04X' % p for p in sorted((22, 80, 443) + ports)]
+        return [named + ['0100007F:0035', '0100007F:0328'], ['0100007F:0035'], [], '1024', 'PermissionError 13', 'ok']
+
+    def test_1_sockets(self):
+        """The first command finds all of them, in a namespace of its own."""
+        for ports in ((), (25, 853)):
+            said = self.python(self.SOCKETS, args=[w for p in ports for w in ('--allow-port', str(p))])
+            self.assertEqual(said[:-1], self.sockets(*ports))
+            self.assertNotEqual(said[-1], os.readlink('/proc/self/ns/net'))
+
+    @needs('unshare')
+    def test_3_low_ports(self):
+        """Also where the host lets everybody bind them."""
+        command = 'echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start && exec "$@"'
+        program = ['unshare', '-n' if IS_ROOT else '-rn', 'sh', '-c', command, 'sh']
+        if subprocess.run([*program, 'true'], capture_output=True).returncode != 0:
+            self.skipTest('no network namespace to open the ports in')
+        done = subprocess.run([*program, self.program(), 'sandbox', '--allow-host', HOST, '--', *self.script(self.SOCKETS)],
+                              env=self.environment(), cwd=self.work, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)[:-1], self.sockets())
 
     def test_8_two_cells(self):
         """Neither reaches the proxy, the names or the servers of the other."""
@@ -273,7 +287,7 @@ class Programs(NameCase):
         ''')
         self.assertEqual(said, ['GET /u HTTP/1.1|a.test|0', 'GET /u HTTP/1.1|a.test|0', 'HTTP/1.1 200 OK'])
 
-    @unittest.skipUnless(has_module('requests'), 'not installed: requests of Python')
+    @unittest.skipUnless(importlib.util.find_spec('requests'), 'not installed: requests of Python')
     @needs('openssl')
     def test_19_python_requests(self):
         self.env['REQUESTS_CA_BUNDLE'] = self.web()
@@ -384,6 +398,16 @@ class Git(NameCase):
         done = self.run_inside('git', 'ls-remote', 'https://b.test/r.git', status=128)
         self.assertRegex(done.stderr, '(?i)access (was )?denied')
 
+    @needs('git', 'openssl')
+    def test_36_with_variables(self):
+        """Port 8443 has no listener: the repository is reached by the proxy of the variables only."""
+        server, cert = self.tls(self.backend, HOST)
+        self.name(HOST, {8443: server})
+        self.env['GIT_SSL_CAINFO'] = cert
+        self.run_inside('git', 'ls-remote', 'https://a.test:8443/r.git', status=128)
+        self.WITHOUT = []
+        self.clone('https://a.test:8443/r.git')
+
     def sshd(self):
         """A server of OpenSSH that runs as this user, with keys of its own."""
         place = self.base + '/ssh'
@@ -397,8 +421,12 @@ class Git(NameCase):
             f.write('HostKey %s/host\nAuthorizedKeysFile %s/authorized\nPidFile none\nUsePAM no\nStrictModes no\n'
                     'ListenAddress 127.0.0.1:%d\nPermitRootLogin yes\nPasswordAuthentication no\n' % (place, place, port))
         argv = [SSHD, '-D', '-e', '-f', place + '/config']
-        if IS_ROOT and not os.path.isdir('/run/sshd'):  # what it wants for a chroot
-            argv = ['unshare', '-m', 'sh', '-c', 'mount -t tmpfs none /run && mkdir /run/sshd && exec "$@"', 'sh'] + argv
+        if IS_ROOT:  # as root it wants a directory and a user, which the package makes when it is installed
+            shutil.copy('/etc/passwd', place + '/passwd')
+            with open(place + '/passwd', 'a') as f:
+                f.write('sshd:x:65534:65534::/run/sshd:/usr/sbin/nologin\n')
+            setup = 'mount -t tmpfs none /run && mkdir /run/sshd && mount --bind "$0" /etc/passwd && exec "$@"'
+            argv = ['unshare', '-m', 'sh', '-c', setup, place + '/passwd'] + argv
         log = open(place + '/log', 'wb')
         process = subprocess.Popen(argv, stderr=log, stdin=subprocess.DEVNULL)
         log.close()
@@ -424,7 +452,7 @@ class Git(NameCase):
                                        'UserKnownHostsFile=%s/known -o IdentityFile=%s/user' % (self.work, place))
         return pwd.getpwuid(os.getuid()).pw_name
 
-    @unittest.skipUnless(SSHD and HAS_USER, 'not installed: sshd; or this user has no name')
+    @unittest.skipUnless(SSHD and HAS_SHELL, NO_SSHD)
     @needs('git', 'ssh', 'ssh-keygen')
     def test_14_ssh(self):
         user = self.sshd()
@@ -433,7 +461,7 @@ class Git(NameCase):
         with open(self.work + '/known') as f:
             self.assertTrue(f.read().startswith('a.test '), 'the key is kept under the name')
 
-    @unittest.skipUnless(SSHD and HAS_USER, 'not installed: sshd; or this user has no name')
+    @unittest.skipUnless(SSHD and HAS_SHELL, NO_SSHD)
     @needs('ssh', 'ssh-keygen')
     def test_27_ssh_on_443(self):
         user = self.sshd()
@@ -565,128 +593,6 @@ class Streams(NameCase):
         self.name(HOST, {5432: self.serve(echo)})
         self.assertEqual(self.python('say(attempt(socket.create_connection, ("a.test", 5432)))'),
                          'ConnectionRefusedError 111')
-
-
-@tap.long
-class Packages(NameCase):
-    """15 to 21: package managers and other run times, from servers of the test."""
-
-    @needs('npm', 'node', 'openssl')
-    def test_15_npm(self):
-        package = self.base + '/package'
-        os.mkdir(package)
-        with open(package + '/package.json', 'w') as f:
-            json.dump({'name': 'thing', 'version': '1.0.0'}, f)
-        with open(package + '/index.js', 'w') as f:
-            f.write('module.exports = 42\n')
-        with tarfile.open(self.base + '/thing.tgz', 'w:gz') as tar:
-            tar.add(package, 'package')
-        with open(self.base + '/thing.tgz', 'rb') as f:
-            data = f.read()
-        meta = {'name': 'thing', 'dist-tags': {'latest': '1.0.0'}, 'versions': {'1.0.0': {
-            'name': 'thing', 'version': '1.0.0', 'dist': {
-                'tarball': 'https://a.test/thing.tgz',
-                'integrity': 'sha512-' + base64.b64encode(hashlib.sha512(data).digest()).decode()}}}}
-        server, cert = self.tls(self.files({'/thing': json.dumps(meta).encode(), '/thing.tgz': data}), HOST)
-        self.name(HOST, {443: server})
-        self.env.update(NPM_CONFIG_CAFILE=cert, NPM_CONFIG_CACHE=self.work + '/cache')
-        done = self.run_inside('sh', '-c', 'npm install --registry https://a.test/ --no-audit --no-fund thing >&2 && '
-                               'node -p "require(\'thing\')"')
-        self.assertEqual(done.stdout, '42\n')
-
-    @staticmethod
-    def files(pages):
-        def serve(conn):
-            rest = b''
-            while True:
-                text, rest = read_head(conn, rest)
-                if text is None:
-                    return
-                body = pages.get(text.split()[1].split('?')[0])
-                status = b'404 Not Found' if body is None else b'200 OK'
-                kind = b'text/html' if text.split()[1].endswith('/') else b'application/octet-stream'
-                conn.sendall(b'HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s' % (
-                    status, kind, len(body or b''), body or b''))
-        return serve
-
-    @unittest.skipUnless(has_module('pip') and has_module('venv'), 'not installed: pip')
-    @needs('openssl')
-    def test_16_pip(self):
-        import zipfile
-        wheel = 'thing-1.0-py3-none-any.whl'
-        info = {'thing.py': 'answer = 42\n',
-                'thing-1.0.dist-info/METADATA': 'Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n',
-                'thing-1.0.dist-info/WHEEL': 'Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n',
-                'thing-1.0.dist-info/RECORD': 'thing.py,,\nthing-1.0.dist-info/METADATA,,\nthing-1.0.dist-info/WHEEL,,\n'
-                                              'thing-1.0.dist-info/RECORD,,\n'}
-        with zipfile.ZipFile(self.base + '/' + wheel, 'w') as z:
-            for name, text in info.items():
-                z.writestr(name, text)
-        with open(self.base + '/' + wheel, 'rb') as f:
-            data = f.read()
-        page = b'<html><body><a href="/files/%s">%s</a></body></html>' % (wheel.encode(), wheel.encode())
-        server, cert = self.tls(self.files({'/simple/thing/': page, '/files/' + wheel: data}), HOST)
-        self.name(HOST, {443: server})
-        done = self.run_inside('sh', '-c', '%s -m pip install -q --disable-pip-version-check --no-cache-dir --cert "$0" '
-                               '--index-url https://a.test/simple/ --target here thing >&2 && cd here && %s -c '
-                               '"import thing; print(thing.answer)"' % (PYTHON, PYTHON), cert)
-        self.assertEqual(done.stdout, '42\n')
-
-    @needs('apt-get')
-    def test_17_apt(self):
-        release = b'Origin: t\nSuite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64\nSHA256:\n'
-        release += b' %s 0 main/binary-amd64/Packages\n' % hashlib.sha256(b'').hexdigest().encode()
-        self.name(HOST, {80: self.serve(self.files({'/debian/dists/stable/Release': release,
-                                                    '/debian/dists/stable/main/binary-amd64/Packages': b''}))})
-        for name in ('lists/partial', 'cache/archives/partial', 'state'):
-            os.makedirs(self.work + '/apt/' + name)
-        with open(self.work + '/apt/sources', 'w') as f:
-            f.write('deb [trusted=yes arch=amd64] http://a.test/debian stable main\n')
-        place = self.work + '/apt'
-        done = self.run_inside('apt-get', '-o', 'Dir::State=' + place + '/state', '-o', 'Dir::State::Lists=' + place + '/lists',
-                               '-o', 'Dir::Cache=' + place + '/cache', '-o', 'Dir::Etc::SourceList=' + place + '/sources',
-                               '-o', 'Dir::Etc::SourceParts=-', '-o', 'Dir::State::status=/dev/null', '-o',
-                               'APT::Sandbox::User=', '-o', 'Acquire::http::Proxy=DIRECT', 'update')
-        self.assertIn('http://a.test/debian', done.stdout)
-        self.assertNotIn('Err:', done.stdout)
-
-    @needs('java', 'openssl')
-    def test_20_jvm(self):
-        self.web()
-        with open(self.work + '/Get.java', 'w') as f:
-            f.write('''
-                import java.net.*;
-                import java.net.http.*;
-                public class Get {
-                    public static void main(String[] a) throws Exception {
-                        System.out.println(HttpClient.newHttpClient().send(HttpRequest.newBuilder(
-                            URI.create("http://a.test/new")).version(HttpClient.Version.HTTP_1_1).build(),
-                            HttpResponse.BodyHandlers.ofString()).body());
-                        System.out.println(new String(new URL("http://a.test/old").openStream().readAllBytes()));
-                    }
-                }
-            ''')
-        done = self.run_inside('java', 'Get.java')
-        self.assertEqual(done.stdout.split('\n')[:2], ['GET /new HTTP/1.1|a.test|0', 'GET /old HTTP/1.1|a.test|0'])
-
-    @needs('go')
-    def test_21_go(self):
-        self.web()
-        with open(self.work + '/get.go', 'w') as f:
-            f.write('package main\nimport ("fmt"; "io"; "net/http")\nfunc main() {\n r, e := http.Get("http://a.test/g")\n'
-                    ' if e != nil { panic(e) }\n b, _ := io.ReadAll(r.Body)\n fmt.Print(string(b))\n}\n')
-        for resolver in ('go', 'cgo'):
-            self.env.update(GODEBUG='netdns=' + resolver, GOCACHE=self.work + '/cache', GOFLAGS='-mod=mod')
-            self.assertEqual(self.run_inside('go', 'run', 'get.go').stdout, 'GET /g HTTP/1.1|a.test|0')
-
-    @needs('busybox')
-    def test_22_static_busybox(self):
-        self.web()
-        self.assertEqual(self.run_inside(shutil.which('busybox'), 'wget', '-qO-', 'http://a.test/b').stdout, 'GET /b HTTP/1.1|a.test|0')
-
-    @unittest.skipUnless(has_module('grpc'), 'not installed: grpc of Python')
-    def test_25_grpc(self):
-        self.skipTest('gRPC is HTTP/2 over TLS: an opaque tunnel, as for curl')
 
 
 if __name__ == '__main__':

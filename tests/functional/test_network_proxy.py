@@ -292,6 +292,29 @@ class Decisions(ProxyCase):
             self.assertEqual(json.loads(body)['reason'], 'not_allowed_local')
         self.assertEqual(said[2], '403')
 
+    def test_45_rebinding(self):
+        """One lookup is judged and connected to: a name that is private at the second one does not lead there. The first
+        answer is kept, a private one, too."""
+        server, inside = self.serve(echo), self.serve(echo)
+        self.table += ['turns.test:443=127.0.0.1:%d*>127.0.0.1:%d' % (server.port, inside.port),
+                       'back.test:443=127.0.0.1:%d>127.0.0.1:%d*' % (inside.port, server.port),
+                       'both.test:443=127.0.0.1:%d*+127.0.0.1:%d>127.0.0.1:%d*' % (server.port, inside.port, server.port)]
+        said = self.python('''
+            statuses = []
+            for host in ('turns.test', 'turns.test', 'back.test', 'back.test', 'both.test') + tuple(sys.argv[1:]):
+                if host == 'later':
+                    time.sleep(31)  # answers are kept for 30 s
+                    continue
+                head, s = connect(host + ':443')
+                statuses.append(head.split()[1])
+                if statuses[-1] == '200':
+                    s.sendall(b'x')
+                    assert s.recv(1) == b'x'
+            say(statuses)
+        ''', *(['later', 'turns.test', 'back.test'] if tap.IS_LONG else []), allow=['turns.test', 'back.test', 'both.test'])
+        self.assertEqual(said, ['200', '200', '403', '403', '403'] + (['403', '200'] if tap.IS_LONG else []))
+        self.assertEqual((len(server.connections), inside.connections), (3 if tap.IS_LONG else 2, []))
+
     @unittest.skipUnless(host_address(), 'the machine has no address but loopback')
     def test_46_own_address(self):
         """An address of this machine is local whatever the table calls it."""

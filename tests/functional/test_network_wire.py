@@ -244,6 +244,8 @@ class Start(Wire):
         for local in (False, True):
             p = self.managed(self.connects('127.0.0.1:%d' % self.web.port, own), proxy={'domains': lists, 'allowLocalBinding': local})
             self.assertEqual([line[:3] for line in p.text.splitlines()], ['200', '403'], p.text)
+        p = self.managed(self.connects('priv.test:%d' % self.srv.address[1]), proxy={'domains': lists, 'allowLocalBinding': True})
+        self.assertEqual(p.text[:4], '403 ', p.stderr)
 
     def test_socks(self):
         script = 'curl -sS -o /dev/null -w "%%{http_code}\\n" -x %s http://a.test/ 2>/dev/null || echo none' % SOCKS

@@ -508,6 +508,7 @@ class LocalSocket(Case):
         token = os.path.join(self.scratch(), 'token')
         with open(token, 'w') as f:
             f.write('secret')
+        os.chmod(token, 0o600)
         srv = self.server('--token-file', token, env=self.env)
         self.assertEqual(self.local(srv).request('process/list', {'all': True}), {'processes': []})
 

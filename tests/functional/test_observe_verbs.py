@@ -226,12 +226,13 @@ class Ps(Verbs):
         self.c.start('two', ['/bin/sh', '-c', 'exit 3'], tty=True)
         self.c.wait_closed('two')
         lines = self.ok('ps').decode().splitlines()
-        self.assertEqual(lines[0].split(), ['SESSION', 'PROCESS', 'PID', 'STATE', 'AGE', 'TTY', 'NET', 'CWD', 'COMMAND'])
-        rows = [line.split(None, 8) for line in lines[1:]]
+        self.assertEqual(lines[0].split(), ['SERVER', 'SESSION', 'PROCESS', 'PID', 'STATE', 'AGE', 'TTY', 'NET', 'CWD', 'COMMAND'])
+        rows = [re.split('  +', line, maxsplit=9)[1:] for line in lines[1:]]
+        self.assertEqual([line.split()[0] for line in lines[1:]], ['serve/%d' % self.srv.pid] * 2)
         pid = str(self.c.request('process/list')['processes'][0]['pid'])
         self.assertEqual([r[:4] + r[5:] for r in rows], [
             [self.c.session_id[:8], 'one', pid, 'running', 'no', 'host', self.srv.work, "/bin/sh -c 'echo up; read x'"],
-            [self.c.session_id[:8], 'two', rows[1][2], 'closed(3)', 'yes', 'host', self.srv.work, "/bin/sh -c 'exit 3'"]])
+            [self.c.session_id[:8], 'two', rows[1][2], 'exited (3)', 'yes', 'host', self.srv.work, "/bin/sh -c 'exit 3'"]])
         self.assertRegex(rows[0][4], r'^[0-9]+s$')
 
     def test_the_network(self):
@@ -239,7 +240,7 @@ class Ps(Verbs):
                            ('c', {'sandbox': project_write(self.srv.work, network='enabled')})):
             self.c.start(name, ['true'], **more)
             self.c.wait_closed(name)
-        self.assertEqual([line.split()[6] for line in self.ok('ps').decode().splitlines()], ['NET', 'host', 'none', 'host'])
+        self.assertEqual([re.split('  +', line)[7] for line in self.ok('ps').decode().splitlines()], ['NET', 'host', 'none', 'host'])
 
     def test_an_empty_server(self):
         self.assertEqual(len(self.ok('ps').splitlines()), 1)
@@ -248,6 +249,8 @@ class Ps(Verbs):
         self.shell('read x', pipeStdin=True)
         told = json.loads(self.ok('ps', '--json'))
         self.assertEqual(told['server'], 'unix://%s/sallyport/%d.sock' % (self.runtime, self.srv.pid))
+        for p in told['processes']:
+            self.assertEqual((p.pop('serverPid'), p.pop('serverKind')), (self.srv.pid, 'serve'))
         self.assertEqual(told['processes'], self.srv.session().request('process/list', {'all': True})['processes'])
 
     def test_nothing_of_others_reaches_the_terminal(self):
@@ -261,13 +264,26 @@ class Ps(Verbs):
     def test_a_warning_of_the_configuration_does_nothing_to_the_terminal(self):
         run = self.run_verb('ps', '--set', 'permissions.p.filesystem={"/"="read", ":\\u001b[2J"="read"}')
         self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertRegex(run.stderr, rb'^Warning: .*`:\\x1b\[2J` is not known here')
+        self.assertRegex(run.stderr, rb'^sallyport: .*`:\\x1b\[2J` is not known here')
 
     def test_a_terminal_is_not_overrun(self):
         self.shell('read x; : ' + 'long ' * 100, pipeStdin=True)
         screen = self.screen('ps', cols=60)
         self.assertEqual(screen.end(), 0)
         self.assertTrue(all(len(line) <= 60 for line in screen.seen.decode().split('\r\n')[1:]), screen.seen)
+
+    def test_a_narrow_terminal_still_shows_the_command(self):
+        self.shell('read x; : the-command', pipeStdin=True)
+        screen = self.screen('ps', cols=80)
+        self.assertEqual(screen.end(), 0)
+        title, row = screen.seen.decode().split('\r\n')[:2]
+        self.assertIn("/bin/sh -c 'read x; ", row)
+        self.assertEqual(title.split()[:1] + title.split()[-1:], ['SERVER', 'COMMAND'])
+        self.assertNotIn('CWD', title)
+        self.assertEqual(row.index('/bin/sh'), title.index('COMMAND'))
+        wide = self.screen('ps', cols=300)
+        self.assertEqual(wide.end(), 0)
+        self.assertIn(self.srv.work, wide.seen.decode())
 
     def test_wrong_flags(self):
         for words in (['--no-such'], ['--json=x'], ['p'], ['--server']):
@@ -276,14 +292,25 @@ class Ps(Verbs):
 
 @ours_only
 class Finding(Verbs):
-    def test_several_servers_have_to_be_named(self):
+    def test_several_servers_are_one_list(self):
         other = self.server(env={'XDG_RUNTIME_DIR': self.runtime})
-        text = self.refused(1, 'ps')
-        for srv in (self.srv, other):
+        self.shell('echo one; read x', 'first', pipeStdin=True)
+        c = other.session()
+        c.start('second', ['/bin/sh', '-c', 'echo two; read x'], pipeStdin=True)
+        c.wait_output('second', 'two')
+        lines = self.ok('ps').decode()
+        for srv, name in ((self.srv, 'first'), (other, 'second')):
             url = 'unix://%s/sallyport/%d.sock' % (self.runtime, srv.pid)
-            self.assertIn(url, text)
-            self.assertEqual(json.loads(self.ok('ps', '--json', '--server', url))['server'], url)
-        self.assertIn('--server', text)
+            self.assertRegex(lines, r'(?m)^serve/%d +\w+ +%s ' % (srv.pid, name))
+            for on in (url, str(srv.pid)):
+                told = json.loads(self.ok('ps', '--json', '--on', on))
+                self.assertEqual((told['server'], [p['processId'] for p in told['processes']]), (url, [name]))
+        self.assertEqual(self.ok('logs', 'second'), b'two\n')
+        # A name that is none: the servers, one a line, with what tells them apart.
+        text = self.refused(1, 'ps', '--on', 'nosuch')
+        self.assertRegex(text, r'(?m)^PID +KIND +AGE +DIRECTORY +URL$')
+        for srv in (self.srv, other):
+            self.assertRegex(text, r'(?m)^%d +serve +\w+ +/\S* +unix://\S+/%d\.sock$' % (srv.pid, srv.pid))
 
     def test_what_a_dead_server_left_is_swept(self):
         other = self.server(env={'XDG_RUNTIME_DIR': self.runtime})
@@ -343,8 +370,7 @@ class Finding(Verbs):
     def test_a_folder_that_others_can_write_is_not_believed(self):
         os.chmod(os.path.join(self.runtime, 'sallyport'), 0o777)
         text = self.refused(123, 'ps')
-        self.assertIn('ws://127.0.0.1:8765', text)
-        # Whoever listens there gets no token: it is not even read, else this would fail otherwise.
+        self.assertEqual(text, 'sallyport: no server is running; start one: sallyport serve\n')
         self.refused(123, 'ps', '--set', 'token_file="/nowhere/token"')
         os.chmod(os.path.join(self.runtime, 'sallyport'), 0o700)
 
@@ -363,10 +389,23 @@ class Naming(Verbs):
         self.assertEqual(self.ok('logs', self.c.session_id[:6] + '/build-2'), b'two\n')
         text = self.refused(1, 'logs', 'build')
         self.assertIn('2 processes', text)
-        self.assertIn('%s/build-1' % self.c.session_id[:8], text)
+        self.assertIn('\n  %s/build-1  ' % self.c.session_id, text)
         self.assertIn('no such process', self.refused(1, 'logs', 'x'))
         self.assertIn('no such process', self.refused(1, 'logs', ''))
         self.assertIn('no such process', self.refused(1, 'logs', 'ffffffff-/b' if self.c.session_id[0] != 'f' else '0/b'))
+
+    def test_a_name_means_the_live_process_or_else_the_last(self):
+        for n, text in enumerate(('first', 'second', 'third')):
+            reply = self.c.reply(self.c.post('process/start', {
+                'processId': 'p%d' % n, 'name': 'web', 'argv': ['sh', '-c', 'echo %s; read x' % text], 'pipeStdin': True,
+                'cwd': wire.file_uri(self.srv.work), 'env': {'PATH': '/usr/bin:/bin'}, 'tty': False}))
+            self.assertIn('result', reply)
+            self.c.wait_output('p%d' % n, text)
+            self.assertEqual(self.ok('logs', 'web'), text.encode() + b'\n')
+            self.assertEqual(self.ok('kill', 'web'), b'')
+            self.c.wait_closed('p%d' % n)
+            self.assertEqual(self.ok('logs', 'web'), text.encode() + b'\n')
+        self.assertIn('no such process: we ', self.refused(1, 'kill', 'we'))
 
     def test_the_same_id_in_two_sessions(self):
         other = self.srv.session()
@@ -452,7 +491,7 @@ class Logs(Verbs):
         self.c.wait_for(lambda: self.c.process('p').sizes['stdout'] == 3000000, 'all of it')
         run = self.run_verb('logs', 'p')
         self.assertEqual(run.returncode, 0)
-        m = re.fullmatch(r'sallyport logs: [0-9]+ records \(([0-9]+) bytes\) of its output are not there any more\n',
+        m = re.fullmatch(r'sallyport: [0-9]+ records \(([0-9]+) bytes\) of its output are not there any more\n',
                          run.stderr.decode())
         self.assertEqual(len(run.stdout) + int(m.group(1)), 3000000)
         first = json.loads(self.ok('logs', '--json', 'p').split(b'\n', 1)[0])
@@ -474,7 +513,7 @@ class Logs(Verbs):
             time.sleep(0.3)
             self.srv.stop()
             self.assertEqual(run.wait(wire.DEADLINE), 123)
-            self.assertTrue(run.stderr.read().startswith(b'Error: '))
+            self.assertTrue(run.stderr.read().startswith(b'sallyport: '))
 
 
 @ours_only
@@ -533,7 +572,7 @@ class Cut(Verbs):
         self.proxy.is_up = False
         self.proxy.cut()
         self.assertEqual(s.end(), 123)
-        self.assertIn(b'Error: ', s.seen)
+        self.assertIn(b'sallyport: ', s.seen)
 
 
 @ours_only
@@ -568,7 +607,7 @@ class Lies(Verbs):
 
     def test_refusals_are_shown_and_do_nothing(self):
         text = self.refused(1, 'ps', '--server', self.liar({'process/list': {'error': {'code': 1, 'message': '\x1b[2J\n'}}}))
-        self.assertEqual(text, 'Error: \\x1b[2J\\n\n')
+        self.assertEqual(text, 'sallyport: \\x1b[2J\\n\n')
 
     def test_a_server_that_cannot_be_observed(self):
         for info in ({}, {'environmentInfo': None}, {'environmentInfo': {'capabilities': []}},
@@ -630,8 +669,8 @@ class Kill(Verbs):
         self.c.start('p', ['sleep', '600'])
         self.refused(2, 'kill')
         self.refused(2, 'kill', '--signal')
-        self.assertIn('SIGNIFICANT', self.refused(1, 'kill', '--signal', 'SIGNIFICANT', 'p'))
-        self.refused(1, 'kill', '--signal', 'x' * 500, 'p')
+        self.assertIn('SIGNIFICANT', self.refused(2, 'kill', '--signal', 'SIGNIFICANT', 'p'))
+        self.refused(2, 'kill', '--signal', 'x' * 500, 'p')
         self.assertEqual(self.c.request('process/list')['processes'][0]['state'], 'running')
 
 
@@ -791,7 +830,7 @@ class Attach(Verbs):
         s.wait('got one')
         self.srv.stop()
         self.assertEqual(s.end(), 123)
-        self.assertIn(b'Error: ', s.seen)
+        self.assertIn(b'sallyport: ', s.seen)
 
     def test_the_end_of_the_session(self):
         srv = self.server('--session-ttl', '0', '--no-local-socket')

@@ -349,7 +349,7 @@ class Flow(Case):
         return pid
 
     def whole(self, p):
-        self.assertEqual(p.sizes['stdout'], self.SIZE)
+        self.assertEqual((p.exit_code, p.sizes['stdout']), (0, self.SIZE))
         self.assertEqual(p.hashes['stdout'].hexdigest(), hashlib.sha256(pattern(self.SIZE)).hexdigest())
 
     def test_a_client_that_does_not_read_blocks_its_child_and_loses_nothing(self):

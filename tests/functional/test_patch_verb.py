@@ -15,7 +15,7 @@ from test_sandbox_verb import Verb
 
 BEGIN, END = '*** Begin Patch\n', '*** End Patch\n'
 FREE = ('--sandbox', ':danger-full-access')
-USAGE = (b'Usage: sallyport patch [--check] [--cwd DIR] [--sandbox MODE] PATCH\n'
+USAGE = (b'Usage: sallyport patch [--check] [--cwd DIR] [--sandbox MODE] PATCH|FILE\n'
          b'       echo PATCH | sallyport patch\n')
 
 
@@ -109,14 +109,14 @@ class Everywhere:
 
     def test_usage(self):
         self.assertEqual(self.run_verb(input=b''), (2, b'', USAGE))
-        self.assertEqual(self.run_verb('a', 'b'), (2, b'', b'sallyport patch: one patch at most (see --help)\n'))
+        self.assertEqual(self.run_verb('a', 'b'), (2, b'', b'sallyport: one patch at most (see sallyport patch --help)\n'))
         self.assertEqual(self.run_verb('--frob')[0], 2)
         self.assertEqual(self.run_verb('')[::2], (1, b"Invalid patch: The first line of the patch must be '*** Begin Patch'\n"))
         code, out, err = self.run_verb('--help')
         self.assertEqual((code, err), (0, b''))
         self.assertIn(b'--check', out)
         code, _, err = self.run_verb('--cwd', '/no/such/dir', BEGIN + '*** Add File: x\n+x\n' + END)
-        self.assertEqual((code, err), (1, b'Error: --cwd: /no/such/dir: No such file or directory\n'))
+        self.assertEqual((code, err), (1, b'sallyport: --cwd: /no/such/dir: No such file or directory\n'))
         code, _, err = self.run_verb('--sandbox', 'frob', BEGIN + '*** Add File: x\n+x\n' + END)
         self.assertEqual(code, 1)
         self.assertIn(b'there is no sandbox `frob`', err)
@@ -126,7 +126,7 @@ class Everywhere:
         before = self.everything()
         self.assertEqual(self.patch('*** Update File: x\n-a\n+b\n*** Add File: d/n\n+n\n*** Delete File: x2\n', '--check')[0], 1)
         self.assertEqual(self.patch('*** Update File: x\n-a\n+b\n*** Add File: d/n\n+n\n', '--check'),
-                         (0, done('A d/n', 'M x'), b''))
+                         (0, done('A d/n', 'M x').replace(b'Success. Updated', b'Would update'), b''))
         self.assertEqual(self.everything(), before)
         self.fails('*** Update File: x\n-q\n+b\n', 'Failed to find expected lines in %s:\nq\n' % self.path('x'), '--check')
 

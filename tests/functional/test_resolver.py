@@ -22,7 +22,7 @@ ANSWER_HEAD = struct.Struct('=QBB6x')
 ADDRESS = struct.Struct('=BBH16sI')
 ANSWER_BYTES = ANSWER_HEAD.size + 16 * ADDRESS.size
 TABLE = ('one.example=127.0.0.1:8443*,two.example=192.0.2.1+[2001:db8::1]:99*+::1,port.example:80=127.0.0.2,'
-         'port.example=127.0.0.3,none.example=-,hung.example=?')
+         'port.example=127.0.0.3,none.example=-,hung.example=?,turns.example=192.0.2.1*>10.0.0.1>-,port.turns.example:80=192.0.2.1>192.0.2.2')
 
 
 class Proxy:
@@ -199,7 +199,7 @@ class Front(unittest.TestCase):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.send(b'x')
         code, text = self.run_it('resolver', stdin=theirs)
-        self.assertEqual((code, text), (1, 'Error: the front sent no socket of a proxy\n'))
+        self.assertEqual((code, text), (1, 'sallyport: the front sent no socket of a proxy\n'))
         ours.close()
         theirs.close()
 
@@ -217,6 +217,12 @@ class Table(ResolverCase):
         self.assertEqual(p.look_up('none.example'), (NONE, []))
         self.assertEqual(p.look_up('other.example'), (NONE, []))
         self.assertEqual(p.look_up('localhost'), (NONE, []))
+
+    def test_answers_that_change(self):
+        p = self.proxy()
+        turns = [p.look_up('turns.example') for _ in range(4)]
+        self.assertEqual(turns, [(FOUND, [('192.0.2.1', 0, 1)]), (FOUND, [('10.0.0.1', 0, 0)]), (NONE, []), (NONE, [])])
+        self.assertEqual([p.look_up('port.turns.example', 80)[1][0][0] for _ in range(3)], ['192.0.2.1', '192.0.2.2', '192.0.2.2'])
 
     def test_a_hung_name_delays_no_other(self):
         p = self.proxy()

@@ -323,6 +323,7 @@ class End(Cells):
         for process_id, tty in (('p', False), ('q', True)):
             self.start(c, process_id, 'echo ready; exec sleep 1000', policy, tty=tty)
             c.wait_output(process_id, 'ready')
+        wait_until(lambda: len(self.sleepers()) == 2, 'both to be asleep')  # the shell says ready before its exec
         busy = {stat_of(pid)[1] for pid in self.sleepers()}
         self.assertEqual(len(busy), 1)
         os.kill(busy.pop(), signal.SIGKILL)

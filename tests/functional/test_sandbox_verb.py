@@ -100,10 +100,10 @@ class Run(Verb):
         self.assertEqual(self.sh('kill -TERM $$')[0], 143)
 
     def test_missing_and_forbidden_programs(self):
-        for mode in ('read-only', 'danger-full-access'):
+        for mode, why in (('read-only', b'No such file or directory'), ('danger-full-access', b'command not found')):
             with self.subTest(mode):
                 code, out, err = self.run_verb('--mode', mode, '--', 'no-such-program')
-                self.assertEqual((code, out, err), (127, b'', b'sallyport: no-such-program: No such file or directory\n'))
+                self.assertEqual((code, out, err), (127, b'', b'sallyport: no-such-program: %s\n' % why))
                 code, out, err = self.run_verb('--mode', mode, '--', '/etc/passwd')
                 self.assertEqual((code, out, err), (126, b'', b'sallyport: /etc/passwd: Permission denied\n'))
 
@@ -206,7 +206,7 @@ class Run(Verb):
         with open('/dev/full', 'wb') as full:
             p = self.popen('--', 'echo', 'x', stdout=full)
             self.assertEqual(p.wait(wire.DEADLINE), 125)
-            self.assertEqual(p.stderr.read(), b'Error: write stdout: No space left on device\n')
+            self.assertEqual(p.stderr.read(), b'sallyport: write stdout: No space left on device\n')
 
     def test_without_any_stream(self):
         out = os.path.join(self.beside, 'made')
@@ -537,12 +537,12 @@ class Policy(Verb):
                 path = self.profile(text)
                 code, out, err = self.run_verb('--profile', path, '--', 'echo', 'ran')
                 self.assertEqual((code, out), (125, b''))
-                self.assertTrue(err.startswith(b'Error: %s: ' % path.encode()), err)
+                self.assertTrue(err.startswith(b'sallyport: %s: ' % path.encode()), err)
                 self.assertIn(says, err)
         code, _, err = self.run_verb('--profile', self.base + '/none', '--', 'true')
-        self.assertEqual((code, err), (125, b'Error: read %s/none: No such file or directory\n' % self.base.encode()))
+        self.assertEqual((code, err), (125, b'sallyport: read %s/none: No such file or directory\n' % self.base.encode()))
         code, _, err = self.run_verb('--profile', self.base, '--', 'true')
-        self.assertEqual((code, err), (125, b'Error: read %s: Is a directory\n' % self.base.encode()))
+        self.assertEqual((code, err), (125, b'sallyport: read %s: Is a directory\n' % self.base.encode()))
 
     def test_the_network_is_closed_unless_asked_for(self):
         with socket.socket() as listener:
@@ -629,7 +629,8 @@ class Show(Verb):
 
     def test_explain_names_protected_names(self):
         got = self.explain('.git/config', '--mode', 'workspace-write')
-        self.assertEqual(got['write'], 'no, protected name .git below a writable root of entry 1 (special project_roots: write)')
+        self.assertEqual(got['write'], 'no, .git is protected in this sandbox, below a writable root of entry 1 '
+                                       '(special project_roots: write); write access to exactly %s/.git allows it' % self.work)
         self.assertIn('an empty directory stands at %s/.git' % self.work, got['note'])
         self.assertEqual(os.listdir(self.work), [])
 
@@ -680,23 +681,24 @@ class Show(Verb):
 
     def test_bad_usage_is_said_and_is_125(self):
         for words, says in (
-                ((), 'sallyport sandbox: no command (see --help)'),
-                (('--',), 'sallyport sandbox: no command (see --help)'),
-                (('--', ''), "sallyport sandbox: the command's name is empty (see --help)"),
-                (('--odd', '--', 'true'), "sallyport sandbox: unrecognized option '--odd'"),
-                (('--mode',), "sallyport sandbox: option '--mode' requires an argument"),
+                ((), 'sallyport: no command (see sallyport sandbox --help)'),
+                (('--',), 'sallyport: no command (see sallyport sandbox --help)'),
+                (('--', ''), "sallyport: the command's name is empty (see sallyport sandbox --help)"),
+                (('--odd', '--', 'true'), "sallyport: unknown option `--odd` (see sallyport sandbox --help)"),
+                (('--mode',), "sallyport: option `--mode` needs an argument: MODE (see sallyport sandbox --help)"),
                 (('--mode', 'odd', '--', 'true'),
-                 'Error: --mode: `odd` is not read-only, workspace-write, danger-full-access or external-sandbox'),
-                (('--mode', 'read-only', '--profile', 'x', '--', 'true'), 'Error: --mode and --profile: give one of them'),
-                (('--tty', '--no-tty', '--', 'true'), 'sallyport sandbox: --tty and --no-tty: give one of them (see --help)'),
-                (('--print-plan', 'true'), 'sallyport sandbox: --print-plan runs no command (see --help)'),
-                (('--print-plan', '--explain', '/'), 'sallyport sandbox: --print-plan, --explain and --explain-host: give one of them (see --help)'),
-                (('--explain',), 'sallyport sandbox: --explain needs a path (see --help)'),
-                (('--cwd', '/no/such', '--', 'true'), 'Error: --cwd: /no/such: No such file or directory'),
-                (('--cwd', '/etc/passwd', '--', 'true'), 'Error: --cwd: /etc/passwd: Not a directory'),
-                (('--writable', '/no/such', '--', 'true'), 'Error: --writable: /no/such: No such file or directory'),
+                 'sallyport: there is no sandbox `odd`; there are :read-only, :workspace, :danger-full-access, the modes read-only, '
+                 'workspace-write, danger-full-access, external-sandbox, and each [permissions.NAME] of the configuration'),
+                (('--mode', 'read-only', '--profile', 'x', '--', 'true'), 'sallyport: --sandbox and --profile: give one of them'),
+                (('--tty', '--no-tty', '--', 'true'), 'sallyport: --tty and --no-tty: give one of them (see sallyport sandbox --help)'),
+                (('--print-plan', 'true'), 'sallyport: --print-plan runs no command (see sallyport sandbox --help)'),
+                (('--print-plan', '--explain', '/'), 'sallyport: --print-plan, --explain and --explain-host: give one of them (see sallyport sandbox --help)'),
+                (('--explain',), 'sallyport: --explain needs a path (see sallyport sandbox --help)'),
+                (('--cwd', '/no/such', '--', 'true'), 'sallyport: --cwd: /no/such: No such file or directory'),
+                (('--cwd', '/etc/passwd', '--', 'true'), 'sallyport: --cwd: /etc/passwd: Not a directory'),
+                (('--writable', '/no/such', '--', 'true'), 'sallyport: --writable: /no/such: No such file or directory'),
                 (('--mode', 'danger-full-access', '--writable', '/tmp', '--', 'true'),
-                 'Error: --writable: /tmp: everything may be written under this policy already')):
+                 'sallyport: --writable: /tmp: everything may be written under this policy already')):
             with self.subTest(words):
                 self.assertEqual(self.run_verb(*words), (125, b'', says.encode() + b'\n'))
 

@@ -308,7 +308,7 @@ class CommandLine(Case):
         for words, status, part in (
                 (['--approve', 'sometimes'], 1, 'sometimes'),
                 (['--approve', 'never', '--approver', 'terminal'], 1, 'a server asks nobody at a terminal'),
-                (['--approve', 'never', '--approver', 'me'], 1, '--approver: `me` is not deny, program:PATH or client'),
+                (['--approve', 'never', '--approver', 'me'], 1, '--approver: `me` is not deny, program:PATH, client or console'),
                 (['--approve', 'never', '--approver', 'program:none'], 1, 'program:none'),
                 (['--approve', 'never', '--approver', 'program:/site/x'], 1, '/site/x'),
                 (['--approve', 'never', '--rules', rules], 1, rules),

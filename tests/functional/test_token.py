@@ -179,7 +179,7 @@ class Output(TokenCase):
             with open(self.path, 'w') as f:
                 line, err = self.serve_to(f, *words)
             self.assertEqual('token=' in line, warns)
-            self.assertEqual('Warning: the URL with the token goes to a file' in err, warns, err)
+            self.assertEqual('sallyport: the URL with the token goes to a file' in err, warns, err)
             self.assertNotRegex(err, r'token=[0-9a-f]')
 
     def test_the_log_does_not_have_it(self):

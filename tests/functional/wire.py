@@ -600,7 +600,8 @@ class Client:
         else:
             if set(message) not in ({'id', 'result'}, {'id', 'error'}):
                 raise AssertionError('reply with members %r' % sorted(message))
-            if 'error' in message and set(message['error']) != {'code', 'message'}:
+            if 'error' in message and (set(message['error']) - {'data'} != {'code', 'message'} or
+                                       message['error'].get('data', {'rejected': True}) != {'rejected': True}):
                 raise AssertionError('error with members %r' % sorted(message['error']))
             key = _key(message['id'])
             self.arrival.append(message['id'])

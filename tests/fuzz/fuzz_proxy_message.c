@@ -16,8 +16,10 @@ static void check_text(const struct sp_proxy_head *m, size_t size, size_t most, 
 
 static void check_front(const struct sp_proxy_head *m, size_t n, int fd_count)
 {
-    CHECK(m->op >= SP_PROXY_HELLO && m->op <= SP_PROXY_PING);
-    CHECK(fd_count == (m->op == SP_PROXY_HELLO ? 2 : m->op <= SP_PROXY_LISTEN ? 1 : 0));
+    CHECK(m->op >= SP_PROXY_HELLO && m->op <= SP_PROXY_RELAY);
+    CHECK(fd_count == (m->op == SP_PROXY_HELLO || m->op == SP_PROXY_RELAY ? 2
+                       : m->op <= SP_PROXY_LISTEN                         ? 1
+                                                                          : 0));
     if (m->op == SP_PROXY_HELLO) {
         const struct sp_proxy_hello *h = (const void *)m;
 

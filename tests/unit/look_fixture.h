@@ -8,13 +8,13 @@
 #include "local_fixture.h"
 
 struct looked {
-    struct sp_job_look look;
+    struct sp_job_inspection look;
     bool is_answered;
 };
 
 static inline void on_looked(struct sp_job_call *c)
 {
-    struct sp_job_look *l = SP_CONTAINER(c, struct sp_job_look, call);
+    struct sp_job_inspection *l = SP_CONTAINER(c, struct sp_job_inspection, call);
 
     assert_false(is_calling);
     SP_CONTAINER(l, struct looked, look)->is_answered = true;
@@ -26,7 +26,7 @@ static inline enum sp_job_result look_for(struct owner *o, struct looked *l)
     l->look.call.fn = on_looked;
     l->is_answered = false;
     is_calling = true;
-    assert_true(sp_job_look(&o->job, &l->look));
+    assert_true(sp_job_inspect(&o->job, &l->look));
     is_calling = false;
     assert_false(l->is_answered);
     until(l->is_answered);

@@ -180,7 +180,7 @@ static inline void puppet_terminate(struct sp_job *j, struct sp_job_call *c)
     take_call(j, c);
 }
 
-static inline bool puppet_look(struct sp_job *j, struct sp_job_look *l)
+static inline bool puppet_inspect(struct sp_job *j, struct sp_job_inspection *l)
 {
     char text[64] = "";
 
@@ -241,7 +241,7 @@ static const struct sp_backend_job_ops puppet_job_ops = {
     .terminate = puppet_terminate,
     .go_on = puppet_go_on,
     .release = puppet_release,
-    .look = puppet_look,
+    .inspect = puppet_inspect,
 };
 
 static const struct sp_backend_ops puppet_ops = {

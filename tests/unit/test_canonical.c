@@ -162,13 +162,23 @@ static void make_chain(int links)
     }
 }
 
+/* The kernel walks a path without locks first. If a rename elsewhere disturbs it, the second walk
+ * goes on counting links where the first one stopped, and ELOOP comes too early. */
+static bool kernel_follows(const char *path)
+{
+    for (int i = 0; i < 1000; i++)
+        if (access(path, F_OK) == 0)
+            return true;
+    return false;
+}
+
 static void test_forty_links_and_no_more(void **state)
 {
     (void)state;
     make_chain(41);
     find(at("l40"), SP_WAY_FOUND, at("end"));
     assert_int_equal(found.link_count, 40);
-    assert_int_equal(access(at("l40"), F_OK), 0); /* and so says the kernel */
+    assert_true(kernel_follows(at("l40"))); /* and so says the kernel */
     assert_int_equal(access(at("l41"), F_OK), -1);
     refuses(at("l41"), SP_E_INVALID, ELOOP);
     make_link("loop", "loop");

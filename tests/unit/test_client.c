@@ -437,12 +437,16 @@ static void answers_to_nobody_are_no_harm(void **state)
     say("{\"id\":77,\"result\":{}}");
     say("{\"id\":\"x\",\"result\":{}}");
     say("{\"error\":{\"code\":1,\"message\":\"?\"},\"id\":99}");
-    say("{\"id\":5,\"method\":\"network/policyRequest\",\"params\":{}}");
+    say("{\"id\":5,\"method\":\"network/other\",\"params\":{}}");
     say_output(1, A);
     until(has_output, &t);
     const struct heard *h = await("", 1);
     assert_non_null(strstr(h->text, "-32601"));
-    assert_non_null(strstr(h->text, "does not implement `network/policyRequest` yet"));
+    assert_non_null(strstr(h->text, "does not implement `network/other` yet"));
+    say("{\"id\":6,\"method\":\"network/policyRequest\",\"params\":{}}");
+    h = await("", 2);
+    assert_non_null(strstr(h->text, "\"id\":6"));
+    assert_non_null(strstr(h->text, "{\"type\":\"deny\",\"reason\":\"not_allowed\"}"));
     assert_int_equal(fs.accepted, 1);
 }
 

@@ -183,7 +183,7 @@ static void test_it_is_answered_before_and_after_its_life(void **state)
     until(o.is_over);
     assert_int_equal(look_for(&o, &l), SP_JOB_GONE);
     finish(&o);
-    assert_false(sp_job_look(&o.job, &l.look)); /* released */
+    assert_false(sp_job_inspect(&o.job, &l.look)); /* released */
 }
 
 /* Nobody can write to it any more: whoever still reads would read its end. */

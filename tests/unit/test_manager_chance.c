@@ -169,7 +169,7 @@ static void meddle(void)
         break;
     case 11:
         looks++;
-        sp_manager_look(manager, id, on_look, NULL);
+        sp_manager_inspect(manager, id, on_look, NULL);
         break;
     case 0:
         orders++;

@@ -336,7 +336,7 @@ static void test_it_is_seen_what_a_command_does(void **state)
     exec_for(&a, "/bin/cat", true, 500);
     until(a.is_there);
     assert_running(&a, 1000);
-    sp_manager_look(manager, 1000, on_look, &look);
+    sp_manager_inspect(manager, 1000, on_look, &look);
     until(look.doing != SP_DOING_MAX + 1);
     if (look.doing == SP_DOING_UNKNOWN)
         printf("# the kernel does not tell what it does here\n");

@@ -38,17 +38,17 @@ static void test_a_look_is_told_from_the_loop(void **state)
     can_look = true;
     next_look.doing = SP_DOING_READING_TERMINAL;
     (void)exec_background("x", true);
-    sp_manager_look(manager, 1000, on_look, &s);
+    sp_manager_inspect(manager, 1000, on_look, &s);
     assert_int_equal(s.count, 0);
     until(s.count == 1);
     assert_true(s.is_known);
     assert_int_equal(s.look.doing, SP_DOING_READING_TERMINAL);
-    sp_manager_look(manager, 4711, on_look, &s); /* none such */
+    sp_manager_inspect(manager, 4711, on_look, &s); /* none such */
     assert_int_equal(s.count, 1);
     until(s.count == 2);
     assert_false(s.is_known);
     can_look = false;
-    sp_manager_look(manager, 1000, on_look, &s);
+    sp_manager_inspect(manager, 1000, on_look, &s);
     assert_int_equal(s.count, 2);
     until(s.count == 3);
     assert_false(s.is_known);
@@ -58,7 +58,7 @@ static void test_a_look_is_told_from_the_loop(void **state)
 static void reply_and_look(void *user, const struct sp_reply *r)
 {
     assert_true(r->is_output_held);
-    sp_manager_look(manager, r->process_id, on_look, user);
+    sp_manager_inspect(manager, r->process_id, on_look, user);
 }
 
 static void test_who_holds_the_output_can_be_seen(void **state)
@@ -88,7 +88,7 @@ static void test_who_holds_the_output_can_be_seen(void **state)
     run_for(10);
     assert_null(first_process(manager));
     assert_int_equal(sp_manager_reserved(manager), 1);
-    sp_manager_look(manager, 1000, on_look, &s); /* only remembered: nobody can tell */
+    sp_manager_inspect(manager, 1000, on_look, &s); /* only remembered: nobody can tell */
     until(s.count == 2);
     assert_false(s.is_known);
 }
@@ -100,7 +100,7 @@ static void test_a_process_may_go_while_it_is_looked_at(void **state)
     (void)state;
     can_look = is_mute = true;
     (void)exec_background("x", false);
-    sp_manager_look(manager, 1000, on_look, &s);
+    sp_manager_inspect(manager, 1000, on_look, &s);
     run_for(10);
     end_with(0, 0);
     run_for(1000);
@@ -108,7 +108,7 @@ static void test_a_process_may_go_while_it_is_looked_at(void **state)
     until(s.count == 1);
     assert_false(s.is_known);
     (void)exec_background("y", false);
-    sp_manager_look(manager, 1001, on_look, &s);
+    sp_manager_inspect(manager, 1001, on_look, &s);
     run_for(10);
     end_manager(); /* with one under way */
     assert_int_equal(s.count, 2);
@@ -124,7 +124,7 @@ static void test_a_look_without_memory_is_told_as_well(void **state)
     can_look = true;
     (void)exec_background("x", false);
     end_memory_at(1);
-    sp_manager_look(manager, 1000, on_look, &s);
+    sp_manager_inspect(manager, 1000, on_look, &s);
     assert_true(did_memory_end());
     run_for(10);
     assert_int_equal(s.count, 1);

@@ -24,7 +24,7 @@ static void test_a_port_is_looked_for_again_and_again(void **state)
     until(a.is_there);
     assert_running(&a, 1000);
     assert_int_equal(a.woken_by, 1);
-    assert_true(a.at_ms - at_ms <= SP_LOOK_MS + 5);
+    assert_true(a.at_ms - at_ms <= SP_INSPECT_MS + 5);
     jobs[0].asked[0] = 0;
     run_for(1000);
     assert_string_equal(jobs[0].asked, ""); /* nobody waits: nobody looks */
@@ -63,7 +63,7 @@ static void test_a_look_that_comes_late_is_nobodys(void **state)
     run_for(1000);
     assert_int_equal(jobs[0].call_count, 1);
     next_look.listening = 81;
-    SP_CONTAINER(jobs[0].calls[0], struct sp_job_look, call)->found.listening = 80;
+    SP_CONTAINER(jobs[0].calls[0], struct sp_job_inspection, call)->found.listening = 80;
     answer_call(&jobs[0], SP_JOB_OK);
     run_for(10);
     assert_false(a.is_there);

@@ -93,7 +93,7 @@ static void test_a_path_is_explained(void **state)
     assert_has(c.json, ",\"denials\":[{\"access\":\"write\",\"target\":\"/usr/bin\",");
     assert_has(c.json, "\"evidence\":\"policy\"");
     callf(&c, "explain_denial", "{\"path\":\"%s/.git\"}", directory);
-    assert_has(c.text, "protected name .git below a writable root");
+    assert_has(c.text, ".git is protected in this sandbox, below a writable root");
     assert_fails(&c, "explain_denial", "{\"path\":\"\"}", "`path` is no path");
     assert_fails(&c, "explain_denial", "{\"path\":\"a\\u0000b\"}", "`path` is no path");
 }

@@ -169,18 +169,18 @@ static void test_a_patch_in_a_command_is_no_session(void **state)
 /* ---- an end while the answer is being written ---- */
 
 static bool holds_look;
-static sp_manager_look_fn *held_fn; /* NULL: no inspection is held */
+static sp_manager_inspect_fn *held_fn; /* NULL: no inspection is held */
 static void *held_user;
 
-void __real_sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn,
-                            void *user);
-void __wrap_sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn,
-                            void *user);
-void __wrap_sp_manager_look(struct sp_manager *m, int process_id, sp_manager_look_fn *fn,
-                            void *user)
+void __real_sp_manager_inspect(struct sp_manager *m, int process_id, sp_manager_inspect_fn *fn,
+                               void *user);
+void __wrap_sp_manager_inspect(struct sp_manager *m, int process_id, sp_manager_inspect_fn *fn,
+                               void *user);
+void __wrap_sp_manager_inspect(struct sp_manager *m, int process_id, sp_manager_inspect_fn *fn,
+                               void *user)
 {
     if (!holds_look) {
-        __real_sp_manager_look(m, process_id, fn, user);
+        __real_sp_manager_inspect(m, process_id, fn, user);
         return;
     }
     held_fn = fn;

@@ -94,6 +94,8 @@ static void test_heads_with_text(void **state)
     assert_lengths(SP_PROXY_KNOW, true, 0, 1, SP_PROXY_HOST_MAX);
     assert_lengths(SP_PROXY_GONE, true, 0, 0, 0);
     assert_lengths(SP_PROXY_PONG, true, 0, 0, 0);
+    assert_lengths(SP_PROXY_RELAY, false, 2, 0, 0);
+    assert_lengths(SP_PROXY_CLOSED, true, 0, 0, 0);
     assert_lengths(SP_PROXY_COUNTS, true, 0, REST(struct sp_proxy_counts),
                    REST(struct sp_proxy_counts));
 }

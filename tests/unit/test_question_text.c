@@ -9,13 +9,19 @@ bool sp_terminal_is_ours(int fd)
     return fd >= 0;
 }
 
+#define KEYS_NO                           \
+    "  n                  no\n"           \
+    "  q                  no, and stop\n" \
+    "  ?                  explain these answers\n"
+
 static void expect(const struct sp_approval_question *q, const char *want)
 {
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf rest = {0};
 
-    assert_true(add_question(&text, q, &rest) && add_answers(&text, q, true) &&
-                sp_buf_add(&text, "", 1));
+    const struct offer all = {q, .is_all_shown = true};
+    assert_true(sp_question_add_text(&text, q, &rest, false) &&
+                add_answers(&text, &all, false, false) && sp_buf_add(&text, "", 1));
     assert_string_equal(text.data, want);
     assert_int_equal(rest.len, 0);
 }
@@ -45,8 +51,9 @@ static void test_a_permission_request_shows_all_that_is_asked(void **state)
                "  in:          /site\n"
                "  environment: local\n"
                "  reason:      a \\x1b[2Jcache\n"
-               "  y yes for this turn, a yes for this session, n no, q no and stop: ");
-    assert_false(offers_rule(&q));
+               "  y                  yes, for this turn\n"
+               "  a                  yes, until this session ends\n" KEYS_NO);
+    assert_false(sp_question_shows_rule(&q));
     sp_grant_done(&asked);
 }
 
@@ -61,15 +68,17 @@ static void test_places_that_are_words_are_shown_as_well(void **state)
                      0);
     expect(&q, "\nsallyport: may commands do this from now on?\n"
                "  + write      / (everything)\n"
-               "  y yes for this turn, a yes for this session, n no, q no and stop: ");
+               "  y                  yes, for this turn\n"
+               "  a                  yes, until this session ends\n" KEYS_NO);
     sp_grant_done(&asked);
 }
 
 static const struct sp_str touch[] = {SP_STR("touch"), SP_STR("x")};
 
-#define KEYS_WITH_RULE                                 \
-    "  type always and Enter: yes and keep the rule\n" \
-    "  y yes, a yes for this session, n no, q no and stop: "
+#define KEYS_WITH_RULE                                                                 \
+    "  y                  yes, this once, in its sandbox\n"                            \
+    "  a                  yes, and the same command unasked until this session ends\n" \
+    "  always and Enter   yes, and keep the rule\n" KEYS_NO
 
 static struct sp_approval_question about_touch(enum sp_question_kind kind)
 {
@@ -89,13 +98,14 @@ static void test_what_comes_of_a_rule(void **state)
     (void)state;
     q.profile = &profile;
     q.profile_name = ":workspace";
-    expect(&q, "\nsallyport: may this run?\n"
-               "  command:     touch x\n"
-               "  in:          /site\n"
-               "  allowed:     what the sandbox :workspace allows\n"
-               "  rule:        touch x\n"
-               "  from then on: this, and all that begins with it, runs unasked and WITHOUT A "
-               "SANDBOX\n" KEYS_WITH_RULE);
+    expect(
+        &q,
+        "\nsallyport: may this run?\n"
+        "  command:     touch x\n"
+        "  in:          /site\n"
+        "  allowed:     what the sandbox :workspace allows\n"
+        "  rule:        the command above\n"
+        "  if kept:     what begins with it runs unasked and WITHOUT A SANDBOX\n" KEYS_WITH_RULE);
     assert_int_equal(sp_profile_add(&profile.profile, SP_PLACE_PATH, SP_ACCESS_DENY, false,
                                     SP_STR("/site/secret"), (struct sp_str){0}, NULL),
                      0);
@@ -103,8 +113,8 @@ static void test_what_comes_of_a_rule(void **state)
                "  command:     touch x\n"
                "  in:          /site\n"
                "  allowed:     what the sandbox :workspace allows\n"
-               "  rule:        touch x\n"
-               "  from then on: this, and all that begins with it, runs unasked\n" KEYS_WITH_RULE);
+               "  rule:        the command above\n"
+               "  if kept:     what begins with it runs unasked\n" KEYS_WITH_RULE);
     sp_policy_done(&profile);
 }
 
@@ -118,11 +128,30 @@ static void test_who_says_that_something_was_denied(void **state)
 
     (void)state;
     q.is_free = true;
-    assert_true(add_question(&known, &q, &rest) && sp_buf_add(&known, "", 1));
+    assert_true(sp_question_add_text(&known, &q, &rest, false) && sp_buf_add(&known, "", 1));
     q.is_guess = true;
-    assert_true(add_question(&guessed, &q, &rest) && sp_buf_add(&guessed, "", 1));
+    assert_true(sp_question_add_text(&guessed, &q, &rest, false) && sp_buf_add(&guessed, "", 1));
     assert_non_null(strstr(known.data, "the sandbox got in the way of this. Once more"));
     assert_non_null(strstr(guessed.data, "this says that its sandbox got in the way. Once more"));
+}
+
+/* Escape codes are ours alone, and only where they are asked for. */
+static void test_what_is_bold(void **state)
+{
+    struct sp_approval_question q = about_touch(SP_QUESTION_RUN);
+    const struct offer all = {&q, .is_all_shown = true};
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf rest = {0};
+
+    (void)state;
+    q.command = SP_STR("touch \x1b[1mx");
+    assert_true(sp_question_add_text(&text, &q, &rest, true) &&
+                add_answers(&text, &all, false, true) && sp_buf_add(&text, "", 1));
+    assert_non_null(strstr(text.data, "sallyport: \x1b[1mmay this run?\x1b[22m\n"));
+    assert_non_null(strstr(text.data, "touch \\x1b[1mx\n"));
+    assert_non_null(strstr(text.data, "allowed:     \x1b[1meverything: no sandbox\x1b[22m\n"));
+    assert_non_null(strstr(text.data, "  \x1b[1myes\x1b[22m and Enter      yes, this once, "
+                                      "\x1b[1mWITHOUT A SANDBOX\x1b[22m\n"));
 }
 
 /* What runs without a sandbox, or is kept, is no single key. */
@@ -130,20 +159,26 @@ static void test_what_a_key_and_a_word_stand_for(void **state)
 {
     struct sp_policy profile = {.profile.kind = SP_PROFILE_MANAGED};
     struct sp_approval_question q = about_touch(SP_QUESTION_RUN);
+    const struct offer all = {&q, .is_all_shown = true};
+    const struct offer once = {&q, .is_all_shown = true, .is_once = true};
 
     (void)state;
     q.profile = &profile;
-    assert_int_equal(answer_of(&q, true, SP_STR("y")), SP_DECISION_APPROVED);
-    assert_int_equal(answer_of(&q, true, SP_STR("a")), SP_DECISION_APPROVED_FOR_SESSION);
-    assert_int_equal(answer_of(&q, true, SP_STR("p")), SP_DECISION_MAX);
-    assert_int_equal(answer_of(&q, true, SP_STR("always")), SP_DECISION_AMENDMENT);
+    assert_int_equal(answer_of(&all, SP_STR("y")), SP_DECISION_APPROVED);
+    assert_int_equal(answer_of(&all, SP_STR("a")), SP_DECISION_APPROVED_FOR_SESSION);
+    assert_int_equal(answer_of(&once, SP_STR("y")), SP_DECISION_APPROVED);
+    assert_int_equal(answer_of(&once, SP_STR("a")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&all, SP_STR("p")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&all, SP_STR("always")), SP_DECISION_AMENDMENT);
     q.is_free = true;
-    assert_int_equal(answer_of(&q, true, SP_STR("y")), SP_DECISION_MAX);
-    assert_int_equal(answer_of(&q, true, SP_STR("a")), SP_DECISION_MAX);
-    assert_int_equal(answer_of(&q, true, SP_STR("n")), SP_DECISION_DENIED);
-    assert_int_equal(answer_of(&q, true, SP_STR("y")), SP_DECISION_MAX);
-    assert_int_equal(answer_of(&q, true, SP_STR("yes")), SP_DECISION_APPROVED);
-    assert_int_equal(answer_of(&q, true, SP_STR("session")), SP_DECISION_APPROVED_FOR_SESSION);
+    assert_int_equal(answer_of(&all, SP_STR("y")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&all, SP_STR("a")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&all, SP_STR("n")), SP_DECISION_DENIED);
+    assert_int_equal(answer_of(&all, SP_STR("y")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&all, SP_STR("yes")), SP_DECISION_APPROVED);
+    assert_int_equal(answer_of(&all, SP_STR("session")), SP_DECISION_APPROVED_FOR_SESSION);
+    assert_int_equal(answer_of(&once, SP_STR("session")), SP_DECISION_MAX);
+    assert_false(may_become_word(&once, SP_STR("s")));
 }
 
 /* Nothing is allowed for longer, or without a sandbox, by a person who has not seen all of it. */
@@ -154,6 +189,7 @@ static void test_what_was_not_shown(void **state)
     struct sp_approval_question q = about_touch(SP_QUESTION_RUN);
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf rest = {0};
+    const struct offer unseen = {.question = &q};
     char command[10000];
 
     (void)state;
@@ -161,22 +197,25 @@ static void test_what_was_not_shown(void **state)
     memcpy(command + 5000, "; rm -r x", 9);
     q.command = (struct sp_str){command, sizeof command};
     q.profile = &profile;
-    assert_true(add_question(&text, &q, &rest) && add_answers(&text, &q, false) &&
+    assert_true(sp_question_add_text(&text, &q, &rest, false) &&
+                add_answers(&text, &unseen, true, false) && add_choices(&text, &unseen) &&
                 sp_buf_add(&text, "", 1) && sp_buf_add(&rest, "", 1));
     assert_non_null(strstr(text.data, "a\nNOT SHOWN: 5904 bytes\na"));
-    assert_non_null(strstr(text.data, "m shows more"));
+    assert_non_null(
+        strstr(text.data,
+               "NOT ALL IS SHOWN: show more; yes for more than this once can be said after that"));
     assert_null(strstr(text.data, "session"));
     assert_null(strstr(text.data, "always"));
     assert_null(strstr(text.data, "rm -r x"));
     assert_non_null(strstr(rest.data, "command: the 5904 bytes that were not shown:\na"));
     assert_non_null(strstr(rest.data, "; rm -r x"));
-    assert_int_equal(answer_of(&q, false, SP_STR("y")), SP_DECISION_APPROVED);
-    assert_int_equal(answer_of(&q, false, SP_STR("a")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&unseen, SP_STR("y")), SP_DECISION_APPROVED);
+    assert_int_equal(answer_of(&unseen, SP_STR("a")), SP_DECISION_MAX);
     q.is_free = true;
-    assert_int_equal(answer_of(&q, false, SP_STR("y")), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&unseen, SP_STR("y")), SP_DECISION_MAX);
     for (size_t i = 0; i < sizeof free_words / sizeof free_words[0]; i++)
-        assert_int_equal(answer_of(&q, false, sp_str_of(free_words[i])), SP_DECISION_MAX);
-    assert_int_equal(answer_of(&q, false, SP_STR("n")), SP_DECISION_DENIED);
+        assert_int_equal(answer_of(&unseen, sp_str_of(free_words[i])), SP_DECISION_MAX);
+    assert_int_equal(answer_of(&unseen, SP_STR("n")), SP_DECISION_DENIED);
 }
 
 int main(void)
@@ -186,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_places_that_are_words_are_shown_as_well),
         cmocka_unit_test(test_what_comes_of_a_rule),
         cmocka_unit_test(test_who_says_that_something_was_denied),
+        cmocka_unit_test(test_what_is_bold),
         cmocka_unit_test(test_what_a_key_and_a_word_stand_for),
         cmocka_unit_test(test_what_was_not_shown),
     };

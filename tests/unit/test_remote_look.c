@@ -10,13 +10,13 @@
     "\"cwd\":\"file:///srv\",\"capabilities\":{\"processInspect\":true}}"
 
 struct looked {
-    struct sp_job_look look;
+    struct sp_job_inspection look;
     unsigned answers;
 };
 
 static void on_looked(struct sp_job_call *c)
 {
-    struct sp_job_look *l = SP_CONTAINER(c, struct sp_job_look, call);
+    struct sp_job_inspection *l = SP_CONTAINER(c, struct sp_job_inspection, call);
 
     SP_CONTAINER(l, struct looked, look)->answers++;
 }
@@ -60,7 +60,7 @@ static void a_real_server_tells(void **state)
     do {
         assert_true(test_now_ms() < end);
         k = a_look(true, 9, 10);
-        assert_true(sp_job_look(&t.job, &k.look));
+        assert_true(sp_job_inspect(&t.job, &k.look));
         assert_int_equal(k.answers, 0);
         assert_int_equal(result_of(&k), SP_JOB_OK);
     } while (k.look.found.doing != SP_DOING_READING_STDIN);
@@ -71,14 +71,14 @@ static void a_real_server_tells(void **state)
     do {
         assert_true(test_now_ms() < end);
         k = a_look(true, 0, 0);
-        assert_true(sp_job_look(&t.job, &k.look));
+        assert_true(sp_job_inspect(&t.job, &k.look));
         assert_int_equal(result_of(&k), SP_JOB_OK);
     } while (k.look.found.holder_count != 1 || strcmp(k.look.found.holders[0].name, "sleep") != 0);
     assert_int_equal(k.look.found.doing, SP_DOING_UNKNOWN);
     assert_int_equal(kill(k.look.found.holders[0].pid, SIGKILL), 0);
     until(is_over, &t);
     k = a_look(true, 0, 0);
-    assert_true(sp_job_look(&t.job, &k.look));
+    assert_true(sp_job_inspect(&t.job, &k.look));
     assert_int_equal(result_of(&k), SP_JOB_GONE);
 }
 
@@ -91,7 +91,7 @@ static void of_one_that_cannot_tell_nothing_is_asked(void **state)
 
     (void)state;
     start_fake(&t);
-    assert_false(sp_job_look(&t.job, &k.look));
+    assert_false(sp_job_inspect(&t.job, &k.look));
     pass(20);
     assert_int_equal(k.answers, 0);
     assert_int_equal(times("process/inspect"), 0);
@@ -111,7 +111,7 @@ static struct looked told_by(struct told *t, struct looked k, const char *answer
 {
     const unsigned before = times("process/inspect");
 
-    assert_true(sp_job_look(&t->job, &k.look));
+    assert_true(sp_job_inspect(&t->job, &k.look));
     say_result(await("process/inspect", before + 1), answer);
     (void)result_of(&k);
     return k;
@@ -222,7 +222,7 @@ static void an_answer_without_sense_is_refused(void **state)
         assert_int_equal(k.look.found.listening, 0);
     }
     struct looked k = a_look(true, 0, 0);
-    assert_true(sp_job_look(&t.job, &k.look));
+    assert_true(sp_job_inspect(&t.job, &k.look));
     say_error(await("process/inspect", sizeof answers / sizeof answers[0] + 1), -32600, "no");
     assert_int_equal(result_of(&k), SP_JOB_REFUSED);
     assert_string_equal(k.look.call.error.msg, "no");
@@ -239,7 +239,7 @@ static void before_its_start_it_is_too_early(void **state)
     until(has_facts, NULL);
     start_script(&t, "true");
     (void)await("process/start", 1);
-    assert_true(sp_job_look(&t.job, &k.look));
+    assert_true(sp_job_inspect(&t.job, &k.look));
     assert_int_equal(k.answers, 0);
     assert_int_equal(result_of(&k), SP_JOB_NOT_YET);
     assert_int_equal(times("process/inspect"), 0);
@@ -254,7 +254,7 @@ static void a_job_that_is_released_hears_no_answer(void **state)
 
     (void)state;
     start_fake(&t);
-    assert_true(sp_job_look(&t.job, &k.look));
+    assert_true(sp_job_inspect(&t.job, &k.look));
     const struct heard *h = await("process/inspect", 1);
     told_done(&t);
     say_result(h, "{\"state\":\"running\"}");

@@ -176,13 +176,12 @@ static bool is_tested(int nr, const struct sp_filter_options *o)
                                  SYS_socket, SYS_socketpair, SYS_prlimit64,   SYS_prctl,
                                  SYS_fcntl,  SYS_setrlimit};
 
-    return HAS(tested, nr) || (o->notifies && nr == SYS_seccomp);
+    return HAS(tested, nr) || (o->notifies && nr == SYS_seccomp) ||
+           (o->notifies && nr == SYS_connect && o->net == SP_FILTER_LOOPBACK);
 }
 
 static uint32_t expected(int nr, const struct sp_filter_options *o)
 {
-    if (nr == SYS_connect && o->net == SP_FILTER_LOOPBACK && o->notifies)
-        return TOLD; /* and allowed by who is told */
     if (HAS(telling, nr))
         return o->notifies ? TOLD : EPERMED;
     if (HAS(missing, nr))
@@ -266,6 +265,27 @@ static void test_namespaces_are_refused_by_flag(void **state)
         assert_int_equal(
             result(&f, SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD | 17, 0, 0),
             ALLOWED);
+    }
+}
+
+/* Pid 1 of a cell is under the filter whose notifications it answers. */
+static void test_connects_are_told_but_those_of_pid_1(void **state)
+{
+    const uint64_t above = 1ULL << 32; /* which the kernel does not look at */
+
+    (void)state;
+    EACH_FILTER(o, f)
+    {
+        const bool is_told = o.net == SP_FILTER_LOOPBACK && o.notifies;
+        const uint32_t others = o.net == SP_FILTER_NONE ? EPERMED : is_told ? TOLD : ALLOWED;
+        const uint32_t own = o.net == SP_FILTER_NONE ? EPERMED : ALLOWED;
+
+        for (uint64_t n = 0; n < 256; n++) {
+            const uint32_t want = n == SP_FILTER_OWN_ADDRESS ? own : others;
+
+            assert_int_equal(result(&f, SYS_connect, 3, 4096, n), want);
+            assert_int_equal(result(&f, SYS_connect, 3, 4096, above | n), want);
+        }
     }
 }
 
@@ -371,6 +391,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_every_number_is_answered_as_the_lists_say),
     cmocka_unit_test(test_other_doors_into_the_kernel_are_shut),
     cmocka_unit_test(test_namespaces_are_refused_by_flag),
+    cmocka_unit_test(test_connects_are_told_but_those_of_pid_1),
     cmocka_unit_test(test_sockets_are_refused_by_family_type_and_protocol),
     cmocka_unit_test(test_requests_and_personalities_are_refused_by_value),
     cmocka_unit_test(test_calls_know_their_names_and_answers),

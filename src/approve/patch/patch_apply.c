@@ -183,24 +183,6 @@ static bool holds(int fd, struct sp_str want)
     }
 }
 
-/* Fails unless the file still has the text that the patch was verified against. */
-static int check_unchanged(const struct spot *s, const struct sp_patch_change *c, struct stat *ret,
-                           struct sp_err *e)
-{
-    auto_close int fd =
-        openat(s->dir, s->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-
-    if (fd < 0 || fstat(fd, ret) < 0)
-        return fail_file(e, "Failed to write file", c->full_path, errno);
-    if (!S_ISREG(ret->st_mode))
-        return fail_file(e, "Failed to write file", c->full_path, EINVAL);
-    if (!holds(fd, c->before))
-        return sp_fail(e, SP_E_FAILED, 0,
-                       "Failed to write file %s: it has changed since the patch was verified",
-                       c->full_path);
-    return 0;
-}
-
 /* ---- writing ---- */
 
 /* Creates a temporary file in the directory, named *ret. Its descriptor, or -errno. */
@@ -315,9 +297,19 @@ static int apply_update(const struct sp_patch_change *c, bool refuses_links, str
 
     if (r < 0)
         return fail_file(e, "Failed to write file", c->full_path, -r);
-    r = check_unchanged(&s, c, &like, e);
-    if (r < 0)
-        return r;
+
+    /* The file must still have the text that the patch was verified against. */
+    auto_close int fd =
+        openat(s.dir, s.name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0 || fstat(fd, &like) < 0)
+        return fail_file(e, "Failed to write file", c->full_path, errno);
+    if (!S_ISREG(like.st_mode))
+        return fail_file(e, "Failed to write file", c->full_path, EINVAL);
+    if (!holds(fd, c->before))
+        return sp_fail(e, SP_E_FAILED, 0,
+                       "Failed to write file %s: it has changed since the patch was verified",
+                       c->full_path);
     if (c->full_target != NULL) { /* the target is complete before the source goes */
         r = write_to(c->full_target, c->after, &like, refuses_links, e);
         if (r < 0)

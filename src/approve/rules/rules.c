@@ -84,6 +84,23 @@ bool sp_rules_file(const struct sp_rules *r, uint32_t index, struct sp_rules_fil
     return true;
 }
 
+bool sp_rules_entry(const struct sp_rules *r, uint32_t index, struct sp_rules_entry *ret)
+{
+    for (uint32_t i = 0; i < r->parts.count; i++) {
+        const struct sp_rules_part *p = r->parts.items[i];
+
+        if (index < p->entry_count) {
+            *ret = p->entries[index];
+            ret->name = p->name;
+            ret->file = p->file;
+            ret->is_managed = p->is_managed;
+            return true;
+        }
+        index -= p->entry_count;
+    }
+    return false;
+}
+
 /* ---- making the index ---- */
 
 static const struct sp_set_element *number_rest(struct sp_rules *r,
@@ -253,7 +270,7 @@ bool sp_rules_add_fingerprint(struct sp_buf *out, const struct sp_rules *r)
         return is_good;
     for (size_t i = 0; i < text.len; i++)
         count += text.data[i] == '\n'; /* which JSON escapes in strings */
-    auto_free struct sp_str *lines = calloc(count, sizeof *lines);
+    auto_free struct sp_str *lines = calloc(count + 1, sizeof *lines);
     if (lines == NULL)
         return false;
     struct sp_str rest = sp_buf_str(&text);

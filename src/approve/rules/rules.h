@@ -99,6 +99,25 @@ struct sp_network_rule {
 /* In order; the last rule for a host wins. false: no such index. */
 bool sp_rules_network(const struct sp_rules *r, uint32_t index, struct sp_network_rule *ret);
 
+/* One call in a text: a rule as it is written. */
+struct sp_rules_entry {
+    enum { SP_RULES_PREFIX, SP_RULES_NETWORK, SP_RULES_PROGRAM } kind;
+    struct sp_str decision;         /* allow, prompt, forbidden; of a host: allow, prompt, deny */
+    const struct sp_words *pattern; /* PREFIX: of each word its alternatives */
+    uint32_t count;
+    struct sp_str host, protocol; /* NETWORK */
+    struct sp_str program;        /* PROGRAM */
+    struct sp_words paths;
+    struct sp_str justification; /* p NULL: none */
+    uint32_t line, last_line;    /* the first is 1 */
+    size_t from, to;             /* its bytes in the text */
+    /* Of the text: */
+    const char *name, *file;
+    bool is_managed;
+};
+/* All calls in the order of the texts. false: no such index. */
+bool sp_rules_entry(const struct sp_rules *r, uint32_t index, struct sp_rules_entry *ret);
+
 enum sp_matches_form {
     SP_MATCHES_LIST,         /* [{"prefixRuleMatch":{...}},...] */
     SP_MATCHES_CHECK,        /* as `rules check` prints it, with the strictest decision */
@@ -132,5 +151,31 @@ int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
 /* Appends a rule to USER_DIR/rules/default.rules unless it is there: locked, atomic. */
 int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
                            bool allows, struct sp_err *e);
+
+/* ---- editing ---- */
+
+/* A line for this rule, without LF. SP_E_INVALID: no such rule can be written. */
+int sp_rules_add_prefix_line(struct sp_buf *line, struct sp_words prefix, struct sp_err *e);
+int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
+                              bool allows, struct sp_err *e);
+
+/* A rule that a person adds. */
+struct sp_rules_addition {
+    struct sp_words words;       /* count 0: a network rule */
+    enum sp_verdict verdict;     /* of a network rule: ALLOW or FORBIDDEN */
+    struct sp_str justification; /* p NULL: none */
+    struct sp_str host, protocol;
+};
+/* Appends the rule to the file, or USER_DIR/rules/default.rules if `file` is NULL, unless it is
+ * there. Only to a file that belongs to the user and parses with the rule; no link is followed.
+ * *ret_path is the file, also after an error, if it is not NULL: the caller frees it. */
+int sp_rules_edit_add(const char *user_dir, const char *file, const struct sp_rules_addition *a,
+                      char **ret_path, uint32_t *ret_line, bool *ret_is_new, struct sp_err *e);
+/* Removes the lines of the one rule of the file that `wants` picks; everything else stays as it is,
+ * byte for byte. The new file takes the place of the old one in one step, with its mode and group.
+ * Fails if none or several are picked, and if the rest would not parse. */
+int sp_rules_edit_remove(const char *file,
+                         bool (*wants)(const void *user, const struct sp_rules_entry *x),
+                         const void *user, struct sp_err *e);
 
 #endif

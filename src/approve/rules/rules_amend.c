@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,9 +40,8 @@ static const char *label_of(struct sp_str protocol)
     return NULL;
 }
 
-/* Appends a network rule as one line, without LF. */
-static int add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
-                            bool allows, struct sp_err *e)
+int sp_rules_add_network_line(struct sp_buf *line, struct sp_str host, struct sp_str protocol,
+                              bool allows, struct sp_err *e)
 {
     auto_buf struct sp_buf room = {0};
     auto_buf struct sp_buf why = {0};
@@ -73,13 +73,12 @@ static int add_network_line(struct sp_buf *line, struct sp_str host, struct sp_s
 
 /* ---- into the file ---- */
 
-static int fail_system(struct sp_err *e, int sys, const char *doing, const char *user_dir)
+static int fail_system(struct sp_err *e, int sys, const char *doing, const char *path)
 {
-    return sp_fail(e, SP_E_SYSTEM, sys, "failed to %s %s/rules/" FILE_NAME, doing, user_dir);
+    return sp_fail(e, SP_E_SYSTEM, sys, "failed to %s %s", doing, path);
 }
 
-/* Opens USER_DIR/rules and creates both, but not the parents of USER_DIR. */
-static int open_folder(const char *user_dir, struct sp_err *e)
+static int open_rules_folder(const char *user_dir, struct sp_err *e)
 {
     (void)mkdir(user_dir, 0700); /* open reports what is wrong */
     auto_close int home = open(user_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -95,78 +94,125 @@ static int open_folder(const char *user_dir, struct sp_err *e)
     return sp_fd_lift(fd);
 }
 
-static bool has_line(struct sp_str text, struct sp_str line)
+/* The number of that line; 0: there is none. *ret_count: of the lines. */
+static uint32_t find_line(struct sp_str text, struct sp_str line, uint32_t *ret_count)
 {
-    while (text.n != 0) {
+    for (*ret_count = 0; text.n != 0;) {
         struct sp_str old = sp_str_cut(&text, '\n');
 
+        ++*ret_count;
         old.n -= old.n > 0 && old.p[old.n - 1] == '\r';
         if (sp_str_eq(old, line))
-            return true;
+            return *ret_count;
     }
-    return false;
+    return 0;
 }
 
-/* In one write: a reader sees the whole line or nothing of it. */
-static int append(int fd, struct sp_str before, struct sp_str line, const char *user_dir,
-                  struct sp_err *e)
+/* Whether the file is the user's, and parses with `added` at its end. */
+static int test_file(int fd, const char *path, struct sp_str before, struct sp_str added,
+                     struct sp_err *e)
 {
+    auto_buf struct sp_buf whole = {0};
+    struct sp_rules_maker m = {0};
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return fail_system(e, errno, "read policy file", path);
+    if (st.st_uid != geteuid())
+        return sp_fail(e, SP_E_FAILED, 0, "%s belongs to another user (uid %u)", path, st.st_uid);
+    if (!sp_buf_add_str(&whole, before) || !sp_buf_add_str(&whole, added))
+        return fail_system(e, ENOMEM, "read policy file", path);
+    const int r = sp_rules_add_text(&m, path, sp_buf_str(&whole), NULL, NULL, e);
+    sp_rules_parts_done(&m.parts);
+    return r;
+}
+
+/* Appends the line to the locked file; *ret_line: its number there. tests: the file has to be the
+ * user's own, and to parse with the line; otherwise it stays as it was. */
+static int append_locked(int fd, const char *path, struct sp_str line, bool tests,
+                         uint32_t *ret_line, bool *ret_is_new, struct sp_err *e)
+{
+    auto_buf struct sp_buf text = {0};
+    const int sys = sp_read_all(fd, SP_RULES_MAX_BYTES, &text);
+    uint32_t count;
+
+    if (sys != 0 && sys != EFBIG) /* EFBIG: said below */
+        return fail_system(e, sys, "read policy file", path);
+    const struct sp_str before = sp_buf_str(&text);
+    *ret_line = find_line(before, line, &count);
+    *ret_is_new = *ret_line == 0;
+    if (!*ret_is_new)
+        return 0;
+
+    /* In one write: a reader sees the whole line or nothing of it. */
     auto_buf struct sp_buf out = {0};
     const bool lacks_newline = before.n != 0 && before.p[before.n - 1] != '\n';
 
     if ((lacks_newline && !sp_buf_add(&out, "\n", 1)) || !sp_buf_add_str(&out, line) ||
         !sp_buf_add(&out, "\n", 1))
-        return fail_system(e, ENOMEM, "write to policy file", user_dir);
+        return fail_system(e, ENOMEM, "write to policy file", path);
     if (before.n + out.len > SP_RULES_MAX_BYTES)
-        return fail_system(e, EFBIG, "write to policy file", user_dir);
+        return fail_system(e, EFBIG, "write to policy file", path);
+    const int r = tests ? test_file(fd, path, before, sp_buf_str(&out), e) : 0;
+    if (r < 0)
+        return r;
     const ssize_t n = write(fd, out.data, out.len);
+    *ret_line = count + 1;
     if (n == (ssize_t)out.len)
         return 0;
-    const int sys = n < 0 ? errno : ENOSPC;
+    const int err = n < 0 ? errno : ENOSPC;
     if (n > 0 &&
         ftruncate(fd, (off_t)before.n) < 0) /* half a line would make the whole file unparsable */
-        return fail_system(e, errno, "take half a line back from", user_dir);
-    return fail_system(e, sys, "write to policy file", user_dir);
+        return fail_system(e, errno, "take half a line back from", path);
+    return fail_system(e, err, "write to policy file", path);
 }
 
 static int append_line(const char *user_dir, struct sp_str line, struct sp_err *e)
 {
-    auto_close int folder = open_folder(user_dir, e);
-    auto_buf struct sp_buf text = {0};
+    auto_close int folder = open_rules_folder(user_dir, e);
+    auto_free char *path = NULL;
+    uint32_t number;
+    bool is_new;
 
     if (folder < 0)
         return folder;
+    if (asprintf(&path, "%s/rules/" FILE_NAME, user_dir) < 0)
+        path = NULL;
+    if (path == NULL)
+        return fail_system(e, ENOMEM, "open policy file below", user_dir);
     auto_close int fd = sp_locked_open(folder, FILE_NAME);
-    if (fd < 0)
-        return fail_system(e, -fd, "open policy file", user_dir);
-    const int sys = sp_read_all(fd, SP_RULES_MAX_BYTES, &text);
-    if (sys != 0 && sys != EFBIG) /* EFBIG: `append` says so */
-        return fail_system(e, sys, "read policy file", user_dir);
-    const struct sp_str before = sp_buf_str(&text);
-    return has_line(before, line) ? 0 : append(fd, before, line, user_dir, e);
+    return fd < 0 ? fail_system(e, -fd, "open policy file", path)
+                  : append_locked(fd, path, line, false, &number, &is_new, e);
 }
 
-static int append_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
+int sp_rules_add_prefix_line(struct sp_buf *line, struct sp_words prefix, struct sp_err *e)
 {
-    auto_buf struct sp_buf line = {0};
-    bool is_good = sp_buf_add_str(&line, SP_STR("prefix_rule(pattern=["));
+    bool is_good = sp_buf_add_str(line, SP_STR("prefix_rule(pattern=["));
 
     for (uint32_t i = 0; i < prefix.count; i++)
         if (!sp_utf8_is_valid(prefix.items[i]))
             return sp_fail(e, SP_E_INVALID, 0,
                            "word %u of the prefix is not valid UTF-8: no rule can name it", i + 1);
     for (uint32_t i = 0; is_good && i < prefix.count; i++)
-        is_good = (i == 0 || sp_buf_add(&line, ", ", 2)) && sp_json_add_str(&line, prefix.items[i]);
-    if (!is_good || !sp_buf_add_str(&line, SP_STR("], decision=\"allow\")")))
-        return fail_system(e, ENOMEM, "write to policy file", user_dir);
-    return append_line(user_dir, sp_buf_str(&line), e);
+        is_good = (i == 0 || sp_buf_add(line, ", ", 2)) && sp_json_add_str(line, prefix.items[i]);
+    return is_good && sp_buf_add_str(line, SP_STR("], decision=\"allow\")"))
+               ? 0
+               : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+}
+
+static int append_prefix(const char *user_dir, struct sp_words prefix, struct sp_err *e)
+{
+    auto_buf struct sp_buf line = {0};
+    const int r = sp_rules_add_prefix_line(&line, prefix, e);
+
+    return r < 0 ? r : append_line(user_dir, sp_buf_str(&line), e);
 }
 
 int sp_rules_amend_network(const char *user_dir, struct sp_str host, struct sp_str protocol,
                            bool allows, struct sp_err *e)
 {
     auto_buf struct sp_buf line = {0};
-    const int r = add_network_line(&line, host, protocol, allows, e);
+    const int r = sp_rules_add_network_line(&line, host, protocol, allows, e);
 
     return r < 0 ? r : append_line(user_dir, sp_buf_str(&line), e);
 }
@@ -265,7 +311,7 @@ struct sp_rules *sp_rules_with_network(struct sp_rules *r, struct sp_str host,
     struct sp_rules_maker m = {.is_incomplete = r != NULL && !r->is_complete};
     auto_buf struct sp_buf line = {0};
 
-    if (add_network_line(&line, host, protocol, allows, e) < 0)
+    if (sp_rules_add_network_line(&line, host, protocol, allows, e) < 0)
         return NULL;
     const bool is_good = copy_parts(&m, r, false);
     if (is_good && sp_rules_add_text(&m, "amendment", sp_buf_str(&line), NULL, NULL, e) < 0) {
@@ -289,4 +335,187 @@ struct sp_rules *sp_rules_renew(struct sp_rules *r, const struct sp_rules *from,
         return sp_rules_ref(r);
     const bool is_good = copy_parts(&m, r, false) && copy_parts(&m, from, true);
     return make_set(&m, is_good, "read rules again", e);
+}
+
+/* ---- rules that a person adds and takes out ----
+ *
+ * A removal writes a new file and renames it: a writer that waits for the lock of the old one
+ * notices, and opens the new one (sp_locked_open).
+ */
+
+static int fail_file(struct sp_err *e, int sys, const char *doing, const char *path)
+{
+    return sp_fail(e, SP_E_SYSTEM, sys, "%s %s", doing, path);
+}
+
+/* ---- adding ---- */
+
+static bool add_words(struct sp_buf *line, struct sp_words words)
+{
+    bool ok = sp_buf_add_str(line, SP_STR("prefix_rule(pattern=["));
+
+    for (uint32_t i = 0; ok && i < words.count; i++)
+        ok = (i == 0 || sp_buf_add(line, ", ", 2)) && sp_json_add_str(line, words.items[i]);
+    return ok && sp_buf_add(line, "]", 1);
+}
+
+static int add_prefix_line(struct sp_buf *line, const struct sp_rules_addition *a, struct sp_err *e)
+{
+    for (uint32_t i = 0; i < a->words.count; i++)
+        if (!sp_utf8_is_valid(a->words.items[i]))
+            return sp_fail(e, SP_E_INVALID, 0, "word %u is not valid UTF-8: no rule can name it",
+                           i + 1);
+    const bool ok =
+        add_words(line, a->words) &&
+        sp_buf_printf(line, ", decision=\"%s\"", sp_verdict_name(a->verdict)) &&
+        (a->justification.p == NULL || (sp_buf_add_str(line, SP_STR(", justification=")) &&
+                                        sp_json_add_str(line, a->justification))) &&
+        sp_buf_add(line, ")", 1);
+    return ok ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+}
+
+/* Opens and locks the file of the rule. -code or a descriptor. */
+static int open_file(const char *user_dir, const char *file, const char *path, struct sp_err *e)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    auto_free char *folder = slash == NULL ? strdup(".") : strndup(path, (size_t)(name - path));
+
+    if (folder == NULL)
+        return fail_file(e, ENOMEM, "open", path);
+    auto_close int dir = file == NULL ? open_rules_folder(user_dir, e)
+                                      : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return file == NULL ? dir : fail_file(e, errno, "open the directory", folder);
+    const int fd = sp_locked_open(dir, name);
+    if (fd == -ELOOP)
+        return sp_fail(e, SP_E_FAILED, 0, "%s is a symbolic link: name the file itself", path);
+    return fd < 0 ? fail_file(e, -fd, "open", path) : fd;
+}
+
+int sp_rules_edit_add(const char *user_dir, const char *file, const struct sp_rules_addition *a,
+                      char **ret_path, uint32_t *ret_line, bool *ret_is_new, struct sp_err *e)
+{
+    auto_buf struct sp_buf line = {0};
+    struct sp_rules_maker alone = {0};
+
+    if (asprintf(ret_path, "%s%s", file == NULL ? user_dir : file,
+                 file == NULL ? "/rules/default.rules" : "") < 0) {
+        *ret_path = NULL;
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "add a rule");
+    }
+    int r = a->words.count > 0 ? add_prefix_line(&line, a, e)
+                               : sp_rules_add_network_line(&line, a->host, a->protocol,
+                                                           a->verdict == SP_VERDICT_ALLOW, e);
+    if (r < 0)
+        return r;
+    r = sp_rules_add_text(&alone, "the rule", sp_buf_str(&line), NULL, NULL, e);
+    sp_rules_parts_done(&alone.parts); /* before the file is created: is it a rule at all? */
+    if (r < 0)
+        return r;
+    auto_close int fd = open_file(user_dir, file, *ret_path, e);
+    return fd < 0 ? fd
+                  : append_locked(fd, *ret_path, sp_buf_str(&line), true, ret_line, ret_is_new, e);
+}
+
+/* ---- removing ---- */
+
+/* The one call of the text that is wanted. */
+static int find_call(const char *path, struct sp_str text,
+                     bool (*wants)(const void *user, const struct sp_rules_entry *x),
+                     const void *user, struct sp_rules_entry *ret, struct sp_err *e)
+{
+    struct sp_rules_maker m = {0};
+    uint32_t found = 0;
+    int r = sp_rules_add_text(&m, path, text, NULL, NULL, e);
+
+    for (uint32_t i = 0; r == 0 && i < m.parts.items[0]->entry_count; i++)
+        if (wants(user, &m.parts.items[0]->entries[i])) {
+            *ret = m.parts.items[0]->entries[i];
+            found++;
+        }
+    if (r == 0 && found != 1)
+        r = sp_fail(e, SP_E_NOT_FOUND, 0, "%s has %s there", path,
+                    found == 0 ? "no rule" : "several rules");
+    sp_rules_parts_done(&m.parts);
+    return r;
+}
+
+/* The text without the lines of the call, and whether the rest parses. */
+static int cut_lines(struct sp_buf *out, const char *path, struct sp_str text,
+                     const struct sp_rules_entry *x, struct sp_err *e)
+{
+    const char *end = memchr(text.p + x->to, '\n', text.n - x->to);
+    const size_t to = end == NULL ? text.n : (size_t)(end - text.p) + 1;
+    struct sp_rules_maker m = {0};
+    int r;
+
+    if (!sp_buf_add(out, text.p, x->from) || !sp_buf_add(out, text.p + to, text.n - to))
+        return fail_file(e, ENOMEM, "read", path);
+    r = sp_rules_add_text(&m, path, sp_buf_str(out), NULL, NULL, e);
+    sp_rules_parts_done(&m.parts);
+    return r < 0 ? sp_wrap(e, "without the rule the file is not valid") : 0;
+}
+
+/* Puts a file with these bytes in the place of `name`, which is *old. */
+static int replace_file(int dir, const char *name, const char *path, const struct stat *old,
+                        struct sp_str bytes, struct sp_err *e)
+{
+    auto_free char *temporary = NULL;
+
+    /* Its name does not end in .rules: no program reads it. */
+    if (asprintf(&temporary, "%s.%ld.new", name, (long)getpid()) < 0) {
+        temporary = NULL;
+        return fail_file(e, ENOMEM, "write", path);
+    }
+    (void)unlinkat(dir, temporary, 0); /* of a process that died */
+    auto_close int fd = sp_fd_lift(
+        openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (fd < 0)
+        return fail_file(e, errno, "create a file beside", path);
+    int sys = sp_write_all(fd, bytes.p, bytes.n);
+    if (sys == 0 &&
+        (fchown(fd, (uid_t)-1, old->st_gid) < 0 || fchmod(fd, old->st_mode & 07777) < 0 ||
+         fsync(fd) < 0 || renameat(dir, temporary, dir, name) < 0))
+        sys = errno;
+    if (sys != 0)
+        (void)unlinkat(dir, temporary, 0);
+    return sys == 0 ? 0 : fail_file(e, sys, "write", path);
+}
+
+int sp_rules_edit_remove(const char *file,
+                         bool (*wants)(const void *user, const struct sp_rules_entry *x),
+                         const void *user, struct sp_err *e)
+{
+    const char *slash = strrchr(file, '/');
+    const char *name = slash == NULL ? file : slash + 1;
+    auto_free char *folder = slash == NULL ? strdup(".") : strndup(file, (size_t)(name - file));
+    auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf rest = {0};
+    struct sp_rules_entry call = {0};
+    struct stat st;
+
+    if (folder == NULL)
+        return fail_file(e, ENOMEM, "read", file);
+    auto_close int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return fail_file(e, errno, "open", file);
+    if (!S_ISREG(st.st_mode))
+        return sp_fail(e, SP_E_FAILED, 0, "%s is not a regular file: name the file itself", file);
+    if (st.st_uid != geteuid())
+        return sp_fail(e, SP_E_FAILED, 0, "%s belongs to another user (uid %u)", file, st.st_uid);
+    auto_close int fd = sp_locked_open(dir, name);
+    if (fd < 0)
+        return fail_file(e, -fd, "open", file);
+    if (fstat(fd, &st) < 0)
+        return fail_file(e, errno, "read", file);
+    if (st.st_uid != geteuid())
+        return sp_fail(e, SP_E_FAILED, 0, "%s belongs to another user (uid %u)", file, st.st_uid);
+    const int sys = sp_read_all(fd, SP_RULES_MAX_BYTES, &text);
+    if (sys != 0)
+        return fail_file(e, sys, "read", file);
+    int r = find_call(file, sp_buf_str(&text), wants, user, &call, e);
+    if (r == 0)
+        r = cut_lines(&rest, file, sp_buf_str(&text), &call, e);
+    return r < 0 ? r : replace_file(dir, name, file, &st, sp_buf_str(&rest), e);
 }

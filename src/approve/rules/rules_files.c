@@ -233,34 +233,6 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
     return r;
 }
 
-/* Managed rules form a layer of their own. A file that another user could write is not the
- * administrator's, and going on without it would lift what it forbids: an error either way. */
-static int load_managed(struct loading *l, const char *system_dir)
-{
-    auto_buf struct sp_buf path = {0};
-    struct sp_err why = {0};
-    struct stat st;
-
-    if (!sp_buf_printf(&path, "%s/managed.rules", system_dir) || !sp_buf_add(&path, "", 1))
-        return fail_folder(l->e, system_dir, ENOMEM);
-    auto_close int fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return 0;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return refuse_read(l, path.data, true, errno);
-    if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        (void)sp_fail(&why, SP_E_INVALID, 0,
-                      "failed to read rules file %s: it must be a file that belongs to root and "
-                      "that nobody else may write",
-                      path.data);
-        return refuse(l, path.data, false, true, &why);
-    }
-    auto_buf struct sp_buf text = {0};
-    const int sys = accept_large(sp_read_all(fd, SP_RULES_MAX_BYTES, &text));
-    return sys != 0 ? refuse_read(l, path.data, true, sys)
-                    : load_text(l, path.data, sp_buf_str(&text), true);
-}
-
 /* ---- all places ---- */
 
 /* From the least to the most important: the last rule of a host wins, managed rules are a layer. */
@@ -282,9 +254,33 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
         if (r == 0)
             r = load_folder(l, *i, "/.codex");
     }
-    if (r == 0 && places->system_dir != NULL)
-        r = load_managed(l, places->system_dir);
-    return r;
+    if (r < 0 || places->system_dir == NULL)
+        return r;
+
+    /* Managed rules form a layer of their own. A file that another user could write is not the
+     * administrator's, and going on without it would lift what it forbids: an error either way. */
+    auto_buf struct sp_buf path = {0};
+    struct sp_err why = {0};
+    struct stat st;
+
+    if (!sp_buf_printf(&path, "%s/managed.rules", places->system_dir) || !sp_buf_add(&path, "", 1))
+        return fail_folder(l->e, places->system_dir, ENOMEM);
+    auto_close int fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return 0;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return refuse_read(l, path.data, true, errno);
+    if (!S_ISREG(st.st_mode) || st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        (void)sp_fail(&why, SP_E_INVALID, 0,
+                      "failed to read rules file %s: it must be a file that belongs to root and "
+                      "that nobody else may write",
+                      path.data);
+        return refuse(l, path.data, false, true, &why);
+    }
+    auto_buf struct sp_buf text = {0};
+    const int sys = accept_large(sp_read_all(fd, SP_RULES_MAX_BYTES, &text));
+    return sys != 0 ? refuse_read(l, path.data, true, sys)
+                    : load_text(l, path.data, sp_buf_str(&text), true);
 }
 
 int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,

@@ -71,6 +71,8 @@ struct reader {
     uint32_t depth;
     uint32_t words;
     size_t memory;
+    const char *counted; /* up to here lines are counted */
+    uint32_t line;       /* of it */
     /* Receives every error; NULL: stop at the first. */
     void (*tell)(void *user, const char *text);
     void *user;
@@ -324,36 +326,6 @@ static size_t longest(const struct reader *r, const struct string *s)
     return (size_t)(p - r->p);
 }
 
-static bool read_content(struct reader *r, struct string *s)
-{
-    while (!at_end(r) && !is_closed_at(r, s, r->p)) {
-        if (*r->p == '\n' && !s->has_lines)
-            break;
-        if (*r->p == '\\' && left(r) > 1) {
-            if (!s->is_raw) {
-                if (!read_escape(r, s))
-                    return false;
-                continue;
-            }
-            /* In a raw string the backslash stays, except before the quote. */
-            if (r->p[1] != s->quote)
-                *s->out++ = '\\';
-            r->p++;
-            if (*r->p != '\r')
-                *s->out++ = *r->p;
-            r->p++;
-            continue;
-        }
-        if (*r->p != '\r') /* line ends become LF */
-            *s->out++ = *r->p;
-        r->p++;
-    }
-    if (at_end(r) || *r->p == '\n')
-        return fail_at(r, s->from, "unfinished string literal");
-    r->p += s->has_lines ? 3 : 1;
-    return true;
-}
-
 static bool read_string(struct reader *r, struct sp_str *ret)
 {
     struct string s = {.from = r->p, .is_raw = *r->p == 'r'};
@@ -366,8 +338,31 @@ static bool read_string(struct reader *r, struct sp_str *ret)
     if (text == NULL)
         return false;
     s.out = text;
-    if (!read_content(r, &s))
-        return false;
+    while (!at_end(r) && !is_closed_at(r, &s, r->p)) {
+        if (*r->p == '\n' && !s.has_lines)
+            break;
+        if (*r->p == '\\' && left(r) > 1) {
+            if (!s.is_raw) {
+                if (!read_escape(r, &s))
+                    return false;
+                continue;
+            }
+            /* In a raw string the backslash stays, except before the quote. */
+            if (r->p[1] != s.quote)
+                *s.out++ = '\\';
+            r->p++;
+            if (*r->p != '\r')
+                *s.out++ = *r->p;
+            r->p++;
+            continue;
+        }
+        if (*r->p != '\r') /* line ends become LF */
+            *s.out++ = *r->p;
+        r->p++;
+    }
+    if (at_end(r) || *r->p == '\n')
+        return fail_at(r, s.from, "unfinished string literal");
+    r->p += s.has_lines ? 3 : 1;
     *ret = (struct sp_str){text, (size_t)(s.out - text)};
     return true;
 }
@@ -683,6 +678,29 @@ static bool take_justification(struct reader *r, const struct call *c, uint32_t 
     return keep(r, &r->part->arena, c->values[index].text, ret);
 }
 
+/* The line of p, which is not before that of the call before. Each byte is counted once. */
+static uint32_t line_at(struct reader *r, const char *p)
+{
+    for (; r->counted < p; r->counted++)
+        r->line += *r->counted == '\n';
+    return r->line;
+}
+
+/* Lists the call, which ends at r->p. */
+static bool add_entry(struct reader *r, const struct call *c, struct sp_rules_entry x)
+{
+    struct sp_rules_part *p = r->part;
+
+    if (!SP_GROW(p->entries, p->entry_count, p->entry_cap))
+        return no_memory(r);
+    x.line = line_at(r, c->at);
+    x.last_line = line_at(r, r->p);
+    x.from = (size_t)(c->at - r->text.p);
+    x.to = (size_t)(r->p - r->text.p);
+    p->entries[p->entry_count++] = x;
+    return true;
+}
+
 /* ---- prefix_rule ---- */
 
 /* One element of a pattern: a word, or a list of alternatives. */
@@ -825,6 +843,13 @@ static bool execute_prefix(struct reader *r, const struct call *c)
         p->rules[p->rule_count++] = rule;
     }
     x.rule_count = p->rule_count - x.first_rule;
+    const struct sp_rules_entry entry = {.kind = SP_RULES_PREFIX,
+                                         .decision = sp_str_of(sp_verdict_name(rule.verdict)),
+                                         .pattern = pattern,
+                                         .count = rule.rest_count + 1,
+                                         .justification = rule.justification};
+    if (!add_entry(r, c, entry))
+        return false;
     if (x.match_count + x.not_match_count == 0)
         return true;
     if (!SP_GROW(r->examples, r->example_count, r->example_cap))
@@ -876,7 +901,12 @@ static bool execute_network(struct reader *r, const struct call *c)
     if (!SP_GROW(p->network, p->network_count, p->network_cap))
         return no_memory(r);
     p->network[p->network_count++] = rule;
-    return true;
+    const struct sp_rules_entry entry = {.kind = SP_RULES_NETWORK,
+                                         .decision = rule.decision,
+                                         .host = rule.host,
+                                         .protocol = rule.protocol,
+                                         .justification = rule.justification};
+    return add_entry(r, c, entry);
 }
 
 /* ---- host_executable ---- */
@@ -928,7 +958,9 @@ static bool execute_host(struct reader *r, const struct call *c)
     if (!SP_GROW(p->hosts, p->host_count, p->host_cap))
         return no_memory(r);
     p->hosts[p->host_count++] = host;
-    return true;
+    const struct sp_rules_entry entry = {
+        .kind = SP_RULES_PROGRAM, .program = host.name, .paths = {paths, host.count}};
+    return add_entry(r, c, entry);
 }
 
 /* ---- calls ---- */
@@ -1230,6 +1262,8 @@ int sp_rules_add_text(struct sp_rules_maker *m, const char *name, struct sp_str 
 
     if (r.text.n == 0)
         r.text.p = r.p = "";
+    r.counted = r.text.p;
+    r.line = 1;
     if (r.part == NULL)
         (void)no_memory(&r);
     else if (read_statements(&r))

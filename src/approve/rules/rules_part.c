@@ -42,6 +42,7 @@ void sp_rules_part_unref(struct sp_rules_part *p)
     free(p->rules);
     free(p->hosts);
     free(p->network);
+    free(p->entries);
     free(p);
 }
 

@@ -54,6 +54,8 @@ struct sp_rules_part {
     struct sp_prefix_rule *rules;
     struct sp_host_executable *hosts;
     struct sp_network_rule *network;
+    struct sp_rules_entry *entries; /* one for each call */
+    uint32_t entry_count, entry_cap;
     uint32_t rule_count, rule_cap, host_count, host_cap, network_count, network_cap;
 };
 

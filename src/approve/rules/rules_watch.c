@@ -398,13 +398,20 @@ static void complain(struct sp_rules_watch *w, int sys)
     warn_now(&w->warnings, text);
 }
 
-static void renew_points(struct sp_rules_watch *w)
-{
-    const int r = w->fd < 0 ? 0 : renew_watches(&w->points, w->fd, &w->places);
+/* ---- loading ---- */
 
-    if (r < 0) {
+/* Loads into w->rules. */
+static int load(struct sp_rules_watch *w, struct sp_err *e)
+{
+    auto_buf struct sp_buf fingerprint = {0};
+    struct sp_rules *rules = NULL;
+
+    /* Watches first, so that changes during the load are noticed. */
+    const int watched = w->fd < 0 ? 0 : renew_watches(&w->points, w->fd, &w->places);
+
+    if (watched < 0) {
         stop_watching(w);
-        complain(w, -r);
+        complain(w, -watched);
     }
     if (w->points.is_cut && !w->has_told_cut) {
         char text[160];
@@ -416,17 +423,6 @@ static void renew_points(struct sp_rules_watch *w)
                        SP_RULES_WATCH_MAX);
         warn_now(&w->warnings, text);
     }
-}
-
-/* ---- loading ---- */
-
-/* Loads into w->rules. */
-static int load(struct sp_rules_watch *w, struct sp_err *e)
-{
-    auto_buf struct sp_buf fingerprint = {0};
-    struct sp_rules *rules = NULL;
-
-    renew_points(w); /* first, so that changes during the load are noticed */
     texts_clear(&w->warnings.now);
     const int r = sp_rules_load(&w->places, w->rules, add_warning, &w->warnings, &rules, e);
     if (r < 0)

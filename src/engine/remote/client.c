@@ -509,27 +509,6 @@ static void try_again(struct sp_client *c, bool was_cut)
     give_up(c);
 }
 
-/* The connection of a session is lost. */
-static void lose_connection(struct sp_client *c, bool was_cut)
-{
-    const uint64_t now = sp_loop_now(c->loop);
-
-    /* A server that drops us after each greeting, or sends invalid messages, gets no new time to
-     * resume with each connection; one behind an unreliable network does. */
-    if (c->lost_ms == 0 || (was_cut && c->has_heard) || now - c->ready_ms >= STEADY_MS)
-        c->lost_ms = now;
-    c->state = RESTING;
-    enter_client(c);
-    if (c->options.program == NULL) {
-        requeue_requests(c);
-        if (!c->is_freed && c->ops->interrupted != NULL)
-            c->ops->interrupted(c->user, c->error.msg);
-    }
-    if (!c->is_freed)
-        try_again(c, true);
-    leave_client(c);
-}
-
 /* ---- the greeting ---- */
 
 static void greet_server(struct sp_client *c)
@@ -544,6 +523,7 @@ static void greet_server(struct sp_client *c)
         sp_buf_printf(&b, ",\"resumeSessionId\":") &&
         (c->session == NULL ? sp_buf_printf(&b, "null")
                             : sp_json_add_str(&b, sp_str_of(c->session))) &&
+        (c->options.console == NULL || sp_buf_printf(&b, ",\"console\":%s", c->options.console)) &&
         sp_buf_printf(&b, "}}");
     if (!ok || !send_text(c, sp_buf_str(&b)))
         abandon_link(c, "no memory to greet the server");
@@ -653,6 +633,10 @@ static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32
         (void)sp_json_opt_str(&c->json, error, "message", &reply.message, NULL);
         if (code != SP_JSON_NONE)
             (void)sp_json_i64(&c->json, code, &reply.code);
+        const uint32_t data =
+            error == SP_JSON_NONE ? SP_JSON_NONE : sp_json_get(&c->json, error, "data");
+        if (data != SP_JSON_NONE && sp_json_type(&c->json, data) == SP_JSON_OBJECT)
+            (void)sp_json_def_bool(&c->json, data, "rejected", &reply.is_rejected, NULL);
     }
     if (id == SERVERS_MISTAKE && reply.fate == SP_CLIENT_REFUSED) {
         (void)sp_fail(&c->error, SP_E_FAILED, 0, "the server could not read a message: " SP_STR_FMT,
@@ -673,8 +657,22 @@ static void hear_answer(struct sp_client *c, int64_t id, uint32_t result, uint32
     }
 }
 
-/* A notification goes to the owner; a request is refused, since this client implements no methods.
- */
+void sp_client_answer(struct sp_client *c, struct sp_str id, struct sp_str result)
+{
+    auto_buf struct sp_buf b = {0};
+
+    if (c->state != READY)
+        return;
+    if (sp_link_is_full(c->link))
+        abandon_link(c, "the server asks more than it reads answers");
+    else
+        (void)(sp_buf_add_str(&b, SP_STR("{\"id\":")) && sp_buf_add_str(&b, id) &&
+               sp_buf_add_str(&b, SP_STR(",\"result\":")) && sp_buf_add_str(&b, result) &&
+               sp_buf_add(&b, "}", 1) && send_text(c, sp_buf_str(&b))); /* as in hear_method */
+}
+
+/* A notification goes to the owner, and a request, too, which is refused if its method is not
+ * known. */
 static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
 {
     const uint32_t params = sp_json_get(&c->json, 0, "params");
@@ -682,6 +680,11 @@ static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
 
     if (sp_json_type(&c->json, method) != SP_JSON_STRING) {
         abandon_link(c, "the server sent a message whose method is no text");
+        return;
+    }
+    if (id == SP_JSON_NONE && sp_str_eq(sp_json_str(&c->json, method), SP_STR("server/ending"))) {
+        (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s", sp_link_going_away);
+        end_client(c); /* its sessions end with it */
         return;
     }
     if (id == SP_JSON_NONE) {
@@ -693,6 +696,10 @@ static void hear_method(struct sp_client *c, uint32_t method, uint32_t id)
         abandon_link(c, "the server asks more than it reads answers");
         return;
     }
+    if (c->state == READY && c->ops->asked != NULL &&
+        c->ops->asked(c->user, sp_json_str(&c->json, method), sp_json_raw(&c->json, id), &c->json,
+                      params))
+        return;
     const struct sp_str raw = sp_json_raw(&c->json, method);
     struct sp_str name = {raw.p + 1, raw.n - 2};
     for (size_t i = 0; i < name.n; i++)
@@ -763,10 +770,32 @@ static void on_closed(void *user, const char *why)
         (void)sp_fail(&c->error, SP_E_FAILED, 0, "the connection ended: %s", why);
     sp_loop_cancel(c->loop, &c->timer);
     c->greeting = 0;
-    if (was_ready)
-        lose_connection(c, was_cut);
-    else
+    if (was_cut && was_ready && why == sp_link_going_away) {
+        (void)sp_fail(&c->error, SP_E_FAILED, 0, "%s", sp_link_going_away);
+        end_client(c); /* its sessions end with it */
+        return;
+    }
+    if (!was_ready) {
         try_again(c, was_cut);
+        return;
+    }
+
+    const uint64_t now = sp_loop_now(c->loop);
+
+    /* A server that drops us after each greeting, or sends invalid messages, gets no new time to
+     * resume with each connection; one behind an unreliable network does. */
+    if (c->lost_ms == 0 || (was_cut && c->has_heard) || now - c->ready_ms >= STEADY_MS)
+        c->lost_ms = now;
+    c->state = RESTING;
+    enter_client(c);
+    if (c->options.program == NULL) {
+        requeue_requests(c);
+        if (!c->is_freed && c->ops->interrupted != NULL)
+            c->ops->interrupted(c->user, c->error.msg);
+    }
+    if (!c->is_freed)
+        try_again(c, true);
+    leave_client(c);
 }
 
 /* Deferred: the link cannot send from inside its opened callback. */

@@ -5,6 +5,8 @@
  *
  *   IDLE --connect--> CONNECTING --initialize--> READY --lost--> CONNECTING (resume) ... --> DEAD
  *
+ * A server that says that it shuts down is not tried again: its sessions end with it.
+ *
  * A request that was sent but not answered when the connection was lost is sent again after the
  * resume if is_repeatable, and otherwise answered with SP_CLIENT_LOST.
  */
@@ -31,6 +33,7 @@ struct sp_client_options {
     uint64_t connect_timeout_ms; /* 0: 10 s */
     uint64_t resume_ms;          /* limit for resuming a lost connection; 0: 25 s */
     const char *client_name;     /* sent with initialize; NULL: "sallyport" */
+    const char *console; /* for the local socket of a server: {"who":...}; NULL: we are a client */
 };
 
 struct sp_client;
@@ -50,6 +53,7 @@ struct sp_client_reply {
     uint32_t value;
     int64_t code;          /* REFUSED */
     struct sp_str message; /* REFUSED, LOST */
+    bool is_rejected;      /* REFUSED: by rules, a policy or an answer of the server's */
     bool is_final;         /* LOST: the client is dead */
 };
 
@@ -70,6 +74,10 @@ struct sp_client_ops {
      * (false on the first connection). */
     void (*ready)(void *user, struct sp_json *j, uint32_t value, bool was_resumed);
     void (*notified)(void *user, struct sp_str method, struct sp_json *j, uint32_t params);
+    /* A request of the server, to be answered with sp_client_answer, at once or later on the same
+     * connection. id is JSON text. false: its method is not known. May be NULL. */
+    bool (*asked)(void *user, struct sp_str method, struct sp_str id, struct sp_json *j,
+                  uint32_t params);
     void (*interrupted)(void *user, const char *why); /* the connection is lost and being resumed */
     /* The last callback, also if no connection was ever made. All requests were answered LOST
      * before. */
@@ -86,6 +94,8 @@ void sp_client_connect(struct sp_client *c); /* does nothing unless IDLE */
 void sp_client_ask(struct sp_client *c, struct sp_client_request *r, const char *method,
                    struct sp_str params);
 void sp_client_forget(struct sp_client_request *r); /* drops the callback */
+/* Answers a request of the server with a result. id, result: JSON text. */
+void sp_client_answer(struct sp_client *c, struct sp_str id, struct sp_str result);
 /* Stops reading from the server, so that its output queues up in the kernel and then at the server.
  */
 void sp_client_pause(struct sp_client *c, bool is_paused);

@@ -109,8 +109,28 @@ static void catch_up(struct sp_mirror *m)
     }
 }
 
-static int hold_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp_err *e)
+/* Whether the number is new; negative: invalid. */
+static int is_news(const struct sp_mirror *m, uint64_t seq, struct sp_err *e)
 {
+    if (seq == 0 || seq == UINT64_MAX)
+        return sp_fail(e, SP_E_INVALID, 0, "an event with an impossible number");
+    return !m->is_over && !m->has_close && seq > m->known;
+}
+
+static int add_event(struct sp_mirror *m, const struct sp_mirror_event *like, struct sp_str bytes,
+                     struct sp_err *e)
+{
+    struct sp_mirror_event *ev = new_event(like, bytes, e);
+
+    if (ev == NULL)
+        return -SP_E_SYSTEM;
+    if (ev->seq == m->known + 1) {
+        queue_event(m, ev);
+        catch_up(m);
+        return 0;
+    }
+
+    /* Out of order: held until the events before it have come. */
     struct sp_mirror_event **at = &m->held;
 
     while (*at != NULL && (*at)->seq < ev->seq)
@@ -136,28 +156,6 @@ static int hold_event(struct sp_mirror *m, struct sp_mirror_event *ev, struct sp
     *at = ev;
     m->held_count++;
     m->held_bytes += ev->size;
-    return 0;
-}
-
-/* Whether the number is new; negative: invalid. */
-static int is_news(const struct sp_mirror *m, uint64_t seq, struct sp_err *e)
-{
-    if (seq == 0 || seq == UINT64_MAX)
-        return sp_fail(e, SP_E_INVALID, 0, "an event with an impossible number");
-    return !m->is_over && !m->has_close && seq > m->known;
-}
-
-static int add_event(struct sp_mirror *m, const struct sp_mirror_event *like, struct sp_str bytes,
-                     struct sp_err *e)
-{
-    struct sp_mirror_event *ev = new_event(like, bytes, e);
-
-    if (ev == NULL)
-        return -SP_E_SYSTEM;
-    if (ev->seq != m->known + 1)
-        return hold_event(m, ev, e);
-    queue_event(m, ev);
-    catch_up(m);
     return 0;
 }
 

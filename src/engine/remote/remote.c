@@ -50,6 +50,7 @@ static void forget_facts(struct sp_remote *r)
     free(TAKE_PTR(r->cwd));
     r->facts = (struct sp_backend_facts){.is_remote = true};
     r->has_facts = r->can_resize = r->can_signal = r->can_end_session = r->can_inspect = false;
+    r->can_proxy = false;
 }
 
 static void forget_wait(struct sp_backend_wait *w)
@@ -124,6 +125,7 @@ static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
         r->can_end_session = can(j, info, "sessionEnd");
         r->can_inspect = can(j, info, "processInspect");
         r->can_proxy = can(j, info, "networkProxyLaunch");
+        r->facts.can_name = can(j, info, "processNames");
         r->facts.can_close_stdin = can(j, info, "processCloseStdin");
     }
     r->facts.shell_name = r->shell_name;
@@ -224,6 +226,8 @@ static void on_ready(void *user, struct sp_json *j, uint32_t result, bool was_re
     struct sp_remote *r = user;
 
     sp_remote_enter(r);
+    if (was_resumed && r->backend.connection != NULL)
+        r->backend.connection(r->backend.user, NULL);
     if (was_resumed)
         tell_jobs(r, NULL);
     else
@@ -237,6 +241,30 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
 
     sp_remote_enter(r);
     sp_remote_notified(r, method, j, params);
+    sp_remote_leave(r);
+}
+
+static bool on_asked(void *user, struct sp_str method, struct sp_str id, struct sp_json *j,
+                     uint32_t params)
+{
+    struct sp_remote *r = user;
+
+    sp_remote_enter(r);
+    const bool is_known = sp_remote_asked(r, method, id, j, params);
+    sp_remote_leave(r);
+    return is_known;
+}
+
+/* The server denies what was not answered. */
+static void on_interrupted(void *user, const char *why)
+{
+    struct sp_remote *r = user;
+
+    sp_remote_enter(r);
+    sp_list_each(i, &r->jobs)
+        sp_remote_drop_questions(SP_CONTAINER(i, struct sp_remote_job, link));
+    if (!r->is_freed && r->backend.connection != NULL)
+        r->backend.connection(r->backend.user, why);
     sp_remote_leave(r);
 }
 
@@ -261,8 +289,11 @@ static void on_dead(void *user, const struct sp_err *why)
 
 int sp_remote_need_client(struct sp_remote *r, struct sp_err *e)
 {
-    static const struct sp_client_ops ops = {
-        .ready = on_ready, .notified = on_notified, .dead = on_dead};
+    static const struct sp_client_ops ops = {.ready = on_ready,
+                                             .notified = on_notified,
+                                             .asked = on_asked,
+                                             .interrupted = on_interrupted,
+                                             .dead = on_dead};
 
     if (r->client != NULL)
         return 0;
@@ -432,8 +463,9 @@ static void destroy_remote(struct sp_remote *r)
     r->depth++; /* callbacks from here on must not destroy it again */
     /* Background processes of commands end with the session, which is never resumed. A server may
      * ignore a request if the connection ends right behind it. */
-    const bool waits = r->can_end_session || !sp_list_is_empty(&r->farewells);
-    if (r->client != NULL && r->can_end_session)
+    const bool ends = r->can_end_session && !r->has_kept;
+    const bool waits = ends || !sp_list_is_empty(&r->farewells);
+    if (r->client != NULL && ends)
         sp_client_ask(r->client, &end, "session/end", SP_STR("{}"));
     sp_client_free(TAKE_PTR(r->client), waits ? FAREWELL_MS : 0);
     drop_files(r);

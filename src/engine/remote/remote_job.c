@@ -150,6 +150,8 @@ static void note_full(struct sp_remote_job *rj)
 static void end_job(struct sp_remote_job *rj)
 {
     rj->state = SP_REMOTE_OVER;
+    rj->network = NULL;
+    sp_remote_drop_questions(rj);
     sp_client_forget(&rj->start);
     sp_client_forget(&rj->read);
     sp_loop_cancel(rj->remote->backend.loop, &rj->timer);
@@ -206,7 +208,9 @@ static void release_job(struct sp_job *j)
     struct sp_remote_job *rj = j->impl;
     const bool is_unsent = rj->state == SP_REMOTE_STARTING && rj->start.text.len != 0;
 
-    if (rj->state != SP_REMOTE_OVER && !rj->mirror.has_exit && !is_unsent)
+    const bool is_kept = rj->is_named && rj->state == SP_REMOTE_LIVE;
+
+    if (rj->state != SP_REMOTE_OVER && !rj->mirror.has_exit && !is_unsent && !is_kept)
         say_farewell(rj);
     rj->job = NULL;
     sp_list_init(&rj->answered);
@@ -345,7 +349,7 @@ static void go_on(struct sp_job *j)
     at_turn_end(rj);
 }
 
-static struct sp_remote_job *find_job(const struct sp_remote *r, struct sp_str id)
+struct sp_remote_job *sp_remote_find_job(const struct sp_remote *r, struct sp_str id)
 {
     sp_list_each(i, &r->jobs) {
         struct sp_remote_job *rj = SP_CONTAINER(i, struct sp_remote_job, link);
@@ -366,7 +370,7 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
         sp_json_type(j, params) != SP_JSON_OBJECT ||
         sp_json_need_str(j, params, "processId", &id, &e) < 0)
         return;
-    struct sp_remote_job *rj = find_job(r, id);
+    struct sp_remote_job *rj = sp_remote_find_job(r, id);
     if (rj == NULL)
         return;
     if (sp_mirror_take_event(&rj->mirror, method, j, params, &e) < 0) {
@@ -424,6 +428,7 @@ static const struct sp_mirror_ops mirror_ops = {on_output, on_gap, on_exited, on
 static void become_live(struct sp_remote_job *rj, enum sp_job_sandbox sandbox)
 {
     rj->state = SP_REMOTE_LIVE;
+    rj->remote->has_kept |= rj->is_named;
     rj->is_start_lost = false;
     sp_loop_cancel(rj->remote->backend.loop, &rj->timer);
     sp_buf_done(&rj->launch);
@@ -482,7 +487,8 @@ static void on_look_again(struct sp_timer *t)
 static void start_refused(struct sp_remote_job *rj, const struct sp_client_reply *reply)
 {
     struct sp_loop *loop = rj->remote->backend.loop;
-    const bool is_unclear = rj->start_tries != 0 && reply->code == INVALID_REQUEST;
+    const bool is_unclear =
+        rj->start_tries != 0 && reply->code == INVALID_REQUEST && !reply->is_rejected;
     struct sp_err e;
 
     if (is_unclear && rj->start_tries < MAX_STARTS &&
@@ -496,8 +502,11 @@ static void start_refused(struct sp_remote_job *rj, const struct sp_client_reply
         fail_job(rj, &e, true);
         return;
     }
-    (void)sp_fail(&e, reply->code == sp_code_wire(SP_E_INVALID) ? SP_E_INVALID : SP_E_FAILED, 0,
-                  SP_STR_FMT, SP_STR_ARG(reply->message));
+    (void)sp_fail(&e,
+                  reply->is_rejected                          ? SP_E_STATE
+                  : reply->code == sp_code_wire(SP_E_INVALID) ? SP_E_INVALID
+                                                              : SP_E_FAILED,
+                  0, SP_STR_FMT, SP_STR_ARG(reply->message));
     refuse_job(rj, &e);
 }
 
@@ -586,17 +595,23 @@ static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp
     rj->job = j;
     rj->is_sandboxed = l->policy != NULL;
     rj->has_tty = l->is_tty;
+    rj->network = l->network;
+    sp_list_init(&rj->questions);
+    rj->is_named = l->name.n != 0;
     sp_list_init(&rj->answered);
     sp_list_init(&rj->calls);
     sp_mirror_init(&rj->mirror, &mirror_ops, rj);
     /* LABEL-UUID: a server keeps an ended process under its name for a while. */
     if (l->label.n > 256 || sp_str_has_nul(l->label)) {
         err = sp_fail(e, SP_E_INVALID, 0, "a process cannot have this name");
+    } else if (l->id.n != 0) {
+        rj->id = sp_str_dup(l->id);
     } else if (!sp_uuid_make(uuid) ||
                asprintf(&rj->id, SP_STR_FMT "-%s", SP_STR_ARG(l->label), uuid) < 0) {
         rj->id = NULL;
-        err = sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
     }
+    if (err == 0 && rj->id == NULL)
+        err = sp_fail(e, SP_E_SYSTEM, ENOMEM, "name a process");
     if (err == 0 && l->policy != NULL && sp_profile_managed(&l->policy->profile) != NULL &&
         !r->can_proxy)
         err = sp_fail(e, SP_E_INVALID, 0,
@@ -665,7 +680,8 @@ static int take_holders(struct sp_json *j, uint32_t value, struct sp_inspection 
 
 /* Fails if the answer is invalid. A state that is not known, such as "exited", stays UNKNOWN, and a
  * port that was not asked for does not count. */
-static int read_look(struct sp_job_look *l, struct sp_json *j, uint32_t value, struct sp_err *e)
+static int read_inspection(struct sp_job_inspection *l, struct sp_json *j, uint32_t value,
+                           struct sp_err *e)
 {
     struct sp_inspection found = {0};
     struct sp_str state = {0};
@@ -726,8 +742,9 @@ static void on_call_answer(struct sp_client_request *q, const struct sp_client_r
     switch (reply->fate) {
     case SP_CLIENT_RESULT:
         call->result = SP_JOB_OK;
-        if (c->kind == INSPECT && read_look(SP_CONTAINER(call, struct sp_job_look, call), reply->j,
-                                            reply->value, &call->error) < 0) {
+        if (c->kind == INSPECT &&
+            read_inspection(SP_CONTAINER(call, struct sp_job_inspection, call), reply->j,
+                            reply->value, &call->error) < 0) {
             call->result = SP_JOB_REFUSED;
             (void)sp_wrap(&call->error, "the exec-server's answer makes no sense");
         } else if (c->kind == WRITE || c->kind == CLOSE_STDIN) {
@@ -901,7 +918,7 @@ static void resize_terminal(struct sp_job *j, struct sp_job_call *call, uint16_t
 }
 
 /* Also after the exit, while another process holds the output. */
-static bool inspect_process(struct sp_job *j, struct sp_job_look *l)
+static bool inspect_process(struct sp_job *j, struct sp_job_inspection *l)
 {
     struct sp_remote_job *rj = j->impl;
     const uint32_t count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS;
@@ -931,7 +948,7 @@ const struct sp_backend_job_ops sp_remote_job_ops = {
     .signal = send_signal,
     .resize = resize_terminal,
     .terminate = terminate_process,
-    .look = inspect_process,
+    .inspect = inspect_process,
     .go_on = go_on,
     .release = release_job,
 };

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base64.h"
 #include "base/uri.h"
@@ -14,6 +15,8 @@
 #include "engine/remote/remote_priv.h"
 #include "sandbox/policy_json.h"
 #include "sandbox/profile.h"
+
+#define ASKING_ID_MAX 256 /* a longer process id cannot be in questions */
 
 /* After a failure all further steps do nothing. */
 struct writer {
@@ -194,14 +197,20 @@ static void put_env(struct writer *w, const struct sp_env_request *ask)
                "\"set\":{},\"includeOnly\":[]},\"env\":{}");
         return;
     }
+    struct sp_env_request sent = *ask;
+    if (ask->is_sent_whole) { /* the server adds nothing of its own */
+        sent.policy =
+            (struct sp_env_policy){.inherit = SP_ENV_NONE, .ignores_default_excludes = true};
+        sent.set = (struct sp_env_vars){0};
+    }
     if (w->r == 0)
-        w->r = sp_env_of_policy(ask, &of_policy, &count, w->e);
+        w->r = sp_env_of_policy(&sent, &of_policy, &count, w->e);
     if (w->r == 0)
         w->r = sp_env_make(ask, &made, &count, w->e);
     if (w->r == 0 && !sp_env_overlay((struct sp_str){of_policy.data, of_policy.len},
                                      (struct sp_str){made.data, made.len}, false, &overlay, &count))
         w->r = sp_fail(w->e, SP_E_SYSTEM, ENOMEM, "write a request");
-    put_policy(w, ask);
+    put_policy(w, &sent);
     put(w, ",\"env\":{");
     const char *p = overlay.data; /* NAME=VALUE strings, NUL-terminated */
     for (uint32_t i = 0; p != NULL && i < count && w->r == 0; i++) {
@@ -314,7 +323,9 @@ static void put_domains(struct writer *w, const struct sp_network_policy *n)
     }
 }
 
-static void put_network(struct writer *w, const struct sp_network_policy *n)
+/* asks: the server asks about hosts on no list, and waits long enough for any approver, whose own
+ * time limit is the engine's. A lost connection denies at once. */
+static void put_network(struct writer *w, const struct sp_network_policy *n, bool asks)
 {
     put(w, ",\"enforceManagedNetwork\":true,\"networkProxy\":{\"proxy\":{\"enabled\":true,"
            "\"enableSocks5\":");
@@ -327,7 +338,7 @@ static void put_network(struct writer *w, const struct sp_network_policy *n)
     put_domains(w, n);
     put(w, "},\"unixSockets\":null,\"allowLocalBinding\":");
     put(w, n->allows_local ? "true" : "false");
-    put(w, "}}");
+    put(w, asks ? "},\"policyDecisionTimeoutMs\":86400000}" : "}}");
 }
 
 int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_start *l,
@@ -338,11 +349,17 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
 
     put(&w, "{\"processId\":");
     put_text(&w, sp_str_of(id), "the process's name");
+    if (l->name.n != 0) {
+        put(&w, ",\"name\":");
+        put_text(&w, l->name, "the name");
+    }
     put(&w, ",\"argv\":");
     put_texts(&w, l->argv, l->argc, "an argument");
     put(&w, ",\"cwd\":");
     put_uri(&w, l->cwd.n != 0 ? l->cwd : sp_str_of(cwd));
-    struct sp_env_request environ = l->environ == NULL ? (struct sp_env_request){0} : *l->environ;
+    struct sp_env_request environ = {0};
+    if (l->environ != NULL)
+        environ = *l->environ;
     environ.network = NULL; /* the server sets the variables of its proxy */
     put_env(&w, l->environ == NULL ? NULL : &environ);
     put_metadata(&w, l->environ);
@@ -361,7 +378,8 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
     put(&w, ",\"sandbox\":");
     put_sandbox(&w, l->policy);
     if (l->policy != NULL && sp_profile_managed(&l->policy->profile) != NULL)
-        put_network(&w, sp_profile_managed(&l->policy->profile));
+        put_network(&w, sp_profile_managed(&l->policy->profile),
+                    l->network != NULL && strlen(id) <= ASKING_ID_MAX);
     put(&w, "}");
     return w.r;
 }

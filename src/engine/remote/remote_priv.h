@@ -2,13 +2,14 @@
 /*
  * remote_priv: shared by the files of the remote backend. remote.c has its connection, its facts
  * and its files, remote_launch.c writes the params of process/start and of the file methods,
- * remote_job.c follows one process.
+ * remote_job.c follows one process, remote_ask.c answers what the server asks.
  */
 #ifndef SP_ENGINE_REMOTE_REMOTE_PRIV_H
 #define SP_ENGINE_REMOTE_REMOTE_PRIV_H
 
 #include "base/arena.h"
 #include "base/auto.h"
+#include "engine/network_job.h"
 #include "engine/remote/mirror.h"
 #include "engine/remote/remote.h"
 
@@ -29,6 +30,7 @@ struct sp_remote {
     struct sp_backend_facts facts;
     bool has_facts;
     bool can_resize, can_signal, can_end_session, can_inspect, can_proxy;
+    bool has_kept; /* a named process has started: it is left to the server, with the session */
     char *shell_name, *shell_path, *cwd;
     struct sp_list waits;          /* struct sp_backend_wait, for the facts */
     struct sp_client_request info; /* environment/info, if initialize did not have it */
@@ -39,6 +41,7 @@ struct sp_remote {
     struct sp_list farewells;    /* struct sp_remote_farewell */
     struct sp_list files;        /* unanswered file operations */
     uint32_t full;               /* number of jobs with is_full */
+    uint32_t question_count;     /* of all jobs */
 
     unsigned depth; /* nested callbacks; destroyed when 0 and is_freed */
     bool is_freed;
@@ -63,13 +66,16 @@ struct sp_remote_job {
     bool is_start_lost;   /* the connection broke before the answer to the start */
     unsigned start_tries; /* repeated starts */
     bool is_sandboxed, has_tty;
+    bool is_named;
     bool is_full;
-    bool is_due;             /* mark of a loop over all jobs */
-    struct sp_timer timer;   /* STARTING: next check; LIVE: limit for the verdict */
-    struct sp_deferred turn; /* work at the end of the turn */
-    bool is_unblocked;       /* sp_job_go_on was called */
-    struct sp_list calls;    /* requests without an answer */
-    struct sp_list answered; /* calls answered locally; called back at the end of the turn */
+    bool is_due;                    /* mark of a loop over all jobs */
+    struct sp_timer timer;          /* STARTING: next check; LIVE: limit for the verdict */
+    struct sp_deferred turn;        /* work at the end of the turn */
+    bool is_unblocked;              /* sp_job_go_on was called */
+    struct sp_network_job *network; /* judges hosts for the server; NULL: they are denied */
+    struct sp_list questions;       /* of the server, open */
+    struct sp_list calls;           /* requests without an answer */
+    struct sp_list answered;        /* calls answered locally; called back at the end of the turn */
     uint32_t call_count;
     size_t input_bytes;
     uint64_t last_write;
@@ -88,7 +94,13 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
                            const char *cwd, struct sp_err *e);
 int sp_remote_write_file(struct sp_buf *out, const struct sp_backend_file *f, struct sp_err *e);
 
+/* remote_ask.c: a request of the server; false: its method is not known. */
+bool sp_remote_asked(struct sp_remote *r, struct sp_str method, struct sp_str id, struct sp_json *j,
+                     uint32_t params);
+void sp_remote_drop_questions(struct sp_remote_job *rj); /* without answers */
+
 /* remote_job.c */
+struct sp_remote_job *sp_remote_find_job(const struct sp_remote *r, struct sp_str id);
 extern const struct sp_backend_job_ops sp_remote_job_ops;
 void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
                         uint32_t params);

@@ -20,30 +20,6 @@
 
 /* ---- URLs ---- */
 
-/* In brackets, with an optional numeric scope: [fe80::1%2]. */
-static bool read_ipv6(char *host, size_t n, uint16_t port, struct sp_listen_url *ret)
-{
-    struct sockaddr_in6 *a = &ret->addr.in6;
-    uint64_t scope = 0;
-
-    if (n < 2 || host[0] != '[' || host[n - 1] != ']')
-        return false;
-    host[n - 1] = 0;
-    char *percent = strchr(host, '%');
-    if (percent != NULL) {
-        *percent = 0;
-        if (!sp_str_to_u64(sp_str_of(percent + 1), UINT32_MAX, &scope))
-            return false;
-    }
-    *a = (struct sockaddr_in6){
-        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_scope_id = (uint32_t)scope};
-    if (inet_pton(AF_INET6, host + 1, &a->sin6_addr) != 1)
-        return false;
-    ret->is_loopback = IN6_IS_ADDR_LOOPBACK(&a->sin6_addr) ||
-                       (IN6_IS_ADDR_V4MAPPED(&a->sin6_addr) && a->sin6_addr.s6_addr[12] == 127);
-    return true;
-}
-
 static bool read_address(const char *text, struct sp_listen_url *ret)
 {
     char host[INET6_ADDRSTRLEN + 16];
@@ -56,17 +32,42 @@ static bool read_address(const char *text, struct sp_listen_url *ret)
     const size_t n = (size_t)(colon - text);
     memcpy(host, text, n);
     host[n] = 0;
+    if (strcmp(host, "localhost") == 0) /* whatever the resolver says of it */
+        (void)snprintf(host, sizeof host, "127.0.0.1");
     struct sockaddr_in *in = &ret->addr.in;
     *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    if (inet_pton(AF_INET, host, &in->sin_addr) != 1)
-        return read_ipv6(host, n, (uint16_t)port, ret);
-    ret->is_loopback = ntohl(in->sin_addr.s_addr) >> 24 == 127;
+    if (inet_pton(AF_INET, host, &in->sin_addr) == 1) {
+        ret->is_loopback = ntohl(in->sin_addr.s_addr) >> 24 == 127;
+        return true;
+    }
+
+    /* IPv6 stands in brackets, with an optional numeric scope: [fe80::1%2]. */
+    if (n < 2 || host[0] != '[' || host[n - 1] != ']')
+        return false;
+    host[n - 1] = 0;
+    uint64_t scope = 0;
+    char *percent = strchr(host, '%');
+    if (percent != NULL) {
+        *percent = 0;
+        if (!sp_str_to_u64(sp_str_of(percent + 1), UINT32_MAX, &scope))
+            return false;
+    }
+    struct sockaddr_in6 *a = &ret->addr.in6;
+    *a = (struct sockaddr_in6){.sin6_family = AF_INET6,
+                               .sin6_port = htons((uint16_t)port),
+                               .sin6_scope_id = (uint32_t)scope};
+    if (inet_pton(AF_INET6, host + 1, &a->sin6_addr) != 1)
+        return false;
+    ret->is_loopback = IN6_IS_ADDR_LOOPBACK(&a->sin6_addr) ||
+                       (IN6_IS_ADDR_V4MAPPED(&a->sin6_addr) && a->sin6_addr.s6_addr[12] == 127);
     return true;
 }
 
 int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e)
 {
     struct sp_listen_url u = {.kind = SP_LISTEN_STDIO, .is_loopback = true};
+    const bool is_port = url[0] != 0 && url[strspn(url, "0123456789")] == 0;
+    char local[32];
 
     if (strcmp(url, "stdio") == 0 || strcmp(url, "stdio://") == 0) {
         *ret = u;
@@ -89,13 +90,14 @@ int sp_listen_parse(const char *url, struct sp_listen_url *ret, struct sp_err *e
         *ret = u;
         return 0;
     }
-    if (strncmp(url, "ws://", 5) != 0)
+    if (strncmp(url, "ws://", 5) != 0 && !is_port)
         return sp_fail(
             e, SP_E_INVALID, 0,
             "unsupported --listen URL `%s`; expected `ws://IP:PORT`, `unix:///PATH` or `stdio`",
             url);
     u.kind = SP_LISTEN_WS;
-    if (!read_address(url + 5, &u))
+    (void)snprintf(local, sizeof local, "127.0.0.1:%.8s", url);
+    if (!read_address(is_port ? local : url + 5, &u))
         return sp_fail(e, SP_E_INVALID, 0,
                        "invalid websocket --listen URL `%s`; expected `ws://IP:PORT`", url);
     *ret = u;
@@ -140,7 +142,10 @@ static int bind_tcp(const struct sp_listen_url *url, struct sp_acceptor *ret, st
         (url->addr.any.sa_family == AF_INET6 &&
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) < 0) ||
         bind(fd, &url->addr.any, size) < 0 || listen(fd, BACKLOG) < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "listen on ws://%s", name);
+        return sp_fail(e, SP_E_SYSTEM, errno,
+                       errno == EADDRINUSE ? "listen on ws://%s: choose another port, or 0 for any"
+                                           : "listen on ws://%s",
+                       name);
 
     struct sp_listen_url real = *url;
     socklen_t len = sizeof real.addr;
@@ -154,36 +159,28 @@ static int bind_tcp(const struct sp_listen_url *url, struct sp_acceptor *ret, st
 
 /* ---- unix ---- */
 
-/* Removes a stale socket. A live socket, or another file, is an error. */
-static int clear_path(const struct sockaddr_un *un, struct sp_err *e)
-{
-    struct stat st;
-
-    if (lstat(un->sun_path, &st) < 0)
-        return errno == ENOENT ? 0 : sp_fail(e, SP_E_SYSTEM, errno, "look at %s", un->sun_path);
-    if (!S_ISSOCK(st.st_mode))
-        return sp_fail(e, SP_E_INVALID, 0, "%s exists and is not a socket", un->sun_path);
-
-    auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "probe %s", un->sun_path);
-    if (connect(fd, (const struct sockaddr *)un, sizeof *un) == 0 || errno == EAGAIN)
-        return sp_fail(e, SP_E_SYSTEM, EADDRINUSE, "listen on %s: is another server running?",
-                       un->sun_path);
-    if (errno != ECONNREFUSED && errno != ENOENT)
-        return sp_fail(e, SP_E_SYSTEM, errno, "probe %s", un->sun_path);
-    if (unlink(un->sun_path) < 0 && errno != ENOENT)
-        return sp_fail(e, SP_E_SYSTEM, errno, "remove the stale socket %s", un->sun_path);
-    return 0;
-}
-
 static int bind_unix(const struct sockaddr_un *un, struct sp_acceptor *ret, struct sp_err *e)
 {
     struct stat st;
-    const int r = clear_path(un, e);
 
-    if (r < 0)
-        return r;
+    /* A stale socket is removed. A live socket, or another file, is an error. */
+    if (lstat(un->sun_path, &st) == 0) {
+        if (!S_ISSOCK(st.st_mode))
+            return sp_fail(e, SP_E_INVALID, 0, "%s exists and is not a socket", un->sun_path);
+        auto_close int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (probe < 0)
+            return sp_fail(e, SP_E_SYSTEM, errno, "probe %s", un->sun_path);
+        if (connect(probe, (const struct sockaddr *)un, sizeof *un) == 0 || errno == EAGAIN)
+            return sp_fail(e, SP_E_SYSTEM, EADDRINUSE, "listen on %s: is another server running?",
+                           un->sun_path);
+        if (errno != ECONNREFUSED && errno != ENOENT)
+            return sp_fail(e, SP_E_SYSTEM, errno, "probe %s", un->sun_path);
+        if (unlink(un->sun_path) < 0 && errno != ENOENT)
+            return sp_fail(e, SP_E_SYSTEM, errno, "remove the stale socket %s", un->sun_path);
+    } else if (errno != ENOENT) {
+        return sp_fail(e, SP_E_SYSTEM, errno, "look at %s", un->sun_path);
+    }
+
     auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     /* bind creates the path with the mode of the unbound socket, so it never has another mode. */
     if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (const struct sockaddr *)un, sizeof *un) < 0)

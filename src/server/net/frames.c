@@ -579,27 +579,6 @@ static char *finish_frame(const struct sp_outq *q, char *frame, enum sp_ws_opcod
     return frame + header + n;
 }
 
-/* Several frames. The first is in its place; those behind it move to the right, the last one first,
- * by the headers before them: all but the last have a header of the same size. */
-static void commit_frames(struct sp_outq *q, size_t len)
-{
-    const size_t header = sp_ws_header_size(q->fragment, q->is_masked);
-    const size_t stride = header + q->fragment;
-    const size_t last = (len - 1) / q->fragment;
-    char *first = q->data + q->end;
-
-    for (size_t i = last; i > 0; i--) {
-        const size_t n = i == last ? len - last * q->fragment : q->fragment;
-        char *frame = first + i * stride;
-
-        memmove(frame + sp_ws_header_size(n, q->is_masked), first + header + i * q->fragment, n);
-        frame = finish_frame(q, frame, SP_WS_CONTINUATION, i == last, n);
-        if (i == last)
-            q->end = (size_t)(frame - q->data);
-    }
-    (void)finish_frame(q, first, SP_WS_TEXT, false, q->fragment);
-}
-
 void sp_outq_commit(struct sp_outq *q, size_t len, bool is_first, bool is_last)
 {
     assert(len == 0 || len < q->reserved);
@@ -613,8 +592,24 @@ void sp_outq_commit(struct sp_outq *q, size_t len, bool is_first, bool is_last)
         return;
     }
     if (len > q->fragment) {
+        const size_t header = sp_ws_header_size(q->fragment, q->is_masked);
+        const size_t last = (len - 1) / q->fragment;
+        char *first = q->data + q->end;
+
         assert(is_first && is_last);
-        commit_frames(q, len);
+        /* Several frames. The first is in its place; those behind it move to the right, the last
+         * one first, by the headers before them: all but the last have a header of the same size.
+         */
+        for (size_t i = last; i > 0; i--) {
+            const size_t n = i == last ? len - last * q->fragment : q->fragment;
+            char *at = first + i * (header + q->fragment);
+
+            memmove(at + sp_ws_header_size(n, q->is_masked), first + header + i * q->fragment, n);
+            at = finish_frame(q, at, SP_WS_CONTINUATION, i == last, n);
+            if (i == last)
+                q->end = (size_t)(at - q->data);
+        }
+        (void)finish_frame(q, first, SP_WS_TEXT, false, q->fragment);
         return;
     }
     char *frame = q->data + q->end;

@@ -69,7 +69,7 @@ bool sp_http_is_host_ours(const struct sp_http_request *r, const char *const *ho
 
 struct sp_http_answer {
     unsigned status;
-    const char *header; /* one more line with its CR LF, or NULL */
+    const char *header; /* more lines, each with its CR LF, or NULL */
     const char *type;   /* of the body; NULL: plain text */
     struct sp_str body;
 };

@@ -91,6 +91,8 @@ static void arm(struct sp_link *l)
         drop_link(l, "no memory");
 }
 
+const char sp_link_going_away[] = "the server has shut down";
+
 /* status: of the close frame, in phase FRAMES. */
 static void begin_close(struct sp_link *l, unsigned status, const char *why)
 {
@@ -303,12 +305,14 @@ static void hear_messages(struct sp_link *l)
             l->pong_len = (uint8_t)ev.len;
             memcpy(l->pong, ev.text, ev.len);
             break;
-        case SP_INTAKE_CLOSE: /* answered with its own status */
-            begin_close(l,
-                        ev.len == 0 ? NO_STATUS
-                                    : (unsigned)(uint8_t)ev.text[0] << 8 | (uint8_t)ev.text[1],
-                        "closed by the peer");
+        case SP_INTAKE_CLOSE: { /* answered with its own status */
+            const unsigned status =
+                ev.len == 0 ? NO_STATUS : (unsigned)(uint8_t)ev.text[0] << 8 | (uint8_t)ev.text[1];
+
+            begin_close(l, status,
+                        status == SP_WS_GOING_AWAY ? sp_link_going_away : "closed by the peer");
             break;
+        }
         case SP_INTAKE_BAD:
             begin_close(l, ev.status, ev.why);
             break;
@@ -407,25 +411,6 @@ static void begin_lines(struct sp_link *l)
     l->intake.mode = SP_INTAKE_LINES;
 }
 
-static void hear(struct sp_link *l)
-{
-    const struct sp_str bytes = sp_intake_peek(&l->intake);
-
-    if (l->phase == SNIFF && bytes.n != 0 && (bytes.p[0] < 'A' || bytes.p[0] > 'Z')) {
-        begin_lines(l);
-    } else if (l->phase == SNIFF && bytes.n != 0) {
-        l->phase = HTTP;
-        l->deadline_ms = link_now(l) + l->host->handshake_ms;
-        arm(l);
-    }
-    if (l->phase == HTTP && l->asked != NULL)
-        hear_answer(l, false);
-    else if (l->phase == HTTP)
-        hear_request(l);
-    if (is_link_open(l))
-        hear_messages(l);
-}
-
 static void hear_end(struct sp_link *l)
 {
     l->has_ended = true;
@@ -493,7 +478,21 @@ static void receive(struct sp_link *l)
         l->was_used = true;
         note_alive(l);
         sp_intake_added(&l->intake, (size_t)n);
-        hear(l);
+
+        const struct sp_str bytes = sp_intake_peek(&l->intake);
+        if (l->phase == SNIFF && bytes.n != 0 && (bytes.p[0] < 'A' || bytes.p[0] > 'Z')) {
+            begin_lines(l);
+        } else if (l->phase == SNIFF && bytes.n != 0) {
+            l->phase = HTTP;
+            l->deadline_ms = link_now(l) + l->host->handshake_ms;
+            arm(l);
+        }
+        if (l->phase == HTTP && l->asked != NULL)
+            hear_answer(l, false);
+        else if (l->phase == HTTP)
+            hear_request(l);
+        if (is_link_open(l))
+            hear_messages(l);
     } else if (n == 0 || errno == EIO) { /* EIO: a terminal that was hung up */
         hear_end(l);
     } else if (errno != EAGAIN && errno != EINTR) {
@@ -771,6 +770,18 @@ enum sp_link_kind sp_link_kind(const struct sp_link *l)
     return (enum sp_link_kind)l->kind;
 }
 
+bool sp_link_peer_process(const struct sp_link *l, pid_t *ret_pid, uid_t *ret_uid)
+{
+    struct ucred peer = {0};
+    socklen_t len = sizeof peer;
+
+    if (getsockopt(l->fd_in, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
+        return false;
+    *ret_pid = peer.pid;
+    *ret_uid = peer.uid;
+    return true;
+}
+
 const char *sp_link_peer(const struct sp_link *l)
 {
     return l->peer;
@@ -910,23 +921,6 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
 
 /* ---- the link of a client ---- */
 
-static bool ask_upgrade(struct sp_link *l, const struct sp_upgrade *ask)
-{
-    auto_buf struct sp_buf out = {0};
-
-    l->asked = calloc(1, sizeof *l->asked);
-    if (l->asked == NULL)
-        return false;
-    l->asked->upgrade = *ask;
-    const bool ok =
-        sp_upgrade_write(&l->asked->upgrade, &out) && sp_outq_raw(&l->outq, out.data, out.len);
-    l->asked->upgrade.token = NULL; /* borrowed */
-    if (out.data != NULL)
-        explicit_bzero(out.data, out.len);
-    l->outq.is_masked = true;
-    return ok;
-}
-
 int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *ask,
                        const char *peer, struct sp_err *e)
 {
@@ -937,10 +931,25 @@ int sp_link_new_client(struct sp_link_host *h, int fd, const struct sp_upgrade *
     /* Servers may send a message in one frame of any size. */
     l->intake = (struct sp_intake){
         .role = SP_WS_CLIENT, .max_frame = SP_LINK_MAX_MESSAGE, .max_message = SP_LINK_MAX_MESSAGE};
-    if (ask != NULL && !ask_upgrade(l, ask)) {
-        free(TAKE_PTR(l->asked)); /* the return value reports this, not host.failed */
-        drop_link(l, "no memory");
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
+    if (ask != NULL) {
+        auto_buf struct sp_buf out = {0};
+        bool is_asked = false;
+
+        l->asked = calloc(1, sizeof *l->asked);
+        if (l->asked != NULL) {
+            l->asked->upgrade = *ask;
+            is_asked = sp_upgrade_write(&l->asked->upgrade, &out) &&
+                       sp_outq_raw(&l->outq, out.data, out.len);
+            l->asked->upgrade.token = NULL; /* borrowed */
+        }
+        if (out.data != NULL)
+            explicit_bzero(out.data, out.len);
+        if (!is_asked) {
+            free(TAKE_PTR(l->asked)); /* the return value reports this, not host.failed */
+            drop_link(l, "no memory");
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
+        }
+        l->outq.is_masked = true;
     }
     const int r = sp_loop_watch(h->loop, &l->in, fd, EPOLLIN, on_in, e);
     if (r < 0) {

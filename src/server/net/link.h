@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 #include "os/loop.h"
@@ -28,6 +29,9 @@ enum sp_link_kind {
     SP_LINK_WEBSOCKET, /* TCP or unix socket, after the upgrade */
     SP_LINK_LINES,     /* stdio or unix socket: one message a line */
 };
+
+/* `why` of ops.closed: the peer has shut down in order (WebSocket status 1001). */
+extern const char sp_link_going_away[];
 
 struct sp_link_ops {
     /* One message: len bytes of valid UTF-8, borrowed and writable. text[len] may be written, too.
@@ -83,6 +87,8 @@ void sp_link_challenge(struct sp_link *l);
 void sp_link_widen(struct sp_link *l);
 
 enum sp_link_kind sp_link_kind(const struct sp_link *l);
+/* The process at the other end of a unix socket. false: it is none. */
+bool sp_link_peer_process(const struct sp_link *l, pid_t *ret_pid, uid_t *ret_uid);
 const char *sp_link_peer(const struct sp_link *l); /* "127.0.0.1:34346", "unix", "stdio" */
 
 #endif

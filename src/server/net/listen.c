@@ -35,6 +35,37 @@ static enum sp_http_gate_verdict answer(struct sp_http_answer *ret, unsigned sta
     return SP_HTTP_GATE_ANSWER;
 }
 
+/* What a person sees who opens the address in a browser: fixed text, no facts about this server. */
+static const char page[] =
+    "<!doctype html>\n<html lang=\"en\"><head><meta "
+    "charset=\"utf-8\"><title>sallyport</title></head>\n"
+    "<body><h1>sallyport</h1>\n"
+    "<p>This port runs commands for programs. It speaks JSON-RPC over WebSocket; there is nothing "
+    "to see in a browser.</p>\n"
+    "<p>Give the address that <code>sallyport serve</code> printed to a client: <code>sallyport "
+    "exec --on URL -- COMMAND</code>, or <code>CODEX_EXEC_SERVER_URL</code> of an agent.</p>\n"
+    "</body></html>\n";
+#define PAGE_HEADERS                                                                     \
+    "content-security-policy: default-src 'none'; frame-ancestors 'none'\r\n"            \
+    "x-content-type-options: nosniff\r\nreferrer-policy: no-referrer\r\ncache-control: " \
+    "no-store\r\n"
+
+/* Whether a browser asks: it lists text/html by name. */
+static bool is_browser(const struct sp_http_request *r)
+{
+    struct sp_str accept = {"", 0};
+
+    if (sp_http_header(r, "accept", &accept) != 1)
+        return false;
+    while (accept.n > 0) {
+        struct sp_str type = sp_str_cut(&accept, ',');
+
+        if (sp_str_eq_nocase(sp_str_trim(sp_str_cut(&type, ';')), SP_STR("text/html")))
+            return true;
+    }
+    return false;
+}
+
 /* Why the request is no valid WebSocket upgrade; NULL: it is one. */
 static const char *not_an_upgrade(const struct sp_http_request *r)
 {
@@ -86,6 +117,13 @@ enum sp_http_gate_verdict sp_http_gate_judge(const struct sp_http_gate *g,
             return answer(ret, 405, "allow: GET\r\n",
                           is_root ? "Request method must be `GET`" : "");
         const char *why = is_root ? not_an_upgrade(r) : NULL;
+        if (why != NULL && is_browser(r)) {
+            *ret = (struct sp_http_answer){.status = 400,
+                                           .header = PAGE_HEADERS,
+                                           .type = "text/html; charset=utf-8",
+                                           .body = SP_STR(page)};
+            return SP_HTTP_GATE_ANSWER;
+        }
         if (why != NULL)
             return answer(ret, 400, NULL, why);
         struct sp_str token = {NULL, 0};

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
@@ -20,9 +21,34 @@
 
 static const struct sp_family *const families[] = {
     &sp_session_family, &sp_config_family,  &sp_discover_family, &sp_start_family,
-    &sp_process_family, &sp_observe_family, &sp_fs_family,       &sp_watch_family,
-    &sp_http_family,    &sp_network_family,
+    &sp_process_family, &sp_observe_family, &sp_history_family,  &sp_fs_family,
+    &sp_watch_family,   &sp_http_family,    &sp_network_family,  &sp_approval_family,
 };
+
+/*
+ * The methods of a connection that came by the local socket of a front that is no server (mcp,
+ * exec, a library host): look at its processes and its history, intervene, answer its questions.
+ * Any other method, also one that is added later, is refused there: a start, a file operation or a
+ * web request would go around the approvals of that front. The listeners of a server allow every
+ * method; what only a console may do is checked by the method.
+ */
+static const char *const overseer_methods[] = {
+    "initialize",     "session/end",       "environment/info",   "environment/status",
+    "process/list",   "process/inspect",   "process/read",       "process/attach",
+    "process/detach", "process/write",     "process/closeStdin", "process/resize",
+    "process/signal", "process/terminate", "history/list",       "history/output",
+    "history/remove", "approval/watch",    "approval/decide",
+};
+
+static bool is_allowed(const struct sp_conn *conn, const char *method)
+{
+    if (conn->door != SP_DOOR_OVERSEER)
+        return true;
+    for (size_t i = 0; i < sizeof overseer_methods / sizeof overseer_methods[0]; i++)
+        if (strcmp(overseer_methods[i], method) == 0)
+            return true;
+    return false;
+}
 
 #define FAMILIES (sizeof families / sizeof families[0])
 
@@ -31,6 +57,7 @@ bool sp_rpc_init(struct sp_rpc *rpc)
     size_t n = 0;
 
     sp_list_init(&rpc->conns);
+    rpc->started_ms = (int64_t)sp_clock_unix_ms();
     for (size_t f = 0; f < FAMILIES; f++)
         for (const struct sp_method *m = families[f]->methods; m->name != NULL; m++)
             n++;
@@ -89,12 +116,13 @@ static void reply(struct sp_conn *conn, struct sp_str id, struct sp_str result)
 }
 
 /* Out of memory: the client gets no answer. */
-void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message)
+static void reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message,
+                        const char *data)
 {
     auto_buf struct sp_buf b = {0};
 
     if (!sp_buf_printf(&b, "{\"error\":{\"code\":%d,\"message\":", code) ||
-        !sp_json_add_str(&b, message) || !sp_buf_printf(&b, "},\"id\":") ||
+        !sp_json_add_str(&b, message) || !sp_buf_printf(&b, "%s},\"id\":", data) ||
         !sp_buf_add_str(&b, id) || !sp_buf_add(&b, "}", 1))
         return;
     char *o = sp_link_reserve(conn->link, b.len);
@@ -102,6 +130,16 @@ void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struc
         memcpy(o, b.data, b.len);
         sp_link_commit(conn->link, b.len);
     }
+}
+
+void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message)
+{
+    reply_error(conn, id, code, message, "");
+}
+
+void sp_conn_reply_rejected(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message)
+{
+    reply_error(conn, id, code, message, ",\"data\":{\"rejected\":true}");
 }
 
 /* The errno text goes behind the message, unless the message is already in the form that Codex
@@ -395,6 +433,11 @@ static void on_request(struct sp_rpc_call *c, struct sp_str name)
     if (c->method == NULL)
         (void)sp_fail(&e, SP_E_NO_METHOD, 0,
                       "exec-server stub does not implement `" SP_STR_FMT "` yet", SP_STR_ARG(name));
+    else if (!is_allowed(c->conn, c->method->name))
+        (void)sp_fail(&e, SP_E_STATE, 0,
+                      "%s is not possible on the socket of a running `sallyport %s`: it would go "
+                      "around the approvals there",
+                      c->method->name, c->conn->rpc->kind);
     else if (c->method->fn(c, &e) >= 0)
         return;
     reply_failure(c->conn, c->id, &e);
@@ -597,6 +640,24 @@ void sp_conn_resume_all(struct sp_rpc *rpc)
     }
 }
 
+void sp_conn_tell_end(struct sp_rpc *rpc)
+{
+    static const char text[] = "{\"method\":\"server/ending\",\"params\":{}}";
+
+    sp_list_each(i, &rpc->conns) {
+        const struct sp_conn *conn = SP_CONTAINER(i, struct sp_conn, in_rpc);
+        const bool is_lines = sp_link_kind(conn->link) == SP_LINK_LINES && rpc->keeps_sessions;
+
+        if (!is_lines || conn->is_closing || conn->state == SP_CONN_NEW)
+            continue;
+        char *room = sp_link_reserve(conn->link, sizeof text);
+        if (room == NULL)
+            continue;
+        memcpy(room, text, sizeof text - 1);
+        sp_link_commit(conn->link, sizeof text - 1);
+    }
+}
+
 /* ---- events of the link ---- */
 
 static void on_message(void *user, char *text, size_t len)
@@ -659,6 +720,8 @@ static void on_closed(void *user, const char *why)
     if (conn->session != NULL)
         sp_session_detach(conn->session, rpc->keeps_sessions && !conn->ends_session);
     sp_list_remove(&conn->in_rpc);
+    free(conn->console.who);
+    free(conn->console.via);
     free(conn);
 }
 
@@ -692,7 +755,8 @@ static void on_challenge(struct sp_session_client *client)
 bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                     void **ret_user)
 {
-    struct sp_rpc *rpc = user;
+    const struct sp_rpc_door *door = user;
+    struct sp_rpc *rpc = door->rpc;
     struct sp_conn *conn = calloc(1, sizeof *conn);
 
     if (conn == NULL)
@@ -701,6 +765,7 @@ bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **re
         (struct sp_session_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
     conn->rpc = rpc;
     conn->link = l;
+    conn->door = door->kind;
     sp_list_init(&conn->requests);
     sp_list_init(&conn->news);
     sp_list_init(&conn->views);

@@ -40,9 +40,28 @@ struct sp_method_stats {
     uint64_t buckets[SP_RPC_BUCKETS + 1];
 };
 
+/* What kind of listener a connection came by: which methods it may call (conn.c). */
+enum sp_door {
+    SP_DOOR_CLIENTS,  /* of a server: clients, by their token */
+    SP_DOOR_LOCAL,    /* a server's local socket: programs of this user */
+    SP_DOOR_OVERSEER, /* the local socket of a front that is no server: look and intervene */
+};
+
+struct sp_rpc_door {
+    struct sp_rpc *rpc;
+    enum sp_door kind;
+};
+
+/* A console: a person's program, which named the person in `initialize`. */
+struct sp_console_peer {
+    char *who, *via; /* owned; who NULL: the connection is no console */
+    bool may_decide; /* its roles include `approver` */
+};
+
 struct sp_fs;
 struct sp_fs_handle;
 struct sp_method;
+struct sp_questions;
 struct sp_request;
 struct sp_start_gate;
 struct sp_watches;
@@ -51,16 +70,19 @@ struct sp_watches;
 struct sp_rpc {
     struct sp_front *front;
     struct sp_host host;
-    char *const *env;           /* variables that commands may inherit */
-    bool keeps_sessions;        /* false on stdio: the session ends with its connection */
-    struct sp_start_gate *gate; /* decides about every start; NULL: all may start */
-    struct sp_json json;        /* the tape of the message that is being read */
-    struct sp_watches *watches; /* fs/watchMissing; NULL until the first one */
-    struct sp_web *web;         /* http/request; NULL until the first one */
+    char *const *env;               /* variables that commands may inherit */
+    bool keeps_sessions;            /* false on stdio: the session ends with its connection */
+    struct sp_start_gate *gate;     /* decides about every start; NULL: all may start */
+    struct sp_questions *questions; /* that a console may answer; NULL: there are none */
+    const char *kind;               /* of this program: serve, user, mcp, exec or library */
+    struct sp_json json;            /* the tape of the message that is being read */
+    struct sp_watches *watches;     /* fs/watchMissing; NULL until the first one */
+    struct sp_web *web;             /* http/request; NULL until the first one */
     struct sp_list conns;
     struct sp_method_stats *stats; /* in the order of the tables; the last is for unknown methods */
     size_t stats_count;
     uint64_t connections;
+    int64_t started_ms; /* since 1970 */
 };
 
 enum sp_conn_state { SP_CONN_NEW, SP_CONN_GREETED, SP_CONN_READY };
@@ -71,6 +93,9 @@ struct sp_conn {
     struct sp_link *link; /* valid until its ops.closed, which frees this struct */
     struct sp_list in_rpc;
     enum sp_conn_state state;
+    enum sp_door door;
+    struct sp_console_peer console;
+    bool watches_approvals; /* approval/watch was called */
     /* We have hung up: further messages are ignored. A link that the peer closes does not set it:
      * records pushed until ops.closed are lost to the connection, but not to process/read. */
     bool is_closing;
@@ -196,20 +221,24 @@ struct sp_family {
     void (*ended)(struct sp_rpc *rpc);
 };
 extern const struct sp_family sp_session_family, sp_config_family, sp_discover_family,
-    sp_start_family, sp_process_family, sp_observe_family, sp_fs_family, sp_watch_family,
-    sp_http_family, sp_network_family;
+    sp_start_family, sp_process_family, sp_observe_family, sp_history_family, sp_fs_family,
+    sp_watch_family, sp_http_family, sp_network_family, sp_approval_family;
 
 /* The caller sets front, host, env, keeps_sessions and gate. false: no memory. */
 bool sp_rpc_init(struct sp_rpc *rpc);
 /* Frees what the connections shared; all of them are closed. */
 void sp_rpc_done(struct sp_rpc *rpc);
 
-/* For sp_listen_options.opened; user is the struct sp_rpc. */
+/* For sp_listen_options.opened; user is a struct sp_rpc_door, which outlives the listener. */
 bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                     void **ret_user);
 /* Ends the connection, after a protocol violation for example. The link's ops.closed frees it
  * later, from the loop. why: static text. */
 void sp_conn_hang_up(struct sp_conn *conn, const char *why);
+/* Tells clients that the server ends, before the listeners close their links: those with lines on a
+ * unix socket by the notification server/ending. A WebSocket says it with its close frame, and a
+ * client on stdio sees the end of its pipes. */
+void sp_conn_tell_end(struct sp_rpc *rpc);
 /* A cell's socket has room again. */
 void sp_conn_resume_all(struct sp_rpc *rpc);
 
@@ -225,6 +254,9 @@ struct sp_params sp_rpc_call_params(const struct sp_rpc_call *c, struct sp_err *
 char *sp_reply_begin(struct sp_conn *conn, struct sp_str id, size_t max);
 void sp_reply_end(struct sp_conn *conn, struct sp_str id, const char *begin, char *end);
 void sp_conn_reply_error(struct sp_conn *conn, struct sp_str id, int code, struct sp_str message);
+/* The same for a start that rules, the policy or an answer refused: `data` says so. */
+void sp_conn_reply_rejected(struct sp_conn *conn, struct sp_str id, int code,
+                            struct sp_str message);
 /* Returns 0, so that a method can end with it. */
 int sp_rpc_call_reply(struct sp_rpc_call *c, struct sp_str result);
 
@@ -268,8 +300,21 @@ int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, s
                         struct sp_err *e);
 int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /* the error */
 
+/* ---- processes as JSON (m_process.c) ---- */
+
+struct sp_sandbox_facts {
+    uint32_t tier;
+    enum sp_proc_network network;
+    bool was_denied;
+    const struct sp_exit *exit; /* NULL: has not exited */
+    struct sp_str reason, path; /* guessed from the output; empty: nothing */
+};
+/* The member `sandbox` of a confined process, with a comma in front. */
+bool sp_rpc_add_sandbox(struct sp_buf *b, const struct sp_sandbox_facts *f);
+
 /* ---- output of processes (m_output.c) ---- */
 
+extern const struct sp_str sp_stream_names[SP_STREAM_MAX];
 /* Sends the new records of all processes, in turns, until the link is full. Each byte is
  * read once, in the ring, and written once, as base64 in the frame. */
 void sp_push_all(struct sp_conn *c);

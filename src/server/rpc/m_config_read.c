@@ -105,29 +105,6 @@ static bool add_stack(struct sp_buf *b, const struct stack *s)
            sp_buf_printf(b, "],\"cloudInsertionIndex\":%u}", s->cloud_index);
 }
 
-static void answer(struct config_read *c)
-{
-    const struct sp_host *host = &c->request->conn->rpc->host;
-    auto_buf struct sp_buf b = {0};
-    struct utsname name = {0};
-
-    (void)uname(&name);
-    const bool ok = sp_buf_printf(&b, "{\"userHomeDir\":") &&
-                    (host->home[0] == '/' ? sp_fs_add_uri(&b, sp_str_of(host->home))
-                                          : sp_buf_printf(&b, "null")) &&
-                    sp_buf_printf(&b, ",\"codexHomeDir\":") &&
-                    sp_fs_add_uri(&b, sp_str_of(c->home)) && sp_buf_printf(&b, ",\"hostname\":") &&
-                    (name.nodename[0] != 0 ? sp_json_add_str(&b, sp_str_of(name.nodename))
-                                           : sp_buf_printf(&b, "null")) &&
-                    sp_buf_printf(&b, ",\"config\":") && add_stack(&b, &c->config) &&
-                    sp_buf_printf(&b, ",\"requirements\":") && add_stack(&b, &c->requirements) &&
-                    sp_buf_add(&b, "}", 1);
-    if (ok)
-        sp_request_reply(c->request, sp_buf_str(&b));
-    else
-        sp_request_fail_memory(c->request, "make the answer");
-}
-
 /* ---- layers ---- */
 
 /* Adds the selected keys of a file as a layer; none if it has none of them. */
@@ -211,7 +188,24 @@ static void read_source(struct config_read *c)
         if ((sources[c->source].is_requirements ? &c->requirements : &c->config)->paths.count != 0)
             break; /* else no key of this stack was asked for */
     if (c->source == SOURCE_COUNT) {
-        answer(c);
+        const struct sp_host *host = &c->request->conn->rpc->host;
+        auto_buf struct sp_buf b = {0};
+        struct utsname name = {0};
+
+        (void)uname(&name);
+        const struct sp_str node = sp_str_of(name.nodename);
+        if (sp_buf_printf(&b, "{\"userHomeDir\":") &&
+            (host->home[0] == '/' ? sp_fs_add_uri(&b, sp_str_of(host->home))
+                                  : sp_buf_printf(&b, "null")) &&
+            sp_buf_printf(&b, ",\"codexHomeDir\":") && sp_fs_add_uri(&b, sp_str_of(c->home)) &&
+            sp_buf_printf(&b, ",\"hostname\":") &&
+            (node.n != 0 ? sp_json_add_str(&b, node) : sp_buf_printf(&b, "null")) &&
+            sp_buf_printf(&b, ",\"config\":") && add_stack(&b, &c->config) &&
+            sp_buf_printf(&b, ",\"requirements\":") && add_stack(&b, &c->requirements) &&
+            sp_buf_add(&b, "}", 1))
+            sp_request_reply(c->request, sp_buf_str(&b));
+        else
+            sp_request_fail_memory(c->request, "make the answer");
         return;
     }
     const char *path = sources[c->source].path;

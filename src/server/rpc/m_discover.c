@@ -745,24 +745,6 @@ static void root_ended(struct root *r)
         begin_roots(d);
 }
 
-static void read_root(const struct sp_params *roots, uint32_t token, struct root *r)
-{
-    const struct sp_params p = {roots->json, token, roots->err};
-    struct sp_str text = {0};
-
-    if (sp_json_type(p.json, token) != SP_JSON_OBJECT) {
-        (void)sp_json_wrong_type(p.json, token, "struct CapabilityRootDiscoverRequest", p.err);
-        return;
-    }
-    sp_params_str(&p, "id", &text);
-    if (sp_params_ok(&p) && !sp_json_add_str(&r->id, text))
-        (void)sp_fail(p.err, SP_E_SYSTEM, ENOMEM, "keep a root's id");
-    sp_params_str(&p, "path", &text);
-    if (sp_params_ok(&p))
-        (void)sp_uri_read(text, &r->uri, p.err);
-    sp_fs_read_policy(&p, &r->policy, &r->has_policy, &r->is_restricted);
-}
-
 static int decode_discovery(struct sp_rpc_call *c, struct discovery *d, struct sp_err *e)
 {
     const struct sp_params p = sp_rpc_call_params(c, e);
@@ -780,8 +762,20 @@ static int decode_discovery(struct sp_rpc_call *c, struct discovery *d, struct s
     sp_params_each(&p, roots, t) {
         if (d->count == kept)
             break;
-        d->roots[d->count].all = d;
-        read_root(&p, t, &d->roots[d->count++]);
+        const struct sp_params item = {p.json, t, e};
+        struct root *r = &d->roots[d->count++];
+        struct sp_str text = {0};
+
+        r->all = d;
+        if (sp_json_type(p.json, t) != SP_JSON_OBJECT)
+            return sp_json_wrong_type(p.json, t, "struct CapabilityRootDiscoverRequest", e);
+        sp_params_str(&item, "id", &text);
+        if (sp_params_ok(&item) && !sp_json_add_str(&r->id, text))
+            (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a root's id");
+        sp_params_str(&item, "path", &text);
+        if (sp_params_ok(&item))
+            (void)sp_uri_read(text, &r->uri, e);
+        sp_fs_read_policy(&item, &r->policy, &r->has_policy, &r->is_restricted);
     }
     if (sp_params_ok(&p) && sp_rpc_call_check(c, e) == 0 && count > MAX_ROOTS)
         (void)sp_fail(e, SP_E_STATE, 0, "capability root discovery accepts at most %d roots",

@@ -727,21 +727,6 @@ static int check_id_length(struct sp_str id, struct sp_err *e)
                          SP_FS_MAX_HANDLE_ID);
 }
 
-static int check_new_id(const struct sp_rpc_call *c, struct sp_str id, struct sp_err *e)
-{
-    const int r = check_id_length(id, e);
-
-    if (r < 0)
-        return r;
-    if (find_handle(c->conn, id) != NULL)
-        return sp_fail(e, SP_E_STATE, 0, "file handle `" SP_STR_FMT "` already exists",
-                       SP_STR_ARG(id));
-    if (c->conn->fs != NULL && c->conn->fs->handle_count == SP_FS_MAX_HANDLES)
-        return sp_fail(e, SP_E_STATE, 0, "at most %d file handles may be open per connection",
-                       SP_FS_MAX_HANDLES);
-    return sp_files_can_open(c->conn->rpc->front->files, e);
-}
-
 static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_fs_ask struct fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
@@ -759,7 +744,15 @@ static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
                       "unknown variant `" SP_STR_FMT "`, expected `read` or `replace`",
                       SP_STR_ARG(mode));
     read_sandbox(&p, &a);
-    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_new_id(c, id, e) < 0 ||
+    if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
+        return sp_params_result(&p);
+    if (find_handle(c->conn, id) != NULL)
+        return sp_fail(e, SP_E_STATE, 0, "file handle `" SP_STR_FMT "` already exists",
+                       SP_STR_ARG(id));
+    if (c->conn->fs != NULL && c->conn->fs->handle_count == SP_FS_MAX_HANDLES)
+        return sp_fail(e, SP_E_STATE, 0, "at most %d file handles may be open per connection",
+                       SP_FS_MAX_HANDLES);
+    if (sp_files_can_open(c->conn->rpc->front->files, e) < 0 ||
         add_handle(c->conn, id, a.path.path == NULL ? "" : a.path.path, &h, e) < 0)
         return sp_params_result(&p);
     a.handle = h;

@@ -14,6 +14,7 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "core/observer.h"
 #include "server/rpc/conn.h"
@@ -28,9 +29,9 @@ enum push_result {
     PUSH_CLOSING, /* the link is closing: nothing was sent */
 };
 
-static const struct sp_str stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"stdout", 6},
-                                                          [SP_STREAM_STDERR] = {"stderr", 6},
-                                                          [SP_STREAM_PTY] = {"pty", 3}};
+const struct sp_str sp_stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"stdout", 6},
+                                                      [SP_STREAM_STDERR] = {"stderr", 6},
+                                                      [SP_STREAM_PTY] = {"pty", 3}};
 
 /* ---- notifications ---- */
 
@@ -61,7 +62,7 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
     o = sp_put_str(o, more);
     o = sp_put_u64(sp_put_literal(o, ",\"seq\":"), r->seq);
     if (is_output) {
-        o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), stream_names[r->stream]);
+        o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), sp_stream_names[r->stream]);
         o = sp_base64_encode(sp_put_literal(o, "\",\"chunk\":\""), r->data, r->len);
         *o++ = '"';
         is_intact = sp_ring_is_intact(&p->view, r);
@@ -100,32 +101,6 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
 
 /* ---- process/read ---- */
 
-/* The chunks of one page. The cell keeps writing, so each chunk is checked after it was copied. */
-static char *put_chunks(char *const start, const struct sp_proc *p, const struct sp_page *page)
-{
-    struct sp_ring_cursor c = page->from;
-    uint64_t bytes = 0;
-    char *o = start;
-    struct sp_record r;
-
-    while (page->chunks > 0 && c.seq < page->last_seq && sp_ring_next(&p->view, &c, &r) > 0) {
-        if (r.type != SP_RECORD_OUTPUT || r.seq > page->last_seq)
-            continue;
-        bytes += r.len;
-        if (bytes > page->bytes)
-            break; /* the ring grew against the page: the cell misbehaves, room is for `bytes` */
-        if (o != start)
-            *o++ = ',';
-        o = sp_put_u64(sp_put_literal(o, "{\"seq\":"), r.seq);
-        o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), stream_names[r.stream]);
-        o = sp_base64_encode(sp_put_literal(o, "\",\"chunk\":\""), r.data, r.len);
-        o = sp_put_literal(o, "\"}");
-        if (!sp_ring_is_intact(&p->view, &r))
-            o = start; /* overwritten during the copy, and so are all older records */
-    }
-    return o;
-}
-
 /* Sends the result of a read, unless the link is closing. */
 static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc *p,
                        const struct sp_page *page)
@@ -137,7 +112,26 @@ static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc
     if (o == NULL)
         return;
     o = sp_put_literal(o, "{\"chunks\":[");
-    o = put_chunks(o, p, page);
+    /* The cell keeps writing, so each chunk is checked after it was copied. */
+    char *const first = o;
+    struct sp_ring_cursor at = page->from;
+    uint64_t bytes = 0;
+    struct sp_record r;
+    while (page->chunks > 0 && at.seq < page->last_seq && sp_ring_next(&p->view, &at, &r) > 0) {
+        if (r.type != SP_RECORD_OUTPUT || r.seq > page->last_seq)
+            continue;
+        bytes += r.len;
+        if (bytes > page->bytes)
+            break; /* the ring grew against the page: the cell misbehaves, room is for `bytes` */
+        if (o != first)
+            *o++ = ',';
+        o = sp_put_u64(sp_put_literal(o, "{\"seq\":"), r.seq);
+        o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), sp_stream_names[r.stream]);
+        o = sp_base64_encode(sp_put_literal(o, "\",\"chunk\":\""), r.data, r.len);
+        o = sp_put_literal(o, "\"}");
+        if (!sp_ring_is_intact(&p->view, &r))
+            o = first; /* overwritten during the copy, and so are all older records */
+    }
     o = sp_put_u64(sp_put_literal(o, "],\"nextSeq\":"), page->next_seq);
     o = sp_put_bool(sp_put_literal(o, ",\"exited\":"), p->state.exit_seq != 0);
     o = sp_put_literal(o, ",\"exitCode\":");
@@ -186,34 +180,6 @@ static void on_read_deadline(struct sp_timer *t)
     try_read(&r->waiter);
 }
 
-/* A waitMs beyond the range of the clock means no deadline. */
-static int park_read(struct sp_rpc_call *c, struct sp_proc *p, uint64_t after_seq,
-                     uint64_t max_bytes, uint64_t wait_ms, struct sp_err *e)
-{
-    struct sp_loop *loop = c->conn->rpc->front->loop;
-    const uint64_t now = sp_loop_now(loop);
-
-    if (c->conn->parked_reads >= SP_CONN_MAX_READS)
-        return sp_fail(e, SP_E_LIMIT, 0, "at most %d reads may wait on one connection",
-                       SP_CONN_MAX_READS);
-    struct sp_request *r = sp_rpc_call_park(c, 0, e);
-    if (r == NULL)
-        return -(int)e->code;
-    sp_request_hold(r, p);
-    r->is_read = true;
-    c->conn->parked_reads++;
-    r->read.after_seq = after_seq;
-    r->read.max_bytes = max_bytes;
-    r->waiter.fn = try_read;
-    if (wait_ms < UINT64_MAX - now &&
-        !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
-        on_read_deadline(&r->timer); /* no memory for the timer: answer too early */
-        return 0;
-    }
-    sp_waiters_add(&p->on_news, &r->waiter);
-    return 0;
-}
-
 static int process_read(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
@@ -234,10 +200,33 @@ static int process_read(struct sp_rpc_call *c, struct sp_err *e)
         return sp_proc_target_unknown(&t, e);
     if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
         return sp_fail(e, SP_E_FAILED, 0, READ_FAILED);
-    if (wait_ms != 0 && !is_answer(p, &page, after_seq))
-        return park_read(c, p, after_seq, max_bytes, wait_ms, e);
-    reply_page(c->conn, c->id, p, &page);
-    sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);
+    if (wait_ms == 0 || is_answer(p, &page, after_seq)) {
+        reply_page(c->conn, c->id, p, &page);
+        sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);
+        return 0;
+    }
+
+    struct sp_loop *loop = c->conn->rpc->front->loop;
+    const uint64_t now = sp_loop_now(loop);
+    if (c->conn->parked_reads >= SP_CONN_MAX_READS)
+        return sp_fail(e, SP_E_LIMIT, 0, "at most %d reads may wait on one connection",
+                       SP_CONN_MAX_READS);
+    struct sp_request *r = sp_rpc_call_park(c, 0, e);
+    if (r == NULL)
+        return -(int)e->code;
+    sp_request_hold(r, p);
+    r->is_read = true;
+    c->conn->parked_reads++;
+    r->read.after_seq = after_seq;
+    r->read.max_bytes = max_bytes;
+    r->waiter.fn = try_read;
+    /* A waitMs beyond the range of the clock means no deadline. */
+    if (wait_ms < UINT64_MAX - now &&
+        !sp_loop_timer(loop, &r->timer, now + wait_ms, on_read_deadline)) {
+        on_read_deadline(&r->timer); /* no memory for the timer: answer too early */
+        return 0;
+    }
+    sp_waiters_add(&p->on_news, &r->waiter);
     return 0;
 }
 
@@ -465,6 +454,7 @@ static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_proc_target t = {0};
     const struct sp_params params = read_attach_target(c, &t, e);
     uint64_t after_seq = UINT64_MAX; /* from now on */
+    uint64_t age = INT64_MAX;        /* older output is left out */
     bool has_input = false;
     bool is_stealing = false;
     char code[16] = "null";
@@ -473,6 +463,7 @@ static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
     int r = 0;
 
     sp_params_opt_u64(&params, "afterSeq", UINT64_MAX - 1, &after_seq);
+    sp_params_opt_u64(&params, "maxAgeMs", INT64_MAX, &age);
     sp_params_def_bool(&params, "input", &has_input);
     sp_params_def_bool(&params, "steal", &is_stealing);
     if (sp_params_ok(&params) && is_stealing && !has_input)
@@ -481,7 +472,9 @@ static int process_attach(struct sp_rpc_call *c, struct sp_err *e)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&t, e);
-    struct view *v = open_view(c->conn, p, after_seq, e);
+    const int64_t since = (int64_t)sp_clock_unix_ms() - (int64_t)age;
+    const uint64_t old = since > 0 ? sp_output_times_before(&p->times, since) : 0;
+    struct view *v = open_view(c->conn, p, after_seq > old ? after_seq : old, e);
     if (v == NULL)
         return -(int)e->code;
     if (has_input)

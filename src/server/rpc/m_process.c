@@ -203,27 +203,6 @@ static const struct {
     {"PWR", SIGPWR},       {"SYS", SIGSYS},
 };
 
-/* `interrupt` is the only name that Codex sends; names of signals, with or without SIG, are an
- * addition. */
-static int read_signal(struct sp_str name, int *ret, struct sp_err *e)
-{
-    const bool has_prefix =
-        name.n > 3 && sp_str_eq_nocase((struct sp_str){name.p, 3}, SP_STR("SIG"));
-    const struct sp_str bare = has_prefix ? (struct sp_str){name.p + 3, name.n - 3} : name;
-
-    *ret = 0;
-    if (sp_str_eq(name, SP_STR("interrupt")))
-        *ret = SIGINT;
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        if (sp_str_eq_nocase(bare, sp_str_of(signals[i].name)))
-            *ret = signals[i].number;
-    if (*ret != 0)
-        return 0;
-    return sp_fail(e, SP_E_INVALID, 0,
-                   "unknown variant `" SP_STR_FMT "`, expected `interrupt` or a signal's name",
-                   SP_STR_ARG(name));
-}
-
 static void on_cell_answer(struct sp_waiter *w)
 {
     struct sp_request *r = SP_CONTAINER(w, struct sp_request, ask.call.waiter);
@@ -250,6 +229,13 @@ static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, boo
     return r;
 }
 
+/* For the program that waits for the command: it says who ended it. */
+static void note_who(const struct sp_rpc_call *c, struct sp_proc *p)
+{
+    if (c->conn->door == SP_DOOR_OVERSEER)
+        (void)sp_link_peer_process(c->conn->link, &p->ended_by, &p->ended_by_uid);
+}
+
 static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
@@ -260,8 +246,21 @@ static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
 
     sp_proc_target_read(&params, &t);
     sp_params_str(&params, "signal", &name);
-    if (!sp_params_ok(&params) || read_signal(name, &number, e) < 0 ||
-        sp_proc_target_find(c, &t, &p, e) != 0)
+    /* `interrupt` is the only name that Codex sends; names of signals, with or without SIG, are an
+     * addition. */
+    const bool has_prefix =
+        name.n > 3 && sp_str_eq_nocase((struct sp_str){name.p, 3}, SP_STR("SIG"));
+    const struct sp_str bare = has_prefix ? (struct sp_str){name.p + 3, name.n - 3} : name;
+    if (sp_str_eq(name, SP_STR("interrupt")))
+        number = SIGINT;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (sp_str_eq_nocase(bare, sp_str_of(signals[i].name)))
+            number = signals[i].number;
+    if (sp_params_ok(&params) && number == 0)
+        (void)sp_fail(e, SP_E_INVALID, 0,
+                      "unknown variant `" SP_STR_FMT "`, expected `interrupt` or a signal's name",
+                      SP_STR_ARG(name));
+    if (!sp_params_ok(&params) || sp_proc_target_find(c, &t, &p, e) != 0)
         return sp_params_result(&params);
     /* SIGKILL also reaches what an exited command left behind in its process group. */
     if (p == NULL ||
@@ -270,6 +269,7 @@ static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
     struct sp_request *w = park_ask(c, p, true, e);
     if (w == NULL)
         return -(int)e->code;
+    note_who(c, p);
     sp_proc_signal(p, &w->ask.call, number);
     return 0;
 }
@@ -318,6 +318,8 @@ static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 
     if (r != 0)
         return r;
+    if (p != NULL)
+        note_who(c, p);
     return sp_rpc_call_reply(c, p != NULL && sp_proc_terminate(p) ? SP_STR("{\"running\":true}")
                                                                   : SP_STR("{\"running\":false}"));
 }
@@ -327,25 +329,25 @@ static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 #define LISTED_BYTES    4096        /* of the arguments of one process */
 #define LIST_MAX_BYTES  (32U << 20) /* of a list of all sessions, which `sallyport ps` reads too */
 #define LIST_MAX_VALUES 200000      /* the same as JSON values */
-#define VALUES_OF_ONE   32          /* JSON values of a process besides its arguments, at most */
+#define VALUES_OF_ONE   34          /* JSON values of a process besides its arguments, at most */
 
 /* The member `sandbox`: what the sandbox refused, facts from the kernel first, the guess by the
  * output last. Denials are complete only when the process has exited. */
-static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
+bool sp_rpc_add_sandbox(struct sp_buf *b, const struct sp_sandbox_facts *f)
 {
     static const char *const networks[] = {[SP_PROC_NETWORK_HOST] = "host",
                                            [SP_PROC_NETWORK_NONE] = "none",
                                            [SP_PROC_NETWORK_MANAGED] = "managed"};
-    const struct sp_exit *how = &p->state.exit;
-    const uint32_t calls =
-        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
+    const struct sp_exit *how = f->exit;
     const char *between = "";
     bool ok = sp_buf_printf(
         b, ",\"sandbox\":{\"tier\":\"%s\",\"network\":\"%s\",\"denied\":%s,\"denials\":[",
-        sp_tier_name(p->tier), networks[p->network], p->was_denied ? "true" : "false");
+        sp_tier_name(f->tier), networks[f->network], f->was_denied ? "true" : "false");
 
-    if (p->state.exit_seq == 0)
+    if (how == NULL)
         return ok && sp_buf_printf(b, "]}");
+    const uint32_t calls =
+        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
     for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
         const char *name = sp_syscall_name(how->refusals[i].call);
 
@@ -357,15 +359,30 @@ static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
                            between, how->left_network);
         between = ",";
     }
-    if (ok && p->denial != NULL && p->denial->reason != NULL) {
-        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":\"%s\"", between,
-                           p->denial->reason);
-        if (p->denial->path[0] != 0)
-            ok = ok && sp_buf_printf(b, ",\"path\":") &&
-                 sp_json_add_str(b, sp_str_of(p->denial->path));
+    if (ok && f->reason.n > 0) {
+        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":", between) &&
+             sp_json_add_str(b, f->reason);
+        if (f->path.n > 0)
+            ok = ok && sp_json_add_member(b, "path", f->path);
         ok = ok && sp_buf_printf(b, "}");
     }
     return ok && sp_buf_printf(b, "]}");
+}
+
+static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
+{
+    const struct sp_denial_facts *d = p->denial;
+    const bool has_reason = d != NULL && d->reason != NULL;
+    const struct sp_sandbox_facts f = {
+        .tier = p->tier,
+        .network = p->network,
+        .was_denied = p->was_denied,
+        .exit = p->state.exit_seq != 0 ? &p->state.exit : NULL,
+        .reason = has_reason ? sp_str_of(d->reason) : (struct sp_str){0},
+        .path = has_reason ? sp_str_of(d->path) : (struct sp_str){0},
+    };
+
+    return sp_rpc_add_sandbox(b, &f);
 }
 
 /* One element of the list. A long argv is truncated after LISTED_BYTES. */
@@ -382,6 +399,7 @@ static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_sess
         sp_buf_printf(b, "{") &&
         (!has_session || sp_buf_printf(b, "\"sessionId\":\"%s\",", p->session->id)) &&
         sp_buf_printf(b, "\"processId\":") && sp_buf_add_str(b, p->label) &&
+        (p->name == NULL || sp_buf_printf(b, ",\"name\":\"%s\"", p->name)) &&
         sp_buf_printf(b,
                       ",\"pid\":%d,\"state\":\"%s\",\"tty\":%s,\"exitCode\":%s,\"nextSeq\":%llu,"
                       "\"startedAtMs\":%lld,\"argv\":[",
@@ -481,6 +499,8 @@ static bool add_inspection(struct sp_buf *b, const struct sp_proc *p,
         ok = sp_buf_printf(b, ",\"holderCount\":%u", look->holder_count);
     if (ok && look->listening != 0)
         ok = sp_buf_printf(b, ",\"listening\":%u", look->listening);
+    if (ok && p->name != NULL)
+        ok = sp_buf_printf(b, ",\"name\":\"%s\"", p->name);
     return ok && sp_buf_printf(b, "}");
 }
 
@@ -517,7 +537,7 @@ static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
         return sp_proc_target_unknown(&t, e);
     const struct sp_inspect_ask ask = {
         .wants_doing = true, .ports = ports, .port_count = port_count};
-    sp_proc_look(p, &ask, &look);
+    sp_proc_inspect(p, &ask, &look);
     if (!add_inspection(&b, p, &look))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "inspect the process");
     return sp_rpc_call_reply(c, sp_buf_str(&b));

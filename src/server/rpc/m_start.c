@@ -25,6 +25,7 @@ enum { RANK_DEFAULT, RANK_INHERITED, RANK_SET, RANK_REQUEST, RANK_METADATA, RANK
 
 #define NOT_GIVEN      UINT64_MAX
 #define MAX_PROCESS_ID 65536
+#define MAX_NAME       64
 #define MAX_SCOPE      256 /* bytes of a snapshot's scopeId */
 
 struct strings {
@@ -34,7 +35,7 @@ struct strings {
 
 /* The params. */
 struct start {
-    struct sp_str id, arg0;
+    struct sp_str id, arg0, name;
     struct strings argv;
     struct sp_uri cwd;
     bool is_tty, pipe_stdin;
@@ -214,6 +215,7 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
     sp_params_bool(&p, "tty", &s->is_tty);
     sp_params_def_bool(&p, "pipeStdin", &s->pipe_stdin);
     sp_params_opt_str(&p, "arg0", &s->arg0);
+    sp_params_opt_str(&p, "name", &s->name);
     sp_params_opt_object(&p, "sandbox", &s->sandbox_token);
     sp_start_network_read(&p, &s->network);
     sp_params_opt_u64(&p, "rows", UINT16_MAX, &s->rows);
@@ -224,6 +226,19 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
 }
 
 /* ---- refusals; their order is the protocol's ---- */
+
+/* A name is typed in shells and shown in terminals. */
+static bool is_name(struct sp_str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        const char c = s.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '.' || c == '_' || c == '-'))
+            return false;
+    }
+    return s.n > 0 && s.n <= MAX_NAME;
+}
 
 /* Params that are well-formed but cannot be started here. The variables, the sandbox and the id
  * are checked after this. */
@@ -252,6 +267,9 @@ static int check_start(struct start *s, struct sp_json *j, struct sp_err *e)
         return -(int)e->code;
     if (s->id.n > MAX_PROCESS_ID)
         return sp_fail(e, SP_E_INVALID, 0, "processId must not exceed %d bytes", MAX_PROCESS_ID);
+    if (s->name.p != NULL && !is_name(s->name))
+        return sp_fail(e, SP_E_INVALID, 0, "name must be 1 to %d letters, digits, `.`, `_` or `-`",
+                       MAX_NAME);
     if (s->argv.items[0].n == 0)
         return sp_fail(e, SP_E_FAILED, 0, "missing program for %s spawn",
                        s->is_tty ? "PTY" : "pipe");
@@ -378,7 +396,9 @@ static bool start_process(struct sp_request *r, const struct sp_start *start, ui
         o.net_user = callback;
     }
     r->start.wait.done = answer_start;
-    if (sp_proc_start(r->conn->session, &o, &r->start.wait, &p, &e) < 0) {
+    /* Again: another start may have taken the name while this one was judged. */
+    if ((o.name.p != NULL && sp_proc_check_name(r->conn->rpc->front, o.name, &e) < 0) ||
+        sp_proc_start(r->conn->session, &o, &r->start.wait, &p, &e) < 0) {
         sp_network_callback_free(callback);
         sp_request_fail(r, &e);
         return false;
@@ -437,7 +457,8 @@ static void on_told(struct sp_start_gate_case *judged)
         sp_metrics_count(r->stats, r->started_us, SP_RPC_OUTCOME_DISCONNECTED);
         sp_request_drop(r);
     } else if (judged->answer != SP_START_GATE_YES) {
-        sp_conn_reply_error(r->conn, r->id, sp_code_wire(judged->code), judged->reason);
+        (judged->code == SP_E_STATE ? sp_conn_reply_rejected : sp_conn_reply_error)(
+            r->conn, r->id, sp_code_wire(judged->code), judged->reason);
         sp_request_end(r, false);
     } else if (start_process(r, &g->start, g->timeout_ms)) {
         r->task = NULL;
@@ -452,7 +473,7 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
     struct sp_conn *conn = c->conn;
     struct sp_start_gate *gate = conn->rpc->gate;
     size_t size = sizeof(struct gated) + (size_t)o->argc * sizeof *o->argv + o->id.n + o->label.n +
-                  o->cwd.n + o->arg0.n + o->env->len;
+                  o->name.n + o->cwd.n + o->arg0.n + o->env->len;
 
     for (uint32_t i = 0; i < o->argc; i++)
         size += o->argv[i].n;
@@ -470,6 +491,7 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
     g->start = *o;
     g->start.id = keep_str(&text, o->id);
     g->start.label = keep_str(&text, o->label);
+    g->start.name = keep_str(&text, o->name);
     g->start.cwd = keep_str(&text, o->cwd);
     g->start.arg0 = keep_str(&text, o->arg0);
     for (uint32_t i = 0; i < o->argc; i++)
@@ -546,11 +568,14 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
         return r;
     if (p != NULL)
         return sp_fail(e, SP_E_STATE, 0, "process " SP_STR_FMT " already exists", SP_STR_ARG(s.id));
+    if (s.name.p != NULL && sp_proc_check_name(c->conn->rpc->front, s.name, e) < 0)
+        return -(int)e->code;
     if (!sp_json_add_str(&label, s.id))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep the process id");
     const struct sp_start o = {
         .id = s.id,
         .label = {label.data, label.len},
+        .name = s.name,
         .is_tty = s.is_tty,
         .wants_stdin = s.pipe_stdin,
         .rows = s.rows == NOT_GIVEN ? 0 : (uint16_t)s.rows,

@@ -287,29 +287,6 @@ static void on_event(struct sp_watch *w, uint32_t events)
 
 /* ---- adding watches ---- */
 
-/* NULL: no memory, or the kernel has no inotify instance left for the user. */
-static struct sp_watches *watches_of(struct sp_rpc *rpc)
-{
-    if (rpc->watches != NULL)
-        return rpc->watches;
-    struct sp_watches *all = calloc(1, sizeof *all);
-    if (all == NULL)
-        return NULL;
-    all->rpc = rpc;
-    sp_list_init(&all->all);
-    all->fd = sp_notify_open();
-    if (all->fd < 0 ||
-        sp_loop_watch(rpc->front->loop, &all->on_event, all->fd, EPOLLIN, on_event, NULL) < 0) {
-        if (all->fd >= 0)
-            (void)close(all->fd);
-        free(all);
-        return NULL;
-    }
-    all->ids.fd = all->fd;
-    rpc->watches = all;
-    return all;
-}
-
 /* All operations of the watch are done: answers the request. */
 static void finish(struct watch *w)
 {
@@ -456,9 +433,28 @@ static bool may_watch(const struct sp_conn *conn, const struct wanted *want)
 /* has_failed marks a path that could not be copied: the answer is false then. */
 static struct watch *make_watch(struct sp_rpc_call *c, const struct wanted *want)
 {
-    struct sp_watches *all = watches_of(c->conn->rpc);
-    struct watch *w = all == NULL ? NULL : calloc(1, sizeof *w + want->count * sizeof w->items[0]);
+    struct sp_rpc *rpc = c->conn->rpc;
+    struct sp_watches *all = rpc->watches;
 
+    if (all == NULL) {
+        all = calloc(1, sizeof *all);
+        if (all == NULL)
+            return NULL;
+        all->rpc = rpc;
+        sp_list_init(&all->all);
+        all->fd = sp_notify_open();
+        if (all->fd < 0 ||
+            sp_loop_watch(rpc->front->loop, &all->on_event, all->fd, EPOLLIN, on_event, NULL) < 0) {
+            if (all->fd >= 0)
+                (void)close(all->fd);
+            free(all);
+            return NULL; /* no memory, or the kernel has no inotify instance left for the user */
+        }
+        all->ids.fd = all->fd;
+        rpc->watches = all;
+    }
+
+    struct watch *w = calloc(1, sizeof *w + want->count * sizeof w->items[0]);
     if (w == NULL)
         return NULL;
     w->conn = c->conn;

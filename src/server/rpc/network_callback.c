@@ -81,40 +81,10 @@ static bool add_timestamp(struct sp_buf *out)
            sp_json_add_value(out, "timestamp", "\"%s.%03uZ\"", text, (unsigned)(now % 1000));
 }
 
-static bool add_decision(struct sp_buf *out, const struct sp_proc *p, const struct sp_net_ask *a,
-                         const struct decision *d, const char *scope)
-{
-    bool ok = sp_buf_add_str(out, SP_STR("{\"method\":\"network/policyDecision\",\"params\":{"
-                                         "\"processId\":")) &&
-              sp_buf_add_str(out, p->label) && add_timestamp(out) &&
-              sp_json_add_member(out, "scope", sp_str_of(scope)) &&
-              sp_json_add_member(out, "decision", sp_str_of(d->decision)) &&
-              sp_json_add_member(out, "source", sp_str_of(d->source)) &&
-              sp_json_add_member(out, "reason", d->reason) &&
-              sp_json_add_member(out, "protocol",
-                                 sp_str_of(sp_proxy_protocol_name((uint8_t)a->protocol))) &&
-              sp_json_add_member(out, "host", sp_str_of(a->host.text)) &&
-              sp_json_add_value(out, "port", "%u", a->port);
-
-    if (a->method[0] != 0)
-        ok = ok && sp_json_add_member(out, "method", sp_str_of(a->method));
-    return ok && sp_json_add_member(out, "client", sp_str_of(a->client)) &&
-           sp_json_add_value(out, "policyOverride", "%s}}", d->is_override ? "true" : "false");
-}
-
 /* Mode `limited` judges the way, not the host. */
 static bool is_mode_guard(enum sp_network_reason r)
 {
     return r == SP_NETWORK_REASON_METHOD_NOT_ALLOWED || r == SP_NETWORK_REASON_MITM_REQUIRED;
-}
-
-static struct decision decision_of(const struct sp_net_verdict *v)
-{
-    const char *reason = v->is_allowed ? "allow" : sp_network_reason_text(v->reason)->wire;
-
-    return (struct decision){.decision = v->is_allowed ? "allow" : "deny",
-                             .source = is_mode_guard(v->reason) ? "mode_guard" : "baseline_policy",
-                             .reason = sp_str_of(reason)};
 }
 
 /* For sp_net_ops. Best effort: output of processes and replies go first. */
@@ -123,14 +93,32 @@ static void tell_decision(struct sp_proc *p, const struct sp_net_ask *a,
 {
     const struct sp_network_callback *by = p->net.user;
     struct sp_conn *conn = conn_of(p);
-    const struct decision usual = decision_of(v);
+    const bool is_guard = is_mode_guard(v->reason);
+    const char *reason = v->is_allowed ? "allow" : sp_network_reason_text(v->reason)->wire;
+    const struct decision usual = {.decision = v->is_allowed ? "allow" : "deny",
+                                   .source = is_guard ? "mode_guard" : "baseline_policy",
+                                   .reason = sp_str_of(reason)};
+    const struct decision *d = by->telling != NULL ? by->telling : &usual;
+    const char *protocol = sp_proxy_protocol_name((uint8_t)a->protocol);
     auto_buf struct sp_buf text = {0};
 
     if (conn == NULL ||
         sp_link_queued(conn->link) + (size_t)SP_NETWORK_CALLBACK_RESERVE * DECISION_MAX >
-            SP_LINK_FULL ||
-        !add_decision(&text, p, a, by->telling != NULL ? by->telling : &usual,
-                      is_mode_guard(v->reason) ? "non_domain" : "domain"))
+            SP_LINK_FULL)
+        return;
+    if (!sp_buf_add_str(&text, SP_STR("{\"method\":\"network/policyDecision\",\"params\":{"
+                                      "\"processId\":")) ||
+        !sp_buf_add_str(&text, p->label) || !add_timestamp(&text) ||
+        !sp_json_add_member(&text, "scope", sp_str_of(is_guard ? "non_domain" : "domain")) ||
+        !sp_json_add_member(&text, "decision", sp_str_of(d->decision)) ||
+        !sp_json_add_member(&text, "source", sp_str_of(d->source)) ||
+        !sp_json_add_member(&text, "reason", d->reason) ||
+        !sp_json_add_member(&text, "protocol", sp_str_of(protocol)) ||
+        !sp_json_add_member(&text, "host", sp_str_of(a->host.text)) ||
+        !sp_json_add_value(&text, "port", "%u", a->port) ||
+        (a->method[0] != 0 && !sp_json_add_member(&text, "method", sp_str_of(a->method))) ||
+        !sp_json_add_member(&text, "client", sp_str_of(a->client)) ||
+        !sp_json_add_value(&text, "policyOverride", "%s}}", d->is_override ? "true" : "false"))
         return;
     char *o = sp_link_reserve(conn->link, text.len);
     if (o != NULL) {
@@ -223,20 +211,6 @@ static struct sp_net_ask *take_waiting(struct question *q)
     return a;
 }
 
-/* A verdict may end the proxy, and with it the connections that still wait. */
-static void end_allowed(struct question *q)
-{
-    struct sp_network_callback *by = q->by;
-    struct sp_net_ask *a;
-
-    q->is_ending = true;
-    remember(by, &q->about);
-    sp_managed_forget(by->proc, (struct sp_str){0}); /* the name may be looked up from now on */
-    while ((a = take_waiting(q)) != NULL)
-        allow_ask(by, a);
-    free_question(q);
-}
-
 /* A reason that is one of the proxy's words gets its texts. */
 static enum sp_network_reason reason_of(struct sp_str text)
 {
@@ -324,12 +298,22 @@ static void on_answered(struct sp_ask *ask, struct sp_str result)
         if (sp_json_parse(&j, copy, result.n, &e) == 0)
             decision = read_answer(&j, &reason);
     }
-    if (decision == NULL)
+    if (decision == NULL) {
         deny_question(q);
-    else if (strcmp(decision, "allow") == 0)
-        end_allowed(q);
-    else
+    } else if (strcmp(decision, "allow") == 0) {
+        struct sp_net_ask *a;
+
+        q->is_ending = true;
+        remember(q->by, &q->about);
+        sp_managed_forget(q->by->proc,
+                          (struct sp_str){0}); /* the name may be looked up from now on */
+        /* A verdict may end the proxy, and with it the connections that still wait. */
+        while ((a = take_waiting(q)) != NULL)
+            allow_ask(q->by, a);
+        free_question(q);
+    } else {
         end_denied(q, decision, reason);
+    }
 }
 
 /* The time-out of the client, and some for the way. */
@@ -386,27 +370,6 @@ static struct question *make_question(struct sp_network_callback *by, const stru
     return NULL;
 }
 
-/* false: the client cannot be asked. */
-static bool ask_client(struct sp_network_callback *by, struct sp_net_ask *a,
-                       const struct allowed *key)
-{
-    struct waiting *w = calloc(1, sizeof *w);
-
-    if (w == NULL)
-        return false;
-    w->ask = a;
-    w->question = find_question(by, key);
-    if (w->question == NULL)
-        w->question = make_question(by, key);
-    if (w->question == NULL) {
-        free(w);
-        return false;
-    }
-    sp_list_append(&w->question->waiting, &w->link);
-    a->user = w;
-    return true;
-}
-
 /* ---- verdicts ---- */
 
 /* For sp_net_ops. */
@@ -422,8 +385,20 @@ static void judge(struct sp_proc *p, struct sp_net_ask *a)
             allow_ask(by, a);
             return;
         }
-        if (ask_client(by, a, &key))
+        struct waiting *w = calloc(1, sizeof *w);
+
+        if (w != NULL) {
+            w->ask = a;
+            w->question = find_question(by, &key);
+            if (w->question == NULL)
+                w->question = make_question(by, &key);
+        }
+        if (w != NULL && w->question != NULL) {
+            sp_list_append(&w->question->waiting, &w->link);
+            a->user = w;
             return;
+        }
+        free(w);
         v.is_kept = false;
     }
     sp_net_answer(a, &v);

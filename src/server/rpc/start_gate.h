@@ -36,7 +36,7 @@ struct sp_start_gate_case {
 
     /* The gate fills these. */
     enum sp_start_gate_answer answer;
-    enum sp_code code;    /* NO: the error's code ... */
+    enum sp_code code;    /* NO: STATE if the decision is no, else the error's code ... */
     struct sp_str reason; /* ... and its message */
     void *impl;
 };

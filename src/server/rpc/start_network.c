@@ -171,16 +171,6 @@ void sp_start_network_read(const struct sp_params *params, struct sp_start_netwo
 
 /* ---- refusals ---- */
 
-/* "invalid network proxy config: " in front of the reason. */
-static int refuse_config(const struct sp_err *why, struct sp_err *e)
-{
-    if (why->code != SP_E_INVALID) {
-        *e = *why;
-        return -(int)e->code;
-    }
-    return sp_fail(e, SP_E_INVALID, 0, "invalid network proxy config: %s", why->msg);
-}
-
 /* Ports of patterns are dropped, as in Codex. */
 static int make_policy(struct sp_start_network *n, struct sp_json *j, struct sp_err *e)
 {
@@ -204,8 +194,12 @@ static int make_policy(struct sp_start_network *n, struct sp_json *j, struct sp_
 
         if (pattern.n == 0)
             (void)sp_fail(&why, SP_E_INVALID, 0, "domain pattern is empty");
-        if (pattern.n == 0 || sp_network_policy_add(p, pattern, verdict, false, false, &why) < 0)
-            return refuse_config(&why, e);
+        else if (sp_network_policy_add(p, pattern, verdict, false, false, &why) == 0)
+            continue;
+        if (why.code == SP_E_INVALID)
+            return sp_fail(e, SP_E_INVALID, 0, "invalid network proxy config: %s", why.msg);
+        *e = why;
+        return -(int)e->code;
     }
     return 0;
 }

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lookout: the local socket of a front that is no server: `sallyport mcp`, `sallyport exec`, a
+ * program with the library. Over it `sallyport ps`, `logs`, `attach`, `kill` and `approvals` reach
+ * the processes and the questions of that program; nothing can be started there (conn.c).
+ *
+ *   new --LOOKOUT_MS, or a question--> listening --the first connection--> has a front
+ *
+ * The socket is made late, so that neither the start of the program nor a command that ends at once
+ * waits for it. A failure is only logged: the program works without the socket.
+ */
+#ifndef SP_ENGINE_LOOKOUT_H
+#define SP_ENGINE_LOOKOUT_H
+
+#include "engine/job.h"
+
+struct sp_lookout;
+struct sp_rpc;
+
+struct sp_lookout_options {
+    struct sp_loop *loop;
+    const char *kind; /* static: mcp, exec, library */
+    /* Where a local one will be when the first client connects; NULL: commands run elsewhere. */
+    struct sp_backend *const *backend;
+};
+
+int sp_lookout_new(const struct sp_lookout_options *o, struct sp_lookout **ret, struct sp_err *e);
+void sp_lookout_free(struct sp_lookout *l); /* before the backend; NULL is fine */
+
+/* For the questions of this program. */
+struct sp_rpc *sp_lookout_rpc(struct sp_lookout *l);
+/* Listens now: there is something to see. */
+void sp_lookout_open(struct sp_lookout *l);
+
+#endif

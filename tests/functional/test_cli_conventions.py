@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all commands have in common: help, short options, times, and the word that was probably meant."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import tap
+import wire
+from server import PROGRAM
+from test_observe_verbs import Screen
+
+RUNTIME = tempfile.TemporaryDirectory(prefix='sallyport-conv-', dir='/var/tmp')  # other servers of this user are not seen
+BARE = {**{k: v for k, v in os.environ.items() if k.endswith('SAN_OPTIONS')}, 'PATH': '/usr/bin:/bin', 'XDG_RUNTIME_DIR': RUNTIME.name}
+
+
+def run(*words, stdout=subprocess.PIPE, **env):
+    return subprocess.run([PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
+                          timeout=wire.DEADLINE, env={**BARE, 'HOME': '/nonexistent', **env})
+
+
+def listed(*words):
+    """The commands, or subcommands, that a help lists."""
+    return re.findall(r'^  ([a-z][a-z-]*)  ', run(*words, '--help').stdout.decode(), re.M)
+
+
+def commands():
+    for name in listed():
+        yield (name,)
+        for sub in listed(name):
+            yield (name, sub)
+
+
+class Help(unittest.TestCase):
+    def test_every_command_has_it_in_80_columns(self):
+        all_commands = list(commands())
+        self.assertIn(('rules', 'explain'), all_commands)
+        for words in [(), *all_commands]:
+            with self.subTest(words):
+                text = run(*words, '--help').stdout.decode()
+                self.assertIn('Usage: sallyport %s' % ' '.join(words), text)
+                self.assertLessEqual(max(map(len, text.splitlines())), 80)
+                for other in (run(*words, '-h'), run('help', *words)):
+                    self.assertEqual((other.returncode, other.stdout.decode(), other.stderr), (0, text, b''))
+
+    def test_a_full_disk_is_a_failure(self):
+        for words in ((), *commands()):
+            with self.subTest(words), open('/dev/full', 'wb') as full:
+                failed = run(*words, '--help', stdout=full)
+                self.assertEqual((failed.returncode, failed.stderr),
+                                 (1, b'sallyport: write to stdout: No space left on device\n'))
+
+    def test_version(self):
+        for words in (('-V',), ('--version',), ('version',)):
+            said = run(*words)
+            self.assertRegex(said.stdout.decode(), r'^sallyport [0-9.]+\n$')
+            self.assertEqual((said.returncode, said.stderr), (0, b''))
+
+
+class Meant(unittest.TestCase):
+    def test_it_is_named(self):
+        for words, says in (
+                ('exce', 'no such command: exce; did you mean `exec`?'),
+                ('help exce', 'no such command: exce; did you mean `exec`?'),
+                ('frobnicate', 'no such command: frobnicate (see sallyport help)'),
+                ('rules chekc', 'no subcommand of rules is called `chekc`: there is list, add, remove, check, test or explain; '
+                                'did you mean `check`? (see sallyport rules --help)'),
+                ('rules', 'which subcommand: list, add, remove, check, test or explain? (see sallyport rules --help)'),
+                ('ps --jsno', 'unknown option `--jsno`; did you mean `--json`? (see sallyport ps --help)'),
+                ('ps --frobnicate', 'unknown option `--frobnicate` (see sallyport ps --help)'),
+                ('ps -Z', 'unknown option `-Z` (see sallyport ps --help)'),
+                ('ps --config', 'option `--config` needs an argument: FILE (see sallyport ps --help)'),
+                ('serve --log-level=inf', '--log-level: `inf` is not error, warn, info or debug; did you mean '
+                                          '`info`? (see sallyport serve --help)')):
+            with self.subTest(words):
+                said = run(*words.split())
+                self.assertEqual((said.returncode, said.stdout, said.stderr.decode()), (2, b'', 'sallyport: %s\n' % says))
+
+
+class Times(unittest.TestCase):
+    def test_units(self):
+        for time in ('0.2', '200ms', '0.1s100ms', '0.001m', '0.0001h'):
+            with self.subTest(time):
+                self.assertEqual(run('exec', '--timeout', time, '--', 'sleep', '1000').returncode, 124)
+        for time in ('1m', '1h30m', '30', '1d', '365d'):
+            with self.subTest(time):
+                self.assertEqual(run('exec', '--timeout=' + time, '--', 'true').returncode, 0)
+
+    def test_what_is_no_time(self):
+        for time in ('', '0', '5x', 'x', '-1', '1.2.3', 'inf', 'nan', '0x10', '1e3', 'm', '1h30', '366d', '1 m', '9' * 400):
+            with self.subTest(time):
+                said = run('exec', '--timeout=' + time, '--', 'true')
+                self.assertEqual(said.returncode, 125)
+                self.assertRegex(said.stderr.decode(), r'^sallyport: --timeout: `.*` is not a time such as 30 \(seconds\), '
+                                                       r'5m or 1h, from 1ms to 365d \(see sallyport exec --help\)\n$')
+
+
+class Exec(unittest.TestCase):
+    def test_short_options(self):
+        said = run('exec', '-e', 'A=1', '-eB=2', '-w', '/usr', '--', 'sh', '-c', 'echo $A$B $PWD')
+        self.assertEqual((said.returncode, said.stdout), (0, b'12 /usr\n'))
+        self.assertEqual(run('exec', '-t', '--', 'sh', '-c', 'test -t 1').returncode, 0)
+
+
+class Signals(unittest.TestCase):
+    def test_spellings(self):
+        for words in ('-9', '-KILL', '-SIGKILL', '-s 9', '-sKILL', '--signal SIGKILL', '--signal=9'):
+            with self.subTest(words):
+                self.assertIn('no server', run('kill', *words.split(), 'p').stderr.decode())
+        for words in ('-s 99', '-s FROB', '-99', '-FROB'):
+            with self.subTest(words):
+                said = run('kill', *words.split(), 'p')
+                self.assertEqual(said.returncode, 2)
+                self.assertRegex(said.stderr.decode(), r'^sallyport: --signal: `\w+` is not a signal such as TERM, SIGHUP or 9 ')
+
+
+class Vocabulary(unittest.TestCase):
+    """The same flag has the same name, the same values and the same meaning in every command."""
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix='sallyport-conv-', dir='/var/tmp')  # /tmp is writable in :workspace
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def write_tries(self, *words):
+        """Which of two directories can be written: the workspace, and one besides."""
+        work, other = os.path.join(self.dir, 'work'), os.path.join(self.dir, 'other')
+        for d in (work, other):
+            os.makedirs(d, exist_ok=True)
+        words = [other if w == 'OTHER' else w for w in words]
+        said = run(*words, '--cwd', work, '--', 'sh', '-c', 'touch a && echo work; touch "$0"/a && echo other; exit 0', other,
+                   TMPDIR='/nonexistent')
+        return said.returncode, said.stdout.decode().split()
+
+    def test_policies(self):
+        profile = os.path.join(self.dir, 'p.json')
+        with open(profile, 'w') as f:
+            f.write('{"type":"workspace-write","networkAccess":false}')
+        for command in ('exec', 'sandbox'):
+            for words, can in ((('--sandbox', ':workspace'), ['work']),
+                               (('--sandbox', 'workspace-write'), ['work']),
+                               (('--mode', ':workspace'), ['work']),
+                               (('--profile', profile), ['work']),
+                               (('--sandbox', ':read-only'), []),
+                               (('--sandbox', 'mine', '--set', 'permissions.mine={extends=":workspace"}'), ['work']),
+                               (('--sandbox', ':read-only', '--writable', 'OTHER'), ['other']),
+                               (('--sandbox', ':workspace', '--writable', 'OTHER'), ['work', 'other'])):
+                with self.subTest((command, words)):
+                    self.assertEqual(self.write_tries(command, *words), (0, can))
+            for words, says in (('--sandbox :worksapce', 'there is no sandbox `:worksapce`; did you mean `:workspace`?'),
+                                ('--sandbox :workspace --profile x', '--sandbox and --profile: give one of them')):
+                said = run(command, *words.split(), '--', 'true')
+                self.assertEqual((said.returncode, said.stderr.decode()), (125, 'sallyport: %s\n' % says))
+
+    def test_the_policy_flags_are_those_of_every_command(self):
+        def flags(command):
+            return {line for line in run(command, '-h').stdout.decode().splitlines()
+                    if re.match(r'  --(sandbox|profile|writable|network|allow-|deny-)', line) and 'origin' not in line
+                    and 'remote' not in line}
+        self.assertEqual(len(flags('exec')), 8)
+        for command in ('mcp', 'sandbox'):
+            self.assertEqual({f.split()[0] for f in flags(command)}, {f.split()[0] for f in flags('exec')})
+
+    def test_a_configured_policy_judges_exec(self):
+        for words, env in (((), {'SALLYPORT_APPROVAL_POLICY': 'never'}), (('--set', 'approval_policy="never"'), {})):
+            with self.subTest(words):
+                said = run('exec', *words, '--', 'rm', '-rf', '/nonexistent/x', **env)
+                self.assertEqual((said.returncode, said.stdout), (122, b''))
+                self.assertIn(b'rejected', said.stderr)
+                self.assertEqual(run('exec', *words, '--', 'true', **env).returncode, 0)
+        self.assertEqual(run('exec', '--', 'rm', '-rf', '/nonexistent/x').returncode, 0)
+
+    def test_quiet_and_verbose(self):
+        for words, says in ((('-q',), rb'^$'), ((), rb'sandbox may have denied'), (('-v',), rb'denied the command something:')):
+            with self.subTest(words):
+                said = run('exec', '--sandbox', ':read-only', *words, '--', 'sh', '-c', 'touch /usr/x 2>/dev/null; echo '
+                           'Read-only file system >&1; exit 1', SECRET_TOKEN='x')
+                self.assertEqual(said.returncode, 1)
+                self.assertRegex(said.stderr, says)
+
+
+class Rows(unittest.TestCase):
+    """Messages that stood in the way of a new user."""
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix='sallyport-conv-')
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def path(self, name, text, mode=0o600):
+        path = os.path.join(self.dir, name)
+        with open(path, 'w') as f:
+            f.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def refused(self, status, says, *words, **env):
+        said = run(*words, **env)
+        self.assertEqual((said.returncode, said.stdout, said.stderr.decode()), (status, b'', 'sallyport: %s\n' % says))
+
+    def test_a_program_that_is_not_there(self):
+        self.refused(127, "ls | wc: no such program; no shell is involved: sh -c 'ls | wc'", 'exec', '--', 'ls | wc')
+        self.refused(127, 'nosuch: command not found', 'exec', '--', 'nosuch')
+        self.refused(127, 'nosuch: command not found', 'sandbox', '--sandbox', ':danger-full-access', '--', 'nosuch')
+        self.refused(127, '/no/such: No such file or directory', 'exec', '--', '/no/such')
+
+    def test_texts_for_people_name_no_types(self):
+        rules = self.path('p.rules', 'prefix_rule(pattern=["true"], decision="prompt")\n')
+        said = run('exec', '--approve', 'never', '--rules', rules, '--', 'true', HOME=self.dir)
+        self.assertEqual(said.returncode, 122)
+        self.assertEqual(said.stderr.decode(), 'sallyport: the approval policy is `never`, so it cannot be asked about\n')
+        explained = run('rules', 'explain', '-r', rules, '--', 'true')
+        self.assertIn(b'`rules` switched off', run('exec', '--approve', '{"granular":{"sandbox_approval":true,"rules":false,'
+                      '"mcp_elicitations":true}}', '--rules', rules, '--', 'true', HOME=self.dir).stderr)
+        self.assertEqual(explained.returncode, 0)
+        self.assertNotIn(b'AskForApproval', explained.stdout)
+
+    def test_decisions_that_are_not_logged(self):
+        said = subprocess.run([PROGRAM, 'exec', '--approve', 'never', '--', 'true'], capture_output=True, env=BARE,
+                              stdin=subprocess.DEVNULL, timeout=wire.DEADLINE)
+        self.assertEqual((said.returncode, said.stderr.decode()), (
+            0, 'sallyport: decisions are not logged: HOME is not set to a directory; set it, or `audit_log` in the configuration\n'))
+
+    def test_a_token_that_others_can_read(self):
+        token = self.path('token', 'a-token-of-this-test-0123456789', 0o644)
+        self.refused(1, '--token-file: others may read or write %s (mode 0644); a token is for its owner alone: chmod 600 it' % token,
+                     'serve', '--token-file', token)
+
+    def test_where_to_listen(self):
+        for listen in ('0', 'ws://localhost:0'):
+            with self.subTest(listen), subprocess.Popen([PROGRAM, 'serve', '--no-local-socket', '--listen', listen],
+                                                        stdout=subprocess.PIPE, env=BARE) as server:
+                url = server.stdout.readline().decode()
+                server.terminate()
+                self.assertRegex(url, r'^ws://127\.0\.0\.1:[0-9]+/\?token=')
+        with socket.create_server(('127.0.0.1', 0)) as other:
+            port = other.getsockname()[1]
+            self.refused(1, 'listen on ws://127.0.0.1:%d (give another port, or 0 for a free one; `ss -ltnp` shows who has it): '
+                         'Address already in use' % port, 'serve', '--listen', str(port))
+
+    def test_patches(self):
+        patch = self.path('fix.patch', '*** Begin Patch\n*** Add File: new\n+text\n*** End Patch\n')
+        diff = self.path('fix.diff', '--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n')
+        said = run('patch', '--check', '--cwd', self.dir, patch)
+        self.assertEqual((said.returncode, said.stdout), (0, b'Would update the following files:\nA new\n'))
+        self.assertFalse(os.path.exists(os.path.join(self.dir, 'new')))
+        said = run('patch', '--cwd', self.dir, patch)
+        self.assertEqual((said.returncode, said.stdout), (0, b'Success. Updated the following files:\nA new\n'))
+        self.refused(1, 'this is a unified diff, and the patches read here begin with `*** Begin Patch`: '
+                        'apply it with `git apply` or `patch -p1`', 'patch', diff)
+        self.refused(1, 'read nowhere.patch: No such file or directory', 'patch', 'nowhere.patch')
+
+    def test_waiting_at_a_terminal_is_said(self):
+        for words, says in ((('patch',), 'sallyport: reading a patch from the terminal; Ctrl-D ends it'),
+                            (('serve', '--listen', 'stdio'), 'sallyport: serving a client on this terminal'),
+                            (('mcp', '--cwd', self.dir), 'sallyport: waiting for an MCP host on this terminal')):
+            with self.subTest(words):
+                screen = Screen([PROGRAM, *words], dict(BARE, HOME=self.dir))
+                self.addCleanup(screen.close)
+                screen.wait(says)
+                screen.type(b'\x04')
+                screen.end()
+
+
+if __name__ == '__main__':
+    tap.main()
