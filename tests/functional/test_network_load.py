@@ -155,7 +155,8 @@ class Load(Wire):
                 c.start('p', ['/bin/sh', '-c', 'echo runs; exec sleep 600'], **self.how(self.network()))
             for c in sessions:
                 c.wait_output('p', 'runs')
-            self.assertEqual(len(helpers_of(self.srv.pid, 'proxy')), 10)
+            # A proxy that begins forks a child that tries its filter.
+            wait_until(lambda: len(helpers_of(self.srv.pid, 'proxy')) == 10, 'ten proxies')
             for c in sessions:
                 c.close()
             wait_until(lambda: not helpers_of(self.srv.pid, 'proxy'), 'the end of the proxies')
