@@ -231,7 +231,8 @@ class Names(Outside):
         c = self.serve()
         for n, name in enumerate(('.codex', '.git')):
             before = os.listdir(self.g.t)
-            script = 'mkdir -p $TMPDIR/{0}/hooks && echo x > $TMPDIR/{0}/hooks/y'.format(name)
+            # By a rename: a directory that is made in place may be renamed before the file is in it.
+            script = 'mkdir -p $TMPDIR/new/hooks && echo x > $TMPDIR/new/hooks/y && mv $TMPDIR/new $TMPDIR/' + name
             self.run_in(c, ['/bin/sh', '-c', script])
             self.assertFalse(os.path.lexists(os.path.join(self.g.t, name)), name)
             found, = set(os.listdir(self.g.t)) - set(before)  # nothing is deleted

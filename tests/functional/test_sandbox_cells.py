@@ -80,7 +80,8 @@ class Identity(Cells):
         c, policy = self.serve(), read_only(self.w)
         self.start(c, 'p', 'echo $$; exec sleep 1000', policy)
         pid = c.wait_line('p')
-        self.assertEqual(self.said(c, 'tr "\\0" " " < /proc/%s/cmdline' % pid, policy), 'sleep 1000 ')
+        # The line comes before the execve, and during it the process has no arguments.
+        wait_until(lambda: self.said(c, 'tr "\\0" " " < /proc/%s/cmdline' % pid, policy) == 'sleep 1000 ', 'the program')
         process = self.run_in(c, 'kill -9 ' + pid, policy)
         self.assertNotEqual(process.exit_code, 0, 'a command can end another one')
         self.assertFalse(c.read('p')['exited'])
