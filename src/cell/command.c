@@ -18,13 +18,19 @@
 #include "os/pty.h"
 #include "os/tree.h"
 
-#define SMALL_READ       2048
-#define MANY_SMALL_READS 32 /* within SMALL_READS_MS: the command rests for SP_REST_MS */
+#define SMALL_READ       2048 /* less than this is small; of a large pipe, */
+#define LARGE_PIPE_SMALL 8193 /* less than this */
+#define MANY_SMALL_READS 32   /* within SMALL_READS_MS: the command rests for SP_REST_MS */
 #define SMALL_READS_MS   2
-#define READS_AT_ONCE    4          /* reads of one stream before other events are served */
-#define DRAIN_BYTES      (4U << 20) /* after an exit: more than any pipe holds */
-#define LAST_OUTPUT_MS   20         /* wait for the end of a failed command's streams */
-#define GROUP_MS         5000       /* after its exit the process group may still be killed */
+#define READS_AT_ONCE    4       /* reads of one stream before other events are served */
+#define CHATTY_BYTES     131072U /* a stream with so much output gets a pipe of */
+#define LARGE_PIPE       262144  /* this size, */
+#define MAX_LARGE_PIPES                                                         \
+    64 /* if few have one: the user's pages for pipes are limited, and commands \
+          need pipes, too */
+#define DRAIN_BYTES    (4U << 20) /* after an exit: more than any pipe holds */
+#define LAST_OUTPUT_MS 20         /* wait for the end of a failed command's streams */
+#define GROUP_MS       5000       /* after its exit the process group may still be killed */
 /* After an exit, reading stops when the owner is this far behind: two more chunks, and retention
  * would drop records that it has not got. */
 #define DRAIN_WATER (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK)
@@ -48,6 +54,8 @@ static void close_fd(int *fd)
 /* The front has a duplicate of a terminal's master, so close() alone would leave it in epoll. */
 static void close_stream(struct sp_cell_state *cell, struct sp_command *c, int which)
 {
+    if (c->is_large[which] && c->stream[which] >= 0)
+        cell->large_pipes--;
     if (c->is_tty && c->is_watched && c->stream[which] >= 0)
         (void)epoll_ctl(cell->epoll, EPOLL_CTL_DEL, c->stream[which], NULL);
     close_fd(&c->stream[which]);
@@ -298,6 +306,8 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->is_tty = (s->flags & SP_START_TTY) != 0;
     c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
     c->small_reads = c->refusal_count = c->left_network = 0;
+    c->is_large[0] = c->is_large[1] = false;
+    c->piped[0] = c->piped[1] = 0;
     c->net_before = count_no_routes(cell);
     c->start_number = ++cell->starts;
     c->was_alone = cell->running == 0;
@@ -445,17 +455,35 @@ static bool rest(struct sp_cell_state *cell, struct sp_command *c)
     return true;
 }
 
+/* A full pipe of 64 KiB holds the output of some microseconds: a command with much output would
+ * block in write() during each rest. Tried once; a pipe that cannot be enlarged stays as it is. */
+static void enlarge_if_chatty(struct sp_cell_state *cell, struct sp_command *c, int which,
+                              ssize_t n)
+{
+    if (c->is_tty || c->piped[which] >= CHATTY_BYTES)
+        return;
+    c->piped[which] += (uint32_t)n;
+    if (c->piped[which] < CHATTY_BYTES || cell->large_pipes >= MAX_LARGE_PIPES ||
+        fcntl(c->stream[which], F_SETPIPE_SZ, LARGE_PIPE) < 0)
+        return;
+    c->is_large[which] = true;
+    cell->large_pipes++;
+}
+
 /*
  * A program that writes line by line would wake us for every line and be slowed down by it. After
  * MANY_SMALL_READS its lines gather in the pipe for a millisecond and are read together.
  */
-static void rest_after_small_reads(struct sp_cell_state *cell, struct sp_command *c, ssize_t n)
+static void rest_after_small_reads(struct sp_cell_state *cell, struct sp_command *c, int which,
+                                   ssize_t n)
 {
-    if (n >= SMALL_READ || cell->now_ms - c->small_reads_since_ms >= SMALL_READS_MS) {
+    const bool is_small = n < (c->is_large[which] ? LARGE_PIPE_SMALL : SMALL_READ);
+
+    if (!is_small || cell->now_ms - c->small_reads_since_ms >= SMALL_READS_MS) {
         c->small_reads = 0;
         c->small_reads_since_ms = cell->now_ms;
     }
-    if (n >= SMALL_READ || ++c->small_reads < MANY_SMALL_READS || !rest(cell, c))
+    if (!is_small || ++c->small_reads < MANY_SMALL_READS || !rest(cell, c))
         return;
     c->small_reads = MANY_SMALL_READS / 2; /* rests sooner the next time */
     update_watch(cell, c);
@@ -480,7 +508,8 @@ void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int w
 
         if (n > 0) {
             pause_if_ahead(cell, c);
-            rest_after_small_reads(cell, c, n);
+            enlarge_if_chatty(cell, c, which, n);
+            rest_after_small_reads(cell, c, which, n);
         }
         if (n < (ssize_t)SP_RING_CHUNK)
             break; /* epoll reports later data again */

@@ -48,11 +48,13 @@ struct sp_command {
     uint64_t number, session;
     pid_t pid;
     int pidfd;
-    int stream[2]; /* stdout and stderr, or the terminal's master; -1: ended. While the start is
-                      under way a master is in sp_pending_start.input, too, but owned here; the
-                      front gets a duplicate, which sp_input closes */
-    int slave;     /* of the terminal, open until the leader is reaped: prevents an early EIO */
-    int leaf_fd;   /* its cgroup; -1: none */
+    int stream[2];     /* stdout and stderr, or the terminal's master; -1: ended. While the start is
+                          under way a master is in sp_pending_start.input, too, but owned here; the
+                          front gets a duplicate, which sp_input closes */
+    bool is_large[2];  /* these streams are pipes that were enlarged */
+    uint32_t piped[2]; /* bytes read from these pipes, as long as they are not many */
+    int slave;         /* of the terminal, open until the leader is reaped: prevents an early EIO */
+    int leaf_fd;       /* its cgroup; -1: none */
     uint32_t leaf_index;  /* in the table of sp_strays; SP_NO_LEAF: none */
     uint32_t leaf_number; /* in its directory's name; 0: none */
     uint64_t small_reads_since_ms, rests_until_ms;
@@ -90,6 +92,7 @@ struct sp_cell_state {
     uint64_t starts;         /* so far */
     int spare[SP_SPARE];     /* descriptors held back, so that killing works at RLIMIT_NOFILE */
     uint32_t resting[SP_MAX_RESTING], resting_count; /* slots */
+    uint32_t large_pipes;                            /* streams with is_large */
 
     /* A confined cell: */
     bool is_confined;

@@ -7,8 +7,10 @@ import os
 import time
 
 import tap
-from server import PEER, PYTHON, Case, Gate, is_alive, ours_only, stat_of
+from server import PEER, PROGRAM, PYTHON, Case, Gate, is_alive, ours_only, stat_of
 from wire import MIB, Timeout, read_all, unb64, wait_until
+
+REFUSE = os.environ.get('REFUSE') or os.path.join(os.path.dirname(PROGRAM), 'tests', 'unit', 'refuse')
 
 
 def written(pid):
@@ -432,6 +434,95 @@ class Flow(Case):
         p = c.run(['seq', '1', '200000'])
         self.assertEqual(hashlib.sha256(p.stdout).hexdigest(),
                          hashlib.sha256(b''.join(b'%d\n' % i for i in range(1, 200001))).hexdigest())
+
+
+class Chatty(Case):
+    """Commands whose pipes the cell enlarges, and which rest between reads."""
+
+    WRITER = (
+        "import fcntl, os, sys, time\n"
+        "def put(fd, data):\n"
+        "    while data:\n"
+        "        data = data[os.write(fd, data):]\n"
+        "lines = [b'%07d\\n' % i for i in range(int(sys.argv[2]))]\n"
+        "def lines_one_by_one():\n"
+        "    for line in lines: put(1, line)\n"
+        "def lines_by_stdio():\n"
+        "    data = b''.join(lines)\n"
+        "    for i in range(0, len(data), 4096): put(1, data[i:i + 4096])\n"
+        "def blocks():\n"
+        "    data = b''.join(lines)\n"
+        "    for i in range(0, len(data), 65536): put(1, data[i:i + 65536])\n"
+        "def two_streams():\n"
+        "    for i, line in enumerate(lines): put(1 + i % 2, line)\n"
+        "def sizes(most=10):\n"
+        "    blocks()\n"
+        "    end = time.monotonic() + most\n"
+        "    while fcntl.fcntl(1, 1032) < 262144 and time.monotonic() < end: time.sleep(0.001)\n"
+        "    os.write(2, b'%d' % fcntl.fcntl(1, 1032))\n"
+        "def soon(): sizes(0.2)\n"
+        "def silences():\n"
+        "    for i in range(20):\n"
+        "        for line in lines: put(1, line)\n"
+        "        time.sleep(0.02)\n"
+        "        os.write(2, b'%d' % time.monotonic_ns())\n"
+        "        time.sleep(0.02)\n"
+        "globals()[sys.argv[1]]()\n")
+
+    def write(self, c, how, count, process_id=None):
+        return c.run([PYTHON, '-S', '-c', self.WRITER, how, str(count)], process_id)
+
+    def check(self, c, count=60000):
+        lines = [b'%07d\n' % i for i in range(count)]
+        for how in ('lines_one_by_one', 'lines_by_stdio', 'blocks'):
+            p = self.write(c, how, count)
+            self.assertEqual((p.exit_code, p.stdout, p.stderr), (0, b''.join(lines), b''), how)
+        p = self.write(c, 'two_streams', count)
+        self.assertEqual((p.exit_code, p.stdout, p.stderr), (0, b''.join(lines[::2]), b''.join(lines[1::2])))
+
+    @ours_only
+    def test_every_writer_keeps_its_bytes_and_their_order(self):
+        c = self.session()
+        self.check(c)
+        self.assertEqual(self.write(c, 'sizes', 40000).stderr, b'262144')
+        self.assertEqual(self.write(c, 'soon', 10000).stderr, b'65536')  # 80 kB: not chatty
+
+    @ours_only
+    def test_a_pipe_that_cannot_be_enlarged_carries_the_same_bytes(self):
+        c = self.session(prefix=[REFUSE, 'pipesize=EPERM', '--'])
+        self.check(c)
+        self.assertEqual(self.write(c, 'soon', 40000).stderr, b'65536')
+
+    @ours_only
+    def test_a_byte_after_a_chatty_phase_comes_soon(self):
+        # the shortest of 20: a busy machine delays some, a rest that is too long delays all
+        c = self.session()
+        c.start('p', [PYTHON, '-S', '-c', self.WRITER, 'silences', '2000'])
+        delays, seen = [], 0
+        while not c.process('p').closed:
+            c.pump()
+            p = c.process('p')
+            if len(p.stderr) > seen:
+                delays.append(time.monotonic_ns() - int(p.stderr[seen:].decode()))
+                seen = len(p.stderr)
+        self.assertLess(min(delays), 2000000)
+        self.assertEqual(p.stdout, b''.join(b'%07d\n' % i for i in range(2000)) * 20)
+
+    @ours_only
+    @tap.long
+    def test_detached_and_slow_clients_get_the_same_bytes(self):
+        count = 100000  # 800 kB: less than retention
+        whole = b''.join(b'%07d\n' % i for i in range(count))
+        c = self.session()
+        c.start('p', [PYTHON, '-S', '-c', self.WRITER, 'lines_one_by_one', str(count)])
+        c.abort()
+        c = self.srv.session(resume=c.session_id)
+        self.assertTrue(c.read('p', afterSeq=2**53, waitMs=600000)['closed'])
+        self.assertEqual(b''.join(unb64(x['chunk']) for x in read_all(c, 'p')[0]), whole)
+        slow = self.srv.session()
+        slow.start('q', [PYTHON, '-S', '-c', self.WRITER, 'lines_one_by_one', str(count)])
+        time.sleep(1)  # nothing is read meanwhile
+        self.assertEqual(slow.wait_closed('q').stdout, whole)
 
 
 if __name__ == '__main__':

@@ -9,6 +9,7 @@
  * namespaces too: words about those take it away altogether, as old kernels do.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
@@ -70,6 +71,7 @@ static const struct rule rules[] = {
     {"openat2", SYS_openat2, ANY, 0, 0, 0},
     {"pivot", SYS_pivot_root, ANY, 0, 0, 0},
     {"capset", SYS_capset, ANY, 0, 0, 0},
+    {"pipesize", SYS_fcntl, 1, 0, F_SETPIPE_SZ, 0},
 };
 
 static const struct {
