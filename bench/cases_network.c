@@ -2,18 +2,23 @@
 /*
  * cases: a managed network, beside loopback without one. The command is this program
  * (network_load.h) in `sallyport sandbox`; names lead to loopback by the table of the program for
- * tests, which is built beside the server.
+ * tests, which is built beside the server. At the peer it is a command of its server, and reaches
+ * 127.0.0.1, which is on the list, by the proxy that its variables name.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "cases.h"
+#include "memory.h"
 #include "network_load.h"
 #include "spawn.h"
 
@@ -31,6 +36,7 @@ static void note(enum bench_metric m, enum bench_side side, double value)
 /* A helper of ours, in a cell or outside. */
 struct load {
     struct bench_kid kid;
+    pid_t peer; /* the server that runs it; 0: the kid does */
     int to;
     FILE *from;
 };
@@ -146,11 +152,27 @@ static void keep(enum bench_side side, const struct rows *rows, const char *name
             note(known[i].m, side, value);
 }
 
+/* Its proxy is part of its server, and of a process in each sandbox. */
+static void look_at_peer(const struct load *l, const char *name, double bytes, double *cpu)
+{
+    struct bench_memory m = {0};
+    struct sp_err e = {0};
+
+    if (bench_memory_of(l->peer, &m, &e) < 0)
+        return;
+    if (strcmp(name, "stream") == 0)
+        *cpu = m.cpu_seconds;
+    if (strcmp(name, "streamed") == 0)
+        note(BENCH_M_NET_CPU, BENCH_PEER, (m.cpu_seconds - *cpu) / bytes * 1e9);
+}
+
 /* Looks at the proxy while the load waits. */
 static void look(const struct load *l, const char *name, double bytes, double *cpu)
 {
     const pid_t proxy = find_helper(l->kid.pid, "proxy");
 
+    if (l->peer != 0)
+        look_at_peer(l, name, bytes, cpu);
     if (proxy == 0)
         return;
     if (strcmp(name, "idle") == 0)
@@ -234,6 +256,90 @@ static int start_inside(struct bench *b, const char *program, const char *way, u
         argv[n++] = bytes;
     }
     return start_load(ret, argv, envp, e);
+}
+
+/* ---- at the peer ---- */
+
+static void make_start(const struct bench *b, char *policy, size_t size)
+{
+    (void)snprintf(
+        policy, size,
+        "{\"permissions\":{\"type\":\"managed\",\"network\":\"enabled\",\"file_system\":{"
+        "\"type\":\"restricted\",\"entries\":["
+        "{\"path\":{\"type\":\"special\",\"value\":{\"kind\":\"root\"}},\"access\":\"read\"},"
+        "{\"path\":{\"type\":\"special\",\"value\":{\"kind\":\"project_roots\"}},"
+        "\"access\":\"write\"}]}},"
+        "\"cwd\":\"file://%s\",\"workspaceRoots\":[\"file://%s\"],"
+        "\"windowsSandboxLevel\":\"disabled\"}",
+        b->scratch, b->scratch);
+}
+
+/* Waits for the first bytes of a command that has yet to be started; blocks from then on. */
+static int await_load(struct load *l, int fd, struct sp_err *e)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    const int flags = fcntl(fd, F_GETFL);
+
+    l->from = fdopen(fd, "re");
+    return poll(&p, 1, 20000) == 1 && fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) == 0
+               ? 0
+               : sp_fail(e, SP_E_FAILED, 0, "the load at the peer says nothing");
+}
+
+/* Over two named pipes in the workspace. */
+static int start_at_peer(struct bench *b, struct bench_seat *s, unsigned port, const char *bytes,
+                         struct load *ret, struct sp_err *e)
+{
+    static const char network_proxy[] =
+        "{\"proxy\":{\"enabled\":true,\"enableSocks5\":true,\"enableSocks5Udp\":false,"
+        "\"allowUpstreamProxy\":false,\"dangerouslyAllowAllUnixSockets\":false,\"mode\":\"full\","
+        "\"domains\":{\"127.0.0.1\":\"allow\"},\"unixSockets\":null,\"allowLocalBinding\":true},"
+        "\"environmentId\":\"bench\",\"executionId\":\"bench\"}";
+    char in[4200];
+    char out[4200];
+    char number[16];
+    char policy[10240];
+    int64_t id;
+
+    *ret = (struct load){.to = -1, .peer = s->server.kid.pid};
+    (void)snprintf(number, sizeof number, "%u", port);
+    (void)snprintf(in, sizeof in, "%s/peer.in", b->scratch);
+    (void)snprintf(out, sizeof out, "%s/peer.out", b->scratch);
+    make_start(b, policy, sizeof policy);
+    if ((mkfifo(in, 0600) < 0 && errno != EEXIST) || (mkfifo(out, 0600) < 0 && errno != EEXIST))
+        return sp_fail(e, SP_E_SYSTEM, errno, "make %s", in);
+    ret->to = open(in, O_RDWR | O_CLOEXEC);
+    auto_close int from = open(out, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (ret->to < 0 || from < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "open %s", in);
+    const char *const argv[] = {"/bin/sh", "-c",       "exec \"$@\" <\"$0\" >\"${0%.in}.out\"",
+                                in,        b->self,    "--helper",
+                                "network", "variable", number,
+                                bytes,     NULL};
+    const struct bench_command cmd = {
+        .argv = argv, .sandbox = policy, .network_proxy = network_proxy};
+    int r = bench_client_start(s->client, ++s->procs, &cmd, &id, e);
+    if (r == 0)
+        r = bench_seat_await(s, id, e);
+    return r < 0 ? r : await_load(ret, TAKE_FD(from), e);
+}
+
+/* A peer that fails leaves; the others go on. */
+static void take_round_of_peer(struct bench *b, struct bench_seat *s, unsigned port)
+{
+    static const struct rows rows = {BENCH_M_NET_CONNECT, BENCH_M_NET_ECHO, BENCH_M_NET_STREAM,
+                                     BENCH_M_NET_MANY};
+    const char *bytes = b->is_quick ? "268435456" : "4294967296";
+    struct load l = {.to = -1};
+    struct sp_err e = {0};
+
+    bench_client_deadline(s->client, 60 * BENCH_S);
+    int r = start_at_peer(b, s, port, bytes, &l, &e);
+    if (r == 0)
+        r = run_load(&l, BENCH_PEER, &rows, strtod(bytes, NULL), &e);
+    end_load(&l);
+    if (r < 0)
+        bench_seat_drop(b, s, &e);
 }
 
 /* A whole `sallyport sandbox` of /bin/true: cell, and with a network its processes, are new. */
@@ -334,13 +440,21 @@ void bench_case_network(struct bench *b)
     struct load server;
     struct sp_err e = {0};
     unsigned port = 0;
+    const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .no_raw = true};
+    struct bench_seat peer = {.side = BENCH_PEER, .server = {.out = -1, .err = -1}};
     const bool has_ours = find_program(b, program, sizeof program, &e);
     int r = start_load(&server, argv, NULL, &e);
 
     if (r == 0 && fscanf(server.from, "%u", &port) != 1)
         r = sp_fail(&e, SP_E_FAILED, 0, "the server of the load does not start");
-    for (int i = 0; r == 0 && i < ROUNDS && !bench_is_stopped(); i++)
+    if (b->command[BENCH_PEER] != NULL && bench_seat_open(b, &peer, BENCH_PEER, &o, &e) < 0)
+        bench_seat_drop(b, &peer, &e);
+    for (int i = 0; r == 0 && i < ROUNDS && !bench_is_stopped(); i++) {
         r = take_round(b, has_ours ? program : NULL, port, &e);
+        if (r == 0 && peer.is_on)
+            take_round_of_peer(b, &peer, port);
+    }
+    bench_seat_close(&peer);
     if (r == 0 && has_ours)
         r = cold_starts(b, program, &e);
     report_figures(b);

@@ -86,6 +86,29 @@ static bool same_file(pid_t pid, const struct stat *own)
     return file_of(pid, &s) && s.st_dev == own->st_dev && s.st_ino == own->st_ino;
 }
 
+/* Of all its threads. */
+static double cpu_of(pid_t pid)
+{
+    char path[64];
+    char line[512];
+    unsigned long user = 0;
+    unsigned long system = 0;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return 0;
+    const size_t n = fread(line, 1, sizeof line - 1, f);
+    line[n] = 0;
+    (void)fclose(f);
+
+    const char *after = strrchr(line, ')');
+    if (after == NULL || sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                                &user, &system) != 2)
+        return 0;
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
 static bool add(pid_t pid, struct bench_memory *m)
 {
     char path[64];
@@ -103,6 +126,7 @@ static bool add(pid_t pid, struct bench_memory *m)
                  sscanf(line, "Private_Dirty: %lf", &kb) == 1)
             m->private_bytes += kb * 1024;
     (void)fclose(f);
+    m->cpu_seconds += cpu_of(pid);
     m->processes++;
     return true;
 }

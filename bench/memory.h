@@ -14,6 +14,7 @@
 struct bench_memory {
     double pss_bytes;     /* private, and of every shared page its fair part */
     double private_bytes; /* gone if the server ended */
+    double cpu_seconds;   /* user and system, of the processes that live */
     int processes;
 };
 

@@ -130,8 +130,19 @@ static bool find(const char *host, struct in_addr *ret)
 
 static bool prepare(struct way *w, const char *word, const char *host, unsigned port)
 {
-    *w = (struct way){.is_proxy = strcmp(word, "connect") == 0,
+    const bool is_variable = strcmp(word, "variable") == 0;
+    const char *proxy = getenv("HTTP_PROXY");
+    uint16_t at = 0;
+
+    *w = (struct way){.is_proxy = is_variable || strcmp(word, "connect") == 0,
                       .to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+    if (is_variable) {
+        (void)snprintf(w->host, sizeof w->host, "127.0.0.1:%u", port);
+        if (proxy == NULL || sscanf(proxy, "http://127.0.0.1:%" SCNu16, &at) != 1)
+            return false;
+        w->to.sin_port = htons(at);
+        return true;
+    }
     (void)snprintf(w->host, sizeof w->host, "%s:22", host);
     w->to.sin_port = htons(w->is_proxy ? 808 : strcmp(word, "direct") == 0 ? (uint16_t)port : 22);
     return strcmp(word, "name") != 0 || find(host, &w->to.sin_addr);
