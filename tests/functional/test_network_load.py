@@ -193,6 +193,7 @@ class Load(Wire):
         """With traffic for a minute on all of them."""
         self.keep()
         self.traffic(1000, 1)
+        wait_until(lambda: not self.far.open and (self.figures()['proxy'][0] or 0) < 32, 'the end of the first connections')
         before = self.figures()
         served, total = self.traffic(1000, 60)
         print('# 95: %d connections, %d MB there and back; before %r, after %r' % (served, total >> 20, before, self.figures()))
