@@ -78,6 +78,7 @@ struct sp_managed {
     struct sp_proxy_counts counts; /* as last reported */
     struct sp_list procs;          /* newest first */
     uint32_t proc_count;
+    bool has_left;                   /* a command has left, and processes of it may live on */
     struct owner owners[OWNERS_MAX]; /* of commands in procs */
     uint32_t next_owner;             /* is replaced next */
     struct sp_list asks[BUCKETS];
@@ -328,15 +329,21 @@ static int diag_of(const struct sp_managed *m)
     return -1;
 }
 
-/* The only command of the cell, or the one that has the client's socket. NULL: not known. */
+static uint64_t inode_of(const struct sp_managed *m, const struct sp_proxy_ask *a)
+{
+    return sp_sockdiag_inode(diag_of(m), a->client_address, a->client_port, a->local_address,
+                             a->local_port);
+}
+
+/* The only command that the cell ever had, or the one that has the client's socket. NULL: not
+ * known. */
 static struct sp_proc *find_owner(struct sp_managed *m, const struct sp_proxy_ask *a)
 {
     int budget = LINKS_MAX;
 
-    if (m->proc_count <= 1)
+    if (m->proc_count == 0 || (m->proc_count == 1 && !m->has_left))
         return m->proc_count == 0 ? NULL : proc_of(m->procs.next);
-    const uint64_t inode = sp_sockdiag_inode(diag_of(m), a->client_address, a->client_port,
-                                             a->local_address, a->local_port);
+    const uint64_t inode = inode_of(m, a);
     if (inode == 0)
         return NULL;
     sp_list_each(i, &m->procs) {
@@ -351,7 +358,7 @@ static struct sp_proc *find_owner(struct sp_managed *m, const struct sp_proxy_as
         };
 
         if (c.cell > 0 && c.pid > 0 && sp_inspect_has_socket(&c, inode, &budget))
-            return p;
+            return inode_of(m, a) == inode ? p : NULL; /* its process may have ended meanwhile */
     }
     return NULL;
 }
@@ -385,7 +392,7 @@ static struct sp_proc *find_kept_owner(struct sp_managed *m, const struct sp_pro
 static struct sp_proc *owner_of(struct sp_managed *m, const struct sp_proxy_ask *q,
                                 const struct sp_net_ask *a)
 {
-    return m->proc_count <= 1 || a->standing == SP_STANDING_UNLISTED
+    return (m->proc_count <= 1 && !m->has_left) || a->standing == SP_STANDING_UNLISTED
                ? find_owner(m, q)
                : find_kept_owner(m, q, a->host.text);
 }
@@ -447,11 +454,12 @@ static bool is_forbidden(const struct sp_managed *m, const struct sp_hostname *h
     return false;
 }
 
-/* Mode `limited` judges by method, which is not part of what the proxy keeps; rules may change. */
+/* Mode `limited` judges by method, which is not part of what the proxy keeps; rules may change. A
+ * process that an earlier command has left behind must not use the answers to the present one. */
 static bool may_keep(const struct sp_net_ask *a, const struct sp_net_verdict *v)
 {
     return v->is_kept && a->managed->hub->forbids == NULL && a->managed->proc_count <= 1 &&
-           !a->policy->is_limited;
+           (!a->managed->has_left || a->standing != SP_STANDING_UNLISTED) && !a->policy->is_limited;
 }
 
 void sp_net_answer(struct sp_net_ask *a, const struct sp_net_verdict *v)
@@ -1278,6 +1286,7 @@ void sp_managed_leave(struct sp_proc *p)
         }
     sp_list_remove(&p->net.link);
     m->proc_count--;
+    m->has_left = true;
     forget_owners(m);
     p->net.managed = NULL;
     forget(m, (struct sp_str){0}); /* decisions for this command end with it */

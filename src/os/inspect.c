@@ -929,6 +929,13 @@ static bool is_socket(void *user, const struct open_fd *fd)
     return inode_of(fd->link, "socket") == *(const uint64_t *)user;
 }
 
+/* Its cell has no child but the first process of the command: no other command, and no process that
+ * an earlier one has left behind. */
+static bool is_alone(const struct sp_inspect_command *c, pid_t leader)
+{
+    return leader > 0 && sp_tree_living(c->cell) == 1 && sp_tree_parent(leader) == c->cell;
+}
+
 bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, int *budget)
 {
     pid_t members[SP_INSPECT_PROCESSES];
@@ -936,7 +943,7 @@ bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, i
     const uint32_t count = find_members(c, leader, members);
     const bool has_others = leader == 0 && c->leaf == 0; /* see find_members */
     int seen = MAX_ALL_FDS - *budget;
-    bool has = false;
+    bool has = is_alone(c, leader);
 
     for (uint32_t i = 0; !has && seen < MAX_ALL_FDS && i < count && i < SP_INSPECT_PROCESSES; i++)
         if (!has_others || number_of(members[i], ITS_SESSION, c->cell) == c->pid)

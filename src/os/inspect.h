@@ -64,8 +64,8 @@ struct sp_inspect_ask {
 void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask *ask,
                 struct sp_inspection *ret);
 
-/* Whether a process of the command has the socket with this inode. *budget: how many more
- * descriptors may be looked at. */
+/* Whether a process of the command has the socket with this inode, or its cell has no processes but
+ * the command's. *budget: how many more descriptors may be looked at. */
 bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, int *budget);
 
 #endif

@@ -461,6 +461,46 @@ class Whose(Network):
         self.assertNotIn('attributed', mine)
         self.assertEqual(other, {})
 
+    def test_left_behind(self):
+        """A process of a command that has ended is not taken for one of the only command that lives: it gets no question,
+        and does not use the answers to that one's."""
+        host = self.begin()
+        left = 'for n in 1 2; do while ! test -e ask-$n; do sleep 0.02; done; %s >part; mv part told-$n; done' % \
+               self.get('a', options='-o /dev/null -w %{http_code}')
+        r = self.run_now(host, "setsid sh -c '%s' </dev/null >/dev/null 2>&1 &" % left)
+        self.assertEqual(r.get('exit_code'), 0, r)
+        told = []
+
+        def ask():
+            name = os.path.join(self.work, 'told-%d' % (len(told) + 1))
+            open(name.replace('told', 'ask'), 'w').close()
+            wait_until(lambda: os.path.exists(name), 'the one left behind')
+            with open(name) as f:
+                told.append(f.read())
+        id = self.run_later(host, 'touch begun; read x < go; %s; read x < go; %s' % (self.get('a'), self.get('a')))
+        wait_until(lambda: os.path.exists(os.path.join(self.work, 'begun')), 'the command')
+        ask()
+        self.assertFalse(self.web.connections)
+        self.go()
+        host.answer(self.asked_about(host, 'a'), ONCE)
+        wait_until(lambda: self.web.connections == 1, 'the command')
+        ask()
+        self.go()
+        r = host.result(id)
+        self.assertEqual((told, host.questions, r.get('exit_code')), (['403', '403'], [], 0))
+        self.assertEqual(r.text.count(BODY.decode()), 2)
+        self.assertEqual([(x['host'], x['connections']) for x in r['network']['reached']], [('a.test', 2)])
+
+    def test_the_only_one_with_many_descriptors(self):
+        """Where an earlier command has left nothing behind, no descriptor has to be found."""
+        host = self.begin()
+        self.assertEqual(self.run_now(host, 'true').get('exit_code'), 0)
+        many = 'import os, urllib.request; held = [os.open("/dev/null", os.O_RDONLY) for _ in range(900)]; ' \
+               'print(urllib.request.urlopen("http://a.test/").status)'
+        id = host.call_later('exec_command', {'argv': ['python3', '-c', many], 'yield_time_ms': 30000})
+        host.answer(self.asked_about(host, 'a'), ONCE)
+        self.assertEqual(host.result(id)['output'], '200\n')
+
     def test_two_commands_at_once(self):
         """Each has its question and its receipt, also for a process that is not its child any more."""
         host = self.begin()
