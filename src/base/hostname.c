@@ -66,12 +66,16 @@ static bool is_local_v6(const uint8_t a[16])
         return is_local_v4(v4_at(a + 12));
     if (BEGINS(a, "\x20\x02")) /* 6to4 */
         return is_local_v4(v4_at(a + 2));
-    return a[0] == 0xff ||                      /* multicast */
-           (a[0] & 0xfe) == 0xfc ||             /* private */
-           (a[0] == 0xfe && a[1] >= 0x80) ||    /* link-local, site-local */
-           BEGINS(a, "\x20\x01\x0d\xb8") ||     /* documentation */
-           BEGINS(a, "\0\x64\xff\x9b\0\x01") || /* local translation */
-           BEGINS(a, "\x01\0\0\0\0\0\0\0");     /* to be discarded */
+    return a[0] == 0xff ||                           /* multicast */
+           (a[0] & 0xfe) == 0xfc ||                  /* private */
+           (a[0] == 0xfe && a[1] >= 0x80) ||         /* link-local, site-local */
+           BEGINS(a, "\x20\x01\x0d\xb8") ||          /* documentation */
+           (BEGINS(a, "\x3f\xff") && a[2] < 0x10) || /* documentation */
+           (BEGINS(a, "\x20\x01") && a[2] < 2) ||    /* protocol assignments: Teredo, benchmarks */
+           BEGINS(a, "\x5f\0") ||                    /* segment routing */
+           BEGINS(a, "\0\0\0\0\0\0\0\0\xff\xff\0\0") || /* local translation */
+           BEGINS(a, "\0\x64\xff\x9b\0\x01") ||         /* local translation */
+           BEGINS(a, "\x01\0\0\0\0\0\0\0");             /* to be discarded */
 }
 
 bool sp_address_is_local(int family, const void *bytes)

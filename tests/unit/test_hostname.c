@@ -221,9 +221,13 @@ static void test_what_is_not_public_is_local(void **state)
         "192.0.1.1",    "192.0.3.1",     "192.167.1.1",    "198.17.1.1",     "198.20.0.1",
         "198.51.101.1", "203.0.114.1",   "223.255.255.255"};
     static const char *const local_v6[] = {
-        "ff02::1",        "fc00::1",      "fdff::1",      "fe80::1",     "febf::1",
-        "fec0::1",        "::127.0.0.1",  "::10.0.0.1",   "2001:db8::1", "64:ff9b::10.0.0.1",
-        "2002:7f00:1::1", "2002:a00:1::", "64:ff9b:1::1", "100::1"};
+        "ff02::1",           "fc00::1",      "fdff::1",      "fe80::1",     "febf::1",
+        "fec0::1",           "::127.0.0.1",  "::10.0.0.1",   "2001:db8::1", "64:ff9b::10.0.0.1",
+        "2002:7f00:1::1",    "2002:a00:1::", "64:ff9b:1::1", "100::1",      "2001::1",
+        "2001:2::1",         "2001:1ff::1",  "3fff::1",      "3fff:fff::1", "5f00::1",
+        "::ffff:0:127.0.0.1"};
+    static const char *const public_v6[] = {"2001:200::1", "2001:4860::8888", "3ffe::1",
+                                            "4000::1",     "5f01::1",         "2606:4700::1"};
     struct sp_hostname h;
 
     (void)state;
@@ -236,6 +240,8 @@ static void test_what_is_not_public_is_local(void **state)
         if (!h.is_local)
             fail_msg("%s is not local", local_v6[i]);
     }
+    for (size_t i = 0; i < sizeof public_v6 / sizeof public_v6[0]; i++)
+        reads(public_v6[i], public_v6[i], true, false);
     reads("fe80::1%eth0", "fe80::1%eth0", true, true);
     reads("2606:4700::1%lo", "2606:4700::1%lo", true, true);
     assert_null(sp_hostname_read(SP_STR("64:ff9b::8.8.8.8"), &h));
