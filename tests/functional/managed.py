@@ -207,8 +207,8 @@ class ManagedCase(unittest.TestCase):
     def run_inside(self, *argv, allow=('a.test',), mode='workspace-write', status=0, args=(), **how):
         """Runs a command to its end."""
         done = subprocess.run([TEST_PROGRAM, 'sandbox', '--no-tty', *self.args(allow, mode), *args, '--', *argv],
-                              env=self.environment(), cwd=self.work, capture_output=True, timeout=3 * wire.DEADLINE,
-                              **({} if 'input' in how else {'stdin': subprocess.DEVNULL}), **how)
+                              env=self.environment(), cwd=self.work, capture_output=True,
+                              **{'timeout': 3 * wire.DEADLINE, **({} if 'input' in how else {'stdin': subprocess.DEVNULL}), **how})
         done.stdout, done.stderr = done.stdout.decode(errors='replace'), done.stderr.decode(errors='replace')
         if status is not None:
             self.assertEqual(done.returncode, status, done.stdout[-3000:] + done.stderr[-3000:])

@@ -593,7 +593,7 @@ say([slow[0][0], 1.5 < slow[0][1] < 8, fast, took < 1.5])
 
     @tap.long
     def test_73_names_are_stable(self):
-        """For ten minutes, while 5,000 other names come and go."""
+        """For five minutes, while 5,000 other names come and go."""
         self.name('a.test')
         said = self.python(DNS + '''
 first = lookup('a.test')
@@ -603,7 +603,7 @@ for i in range(300):
     assert lookup('a.test') == first
     time.sleep(1)
 say('stable')
-''')
+''', timeout=400)
         self.assertEqual(said, 'stable')
 
 
