@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "os/pty.h"
 #include "os/tree.h"
 
@@ -255,7 +256,8 @@ static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct 
          * ran and failed, as in a shell: the client gets exit code 126 or 127 and a line with the
          * reason.
          */
-        struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126};
+        struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126,
+                              .reason = SP_END_EXIT};
         char *room = (char *)sp_ring_room(&c->ring);
         const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s%s\n", p->strings.file,
                                strerror(err), c->is_tty ? "\r" : "");
@@ -309,6 +311,7 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->is_large[0] = c->is_large[1] = false;
     c->piped[0] = c->piped[1] = 0;
     c->net_before = count_no_routes(cell);
+    c->started_us = sp_clock_us();
     c->start_number = ++cell->starts;
     c->was_alone = cell->running == 0;
     c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
@@ -598,6 +601,33 @@ void sp_command_end_waits(struct sp_cell_state *cell)
     cell->exiting_count = left;
 }
 
+static struct sp_exit describe_exit(const struct sp_command *c, const siginfo_t *info,
+                                    const struct rusage *use)
+{
+    const bool by_signal = info->si_code == CLD_KILLED || info->si_code == CLD_DUMPED;
+    /* A program may have ended by itself just before the kill. */
+    const bool by_us = c->is_terminated && by_signal && info->si_status == SIGKILL;
+
+    return (struct sp_exit){
+        .code = by_signal ? 128 + info->si_status : info->si_status,
+        .signal = by_signal ? info->si_status : 0,
+        .has_core = info->si_code == CLD_DUMPED,
+        .reason = by_us       ? SP_END_TERMINATED
+                  : by_signal ? SP_END_SIGNAL
+                              : SP_END_EXIT,
+        .has_usage = 1,
+        .max_rss_kb = (uint32_t)use->ru_maxrss,
+        .user_us = (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec,
+        .system_us = (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec,
+        .read_blocks = (uint64_t)use->ru_inblock,
+        .written_blocks = (uint64_t)use->ru_oublock,
+        .voluntary_switches = (uint64_t)use->ru_nvcsw,
+        .involuntary_switches = (uint64_t)use->ru_nivcsw,
+        .major_faults = (uint64_t)use->ru_majflt,
+        .wall_us = sp_clock_us() - c->started_us,
+    };
+}
+
 void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
 {
     siginfo_t info = {0};
@@ -615,19 +645,9 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
     const long r = syscall(SYS_waitid, P_PIDFD, c->pidfd, &info, WEXITED | WNOHANG, &use);
     if (r == 0 && info.si_pid == 0)
         return;
-    c->how = (struct sp_exit){.code = -1};
-    if (r == 0) {
-        const bool by_signal = info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
-
-        c->how = (struct sp_exit){
-            .code = by_signal ? 128 + info.si_status : info.si_status,
-            .signal = by_signal ? info.si_status : 0,
-            .has_core = info.si_code == CLD_DUMPED,
-            .max_rss_kb = (uint32_t)use.ru_maxrss,
-            .user_us = (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec,
-            .system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec,
-        };
-    }
+    c->how = (struct sp_exit){.code = -1, .reason = SP_END_LOST};
+    if (r == 0)
+        c->how = describe_exit(c, &info, &use);
     if (c->how.code != 0) { /* evidence: the front decides whether the sandbox caused this */
         c->how.left_network = c->left_network;
         /* OutNoRoutes counts IPv4 packets of the whole namespace: for a command that ran alone also

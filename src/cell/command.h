@@ -62,6 +62,7 @@ struct sp_command {
     uint32_t refusal_count;
     struct sp_refusal refusals[SP_EXIT_REFUSALS];
     uint64_t net_before;   /* the cell's OutNoRoutes counter when it started */
+    uint64_t started_us;   /* for its wall time */
     uint64_t start_number; /* value of sp_cell_state.starts */
     bool was_alone;        /* no other command ran when it started */
     uint32_t left_network; /* connects to addresses outside of its network namespace */

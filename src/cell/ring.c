@@ -40,6 +40,7 @@ struct sp_ring_header {
     _Alignas(64) _Atomic uint64_t end;
     _Atomic uint64_t exit_seq;
     _Atomic uint64_t closed_seq;
+    _Atomic uint64_t output_bytes[SP_STREAM_MAX];
     _Alignas(64) _Atomic uint64_t oldest;
     _Atomic uint64_t dropped_bytes;
     _Atomic uint32_t is_paused;
@@ -123,6 +124,9 @@ static void publish(struct sp_ring *r, enum sp_record_type type, enum sp_stream 
     r->end = r->start + PADDED(len);
     r->seq++;
     if (type == SP_RECORD_OUTPUT) {
+        r->output_bytes[stream] += len;
+        atomic_store_explicit(&r->head->output_bytes[stream], r->output_bytes[stream],
+                              memory_order_relaxed);
         r->bytes += len;
         r->kept_bytes += len;
         r->kept_chunks++;
@@ -331,6 +335,8 @@ int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
         .closed_seq = atomic_load_explicit(&v->head->closed_seq, memory_order_acquire),
         .dropped_bytes = atomic_load_explicit(&v->head->dropped_bytes, memory_order_relaxed),
     };
+    for (int i = 0; i < SP_STREAM_MAX; i++)
+        s.output_bytes[i] = atomic_load_explicit(&v->head->output_bytes[i], memory_order_relaxed);
     if (s.exit_seq > tail->seq)
         s.exit_seq = 0;
     if (s.closed_seq > tail->seq)

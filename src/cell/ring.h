@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/receipt.h"
 #include "base/stream.h"
 
 #define SP_RING_CHUNK         65536U   /* the most one OUTPUT record carries */
@@ -48,13 +49,20 @@ struct sp_refusal {
 };
 #define SP_EXIT_REFUSALS 8
 
-/* How a process ended, from waitid(). */
+/* How a process ended and what it used, from waitid(). */
 struct sp_exit {
     int32_t code;   /* exit status, or 128 + signal; -1: not known */
     int32_t signal; /* 0: it exited */
     uint32_t has_core;
+    uint32_t reason;    /* enum sp_end_reason */
+    uint32_t has_usage; /* the kernel told max_rss_kb to major_faults */
     uint32_t max_rss_kb;
     uint64_t user_us, system_us;
+    uint64_t read_blocks, written_blocks; /* of 512 bytes, of storage */
+    uint64_t voluntary_switches, involuntary_switches;
+    uint64_t major_faults;
+    uint64_t wall_us;                           /* from the start until it was reaped */
+    uint64_t peak_memory_bytes, peak_processes; /* of its cgroup; 0: not known */
     uint32_t left_network; /* attempts to reach an address outside of the cell's network */
     uint32_t refusal_count;
     struct sp_refusal refusals[SP_EXIT_REFUSALS];
@@ -82,6 +90,7 @@ struct sp_ring {
     uint64_t seq, bytes; /* of the next record */
     uint64_t start;      /* where the next record goes: end, or the area's beginning after it */
     uint32_t kept_bytes, kept_chunks;
+    uint64_t output_bytes[SP_STREAM_MAX];
 };
 
 /* Makes, maps and seals the memory. */
@@ -131,7 +140,8 @@ struct sp_ring_state {
     uint64_t exit_seq; /* 0: has not exited */
     uint64_t closed_seq;
     struct sp_exit exit;
-    uint64_t dropped_bytes; /* output forgotten by retention so far */
+    uint64_t dropped_bytes;               /* output forgotten by retention so far */
+    uint64_t output_bytes[SP_STREAM_MAX]; /* written so far, dropped or not */
 };
 
 /* Moves the cursor to the end without reading payloads, and returns the state there. */

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-#define SP_WIRE_VERSION 4
+#define SP_WIRE_VERSION 5
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* descriptors with one datagram */
 

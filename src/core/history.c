@@ -13,9 +13,9 @@
 #include "os/fd.h"
 
 #define MAGIC       0x79726f7473696853ULL /* "Shistory" */
-#define VERSION     1
+#define VERSION     2
 #define HEADER_SIZE 4096U
-#define ENTRY_SIZE  2048U
+#define ENTRY_SIZE  2304U
 #define BLOCK       2048U
 #define BLOCKS      (SP_HISTORY_ALL_OUTPUT / BLOCK)
 #define MAX_CHUNKS  256U /* of one process: adjacent records of one stream and second are joined */
@@ -62,6 +62,7 @@ struct entry {
     uint64_t next_seq, kept_records, kept_bytes, missed_records, missed_bytes;
     uint32_t reason, flags, pid, tier, network, zero;
     struct sp_exit exit;
+    uint64_t dropped_bytes, output_bytes[SP_STREAM_MAX];
     uint16_t text_size[TEXTS];
     uint16_t blocks[MAX_BLOCKS];
     char text[SP_HISTORY_TEXT];
@@ -366,6 +367,8 @@ static void store_facts(struct entry *n, const struct sp_proc *p)
     n->tier = p->tier;
     n->network = p->network;
     n->exit = p->state.exit;
+    n->dropped_bytes = p->state.dropped_bytes;
+    memcpy(n->output_bytes, p->state.output_bytes, sizeof n->output_bytes);
     store_texts(n, texts);
 }
 
@@ -444,6 +447,8 @@ static bool take_entry(const struct sp_history *h, uint64_t id, struct sp_past *
     ret->tier = n.tier;
     ret->network = (enum sp_proc_network)n.network;
     ret->exit = n.exit;
+    ret->dropped_bytes = n.dropped_bytes;
+    memcpy(ret->output_bytes, n.output_bytes, sizeof ret->output_bytes);
     const bool has_output = n.block_count > 0;
     ret->kept_records = has_output ? n.kept_records : 0;
     ret->kept_bytes = has_output ? n.kept_bytes : 0;

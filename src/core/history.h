@@ -43,7 +43,8 @@ struct sp_past {
     bool is_tty, is_confined, was_denied, has_exited;
     uint32_t pid, tier;
     enum sp_proc_network network;
-    struct sp_exit exit;
+    struct sp_exit exit; /* without has_exited: made up, with its reason and wall time */
+    uint64_t dropped_bytes, output_bytes[SP_STREAM_MAX]; /* as in struct sp_ring_state */
     struct sp_str session, process, name, client, cwd;
     struct sp_str denial_reason, denial_path; /* empty: none */
     struct sp_str argv;                       /* words, each with its NUL */

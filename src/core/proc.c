@@ -96,14 +96,23 @@ void sp_waiters_wake_in_turn(struct sp_waiters *l)
  * format, the log ends with records that are made up here: EXITED with code -1, and CLOSED.
  */
 
-static void make_up_end(struct sp_proc *p)
+/* The exit of a process whose real one will not be known. */
+static struct sp_exit made_up_exit(const struct sp_proc *p, enum sp_end_reason reason)
+{
+    const int64_t ms = (int64_t)sp_clock_unix_ms() - p->started_ms;
+
+    return (struct sp_exit){
+        .code = -1, .reason = reason, .wall_us = ms > 0 ? (uint64_t)ms * 1000 : 0};
+}
+
+static void make_up_end(struct sp_proc *p, enum sp_end_reason reason)
 {
     if (p->is_lost)
         return;
     p->is_lost = true;
     p->last_real_seq = p->tail.seq;
     if (p->state.exit_seq == 0) {
-        p->state.exit = (struct sp_exit){.code = -1};
+        p->state.exit = made_up_exit(p, reason);
         p->state.exit_seq = ++p->tail.seq;
     }
     if (p->state.closed_seq == 0)
@@ -114,7 +123,7 @@ static void fail_ring(struct sp_proc *p)
 {
     sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": its output ring is broken", SP_STR_ARG(p->id));
     (void)sp_cell_send(&p->seat, SP_WIRE_TERMINATE, 0, 0, 0);
-    make_up_end(p);
+    make_up_end(p, SP_END_LOST);
 }
 
 /* Called once, when the exit is first seen: output before the EXITED record counts, later output
@@ -373,7 +382,7 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
         return;
     }
     refresh(p);
-    make_up_end(p);
+    make_up_end(p, SP_END_LOST);
     for (struct sp_waiter *w = p->on_done.first; w != NULL; w = w->next)
         SP_CONTAINER(w, struct sp_proc_call, waiter)->err = EIO;
     sp_waiters_wake(&p->on_done);
@@ -760,11 +769,13 @@ void sp_proc_free(struct sp_proc *p)
 
     if (front->history != NULL && p->life != SP_PROC_STARTING && !p->is_forgotten) {
         refresh(p);
+        if (p->state.exit_seq == 0)
+            p->state.exit = made_up_exit(p, SP_END_SESSION);
         sp_history_remember(front->history, p);
     }
     if (!sp_list_is_empty(&p->observers)) {
         refresh(p);
-        make_up_end(p);
+        make_up_end(p, SP_END_SESSION);
     }
     while ((i = sp_list_first(&p->observers)) != NULL) {
         struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);

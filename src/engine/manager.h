@@ -10,6 +10,7 @@
 #define SP_ENGINE_MANAGER_H
 
 #include "approve/approvals.h"
+#include "base/receipt.h"
 #include "engine/answer.h"
 #include "engine/event.h"
 #include "engine/job.h"
@@ -108,18 +109,6 @@ struct sp_write_ask {
     uint64_t max_tokens;
     const struct sp_until *until;
     uint32_t until_count;
-};
-
-/* Why a process ended. */
-enum sp_end_reason {
-    SP_END_NONE, /* it runs */
-    SP_END_EXIT,
-    SP_END_SIGNAL,
-    SP_END_TIMEOUT,    /* its timeout_ms passed */
-    SP_END_TERMINATED, /* sp_manager_terminate */
-    SP_END_PRUNED,     /* made room for another process */
-    SP_END_IDLE,       /* unused for idle_ttl_ms */
-    SP_END_LOST,       /* the connection or the cell is gone */
 };
 
 /* request_permissions: grants more to the commands of a turn or of the session. */

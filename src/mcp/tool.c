@@ -99,22 +99,6 @@ const char *sp_mcp_signal_name(int number, char room[16])
     return room;
 }
 
-const char *sp_mcp_end_reason_name(enum sp_end_reason r)
-{
-    static const char *const names[] = {
-        [SP_END_NONE] = NULL,
-        [SP_END_EXIT] = "exit",
-        [SP_END_SIGNAL] = "signal",
-        [SP_END_TIMEOUT] = "timeout",
-        [SP_END_TERMINATED] = "terminated",
-        [SP_END_PRUNED] = "pruned",
-        [SP_END_IDLE] = "idle_ttl",
-        [SP_END_LOST] = "lost",
-    };
-
-    return (size_t)r < sizeof names / sizeof names[0] ? names[r] : NULL;
-}
-
 const char *sp_mcp_state_name(bool has_exited, bool is_output_held,
                               const struct sp_inspection *found)
 {

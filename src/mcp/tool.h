@@ -76,7 +76,6 @@ bool sp_mcp_run_add_output(struct sp_buf *out, const struct sp_mcp_run *r, struc
 
 /* "SIGTERM" for 15; `room` is for numbers without a name. */
 const char *sp_mcp_signal_name(int number, char room[16]);
-const char *sp_mcp_end_reason_name(enum sp_end_reason r); /* NULL: it runs */
 /* Whether another process keeps the output open after the exit. The output also stays open for a
  * moment after every exit: an inspection that finds no holder rules that out. */
 static inline bool sp_mcp_is_output_held(bool is_output_held, const struct sp_inspection *found)

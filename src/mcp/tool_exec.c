@@ -377,7 +377,7 @@ static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r,
 {
     const struct sp_reply *p = &r->reply;
     const uint64_t ns = p->answer.wall_ns;
-    const char *reason = sp_mcp_end_reason_name(p->end_reason);
+    const char *reason = sp_end_reason_name(p->end_reason);
     char room[16];
     bool ok = true;
 
@@ -409,7 +409,7 @@ static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
     const struct sp_reply *p = &r->reply;
     const struct sp_exec_answer *a = &p->answer;
     const bool has_exited = a->fate == SP_ANSWER_EXITED;
-    const char *reason = sp_mcp_end_reason_name(p->end_reason);
+    const char *reason = sp_end_reason_name(p->end_reason);
     char room[16];
     bool ok = sp_buf_printf(out, "{\"state\":\"%s\"", state_of(r, found)) &&
               (!has_exited || sp_json_add_value(out, "exit_code", "%d", a->exit_code)) &&

@@ -372,7 +372,7 @@ static void tell_signalled(struct sp_mcp_run *r, const struct sp_inspection *fou
     const bool is_known = sp_manager_view(r->caller->manager, x->id, &v);
     const char *state =
         is_known ? sp_mcp_state_name(v.has_exited, v.is_output_held, found) : "exited";
-    const char *reason = sp_mcp_end_reason_name(v.end_reason);
+    const char *reason = sp_end_reason_name(v.end_reason);
     char room[16];
     bool ok = sp_buf_printf(&text, "State: %s\n", state) &&
               sp_buf_printf(&json, "{\"state\":\"%s\"", state);

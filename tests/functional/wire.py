@@ -497,6 +497,8 @@ class Process:
         self.close_seq = None
         self.keep = True
         self.early = {}
+        self.receipt = None       # of a client that asked for receipts
+        self.reason = None
 
     @property
     def exited(self):
@@ -514,7 +516,7 @@ class Process:
     def text(self):
         return bytes(self.streams['stdout'] or self.streams['pty']).decode('utf-8', 'replace')
 
-    def note(self, method, params, strict):
+    def note(self, method, params, strict, has_receipts=False):
         seq = params['seq']
         if self.closed:
             raise AssertionError('%s after closed: %r' % (method, params))
@@ -541,11 +543,17 @@ class Process:
             if not isinstance(params['exitCode'], int):
                 raise AssertionError('exitCode %r' % (params['exitCode'],))
             self.exit_seq, self.exit_code = seq, params['exitCode']
+            if has_receipts:
+                keys.add('reason')
+                self.reason = params.get('reason')
         else:
             keys = {'processId', 'seq'}
             if strict and not self.exited and self.from_start:
                 raise AssertionError('closed before exited')
             self.close_seq = seq
+            if has_receipts:
+                keys.add('receipt')
+                self.receipt = params.get('receipt')
         if set(params) != keys:
             raise AssertionError('members of %s: %r' % (method, sorted(params)))
 
@@ -554,6 +562,7 @@ class Client:
     """Requests, replies and notifications over one transport."""
 
     strict = True  # the server emits events in order
+    takes_receipts = False
 
     def __init__(self, transport, server=None):
         self.transport = transport
@@ -615,7 +624,7 @@ class Client:
             process = self.processes[pid] = Process(pid, pid in self.asked)
             process.keep = self.keep_output
         if self.strict or not process.from_start:
-            process.note(method, params, self.strict)
+            process.note(method, params, self.strict, self.takes_receipts)
             return
         # The reference queues events out of order: sort them, as its own client does.
         process.early[params['seq']] = (method, params)
@@ -713,6 +722,8 @@ class Client:
         params = {'clientName': name}
         if resume is not None:
             params['resumeSessionId'] = resume
+        if self.takes_receipts:
+            params['capabilities'] = {'receipts': True}
         result = self.request('initialize', params)
         self.session_id = result['sessionId']
         self.info = result.get('environmentInfo')

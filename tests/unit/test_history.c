@@ -367,8 +367,8 @@ static void test_long_texts_are_truncated(void **state)
 static void test_a_corrupted_file(void **state)
 {
     struct scene *s = new_scene(4);
-    const size_t entry = 4096 + 2048; /* of id 1 */
-    uint8_t good[2048];
+    const size_t entry = 4096 + 2304; /* of id 1 */
+    uint8_t good[2304];
     unsigned refused = 0;
     struct sp_past p;
 
@@ -377,7 +377,7 @@ static void test_a_corrupted_file(void **state)
     end_proc(s, 0);
     sp_history_remember(s->history, &s->proc);
     memcpy(good, s->file + entry, sizeof good);
-    for (size_t i = 0; i < 300; i++) {
+    for (size_t i = 0; i < 420; i++) {
         static const uint8_t bad[] = {0, 1, 0x7F, 0x80, 0xFF};
 
         for (size_t k = 0; k < sizeof bad; k++) {
@@ -410,7 +410,7 @@ static void test_a_corrupted_file(void **state)
 static void test_corrupted_chunks(void **state)
 {
     struct scene *s = new_scene(4);
-    const size_t block = 4096 + 4 * 2048; /* the first one that is used */
+    const size_t block = 4096 + 4 * 2304; /* the first one that is used */
     char text[64];
 
     (void)state;

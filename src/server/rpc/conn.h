@@ -103,6 +103,7 @@ struct sp_conn {
     bool waits_for_cell;        /* ... the socket of a cell is full */
     bool ends_session;          /* session/end was called: no resume */
     bool takes_approvals;       /* the client answers approval/request */
+    bool takes_receipts;        /* it is told what its commands consumed */
     struct sp_session *session; /* NULL until initialize; detached, not freed, with the link */
     struct sp_list requests;    /* parked */
     unsigned parked_reads, parked_writes;
@@ -299,18 +300,6 @@ void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret);
 int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
                         struct sp_err *e);
 int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e); /* the error */
-
-/* ---- processes as JSON (m_process.c) ---- */
-
-struct sp_sandbox_facts {
-    uint32_t tier;
-    enum sp_proc_network network;
-    bool was_denied;
-    const struct sp_exit *exit; /* NULL: has not exited */
-    struct sp_str reason, path; /* guessed from the output; empty: nothing */
-};
-/* The member `sandbox` of a confined process, with a comma in front. */
-bool sp_rpc_add_sandbox(struct sp_buf *b, const struct sp_sandbox_facts *f);
 
 /* ---- output of processes (m_output.c) ---- */
 

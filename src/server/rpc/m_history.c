@@ -7,7 +7,7 @@
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/uri.h"
-#include "core/history.h"
+#include "core/proc_receipt.h"
 #include "server/rpc/conn.h"
 
 #define HISTORY_LIST_MAX 200 /* entries of one answer */
@@ -24,7 +24,7 @@ static bool add_argv(struct sp_buf *b, struct sp_str words)
 }
 
 /* The members of process/list, and what is known since the end. */
-static bool add_past(struct sp_buf *b, const struct sp_past *p)
+static bool add_past(struct sp_buf *b, const struct sp_past *p, bool has_receipt)
 {
     static const char *const reasons[SP_HISTORY_REASON_MAX] = {
         [SP_HISTORY_EXITED] = "exited",
@@ -33,14 +33,7 @@ static bool add_past(struct sp_buf *b, const struct sp_past *p)
         [SP_HISTORY_SESSION_ENDED] = "sessionEnded",
         [SP_HISTORY_LOST] = "lost",
     };
-    const struct sp_sandbox_facts sandbox = {
-        .tier = p->tier,
-        .network = p->network,
-        .was_denied = p->was_denied,
-        .exit = p->has_exited ? &p->exit : NULL,
-        .reason = p->denial_reason,
-        .path = p->denial_path,
-    };
+    const struct sp_sandbox_facts sandbox = sp_past_sandbox_facts(p);
     bool ok = sp_buf_printf(b, "{\"historyId\":%llu", (unsigned long long)p->id) &&
               sp_json_add_member(b, "sessionId", p->session) &&
               sp_json_add_member(b, "processId", p->process) &&
@@ -61,8 +54,8 @@ static bool add_past(struct sp_buf *b, const struct sp_past *p)
            sp_buf_printf(b, ",\"hasOutput\":%s,\"recording\":null",
                          p->kept_bytes > 0 ? "true" : "false") &&
            add_argv(b, p->argv) && sp_buf_printf(b, ",\"cwd\":\"") && sp_uri_add(b, p->cwd) &&
-           sp_buf_printf(b, "\"") && (!p->is_confined || sp_rpc_add_sandbox(b, &sandbox)) &&
-           sp_buf_add(b, "}", 1);
+           sp_buf_printf(b, "\"") && (!p->is_confined || sp_sandbox_add_member(b, &sandbox)) &&
+           (!has_receipt || sp_past_add_receipt(b, p)) && sp_buf_add(b, "}", 1);
 }
 
 static int history_list(struct sp_rpc_call *c, struct sp_err *e)
@@ -85,7 +78,7 @@ static int history_list(struct sp_rpc_call *c, struct sp_err *e)
         return -(int)e->code;
     bool ok = sp_buf_printf(&b, "{\"entries\":[");
     for (uint64_t n = 0; ok && n < limit && h != NULL && sp_history_before(h, before, &p); n++) {
-        ok = (n == 0 || sp_buf_add(&b, ",", 1)) && add_past(&b, &p);
+        ok = (n == 0 || sp_buf_add(&b, ",", 1)) && add_past(&b, &p, c->conn->takes_receipts);
         before = p.id;
     }
     if (!ok || !sp_buf_add(&b, "]}", 2))

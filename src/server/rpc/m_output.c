@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "core/observer.h"
+#include "core/proc_receipt.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/metrics.h"
 #include "server/rpc/text.h"
@@ -44,8 +45,12 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
                                     const struct sp_record *r, struct sp_str more)
 {
     const bool is_output = r->type == SP_RECORD_OUTPUT;
-    char *const start = sp_link_reserve(
-        c->link, 160 + p->label.n + more.n + (is_output ? SP_BASE64_LEN((size_t)r->len) : 0));
+    auto_buf struct sp_buf receipt = {0};
+    if (r->type == SP_RECORD_CLOSED && c->takes_receipts && !sp_proc_add_receipt(&receipt, p))
+        receipt.len = 0; /* no memory: the client does without it */
+    char *const start =
+        sp_link_reserve(c->link, 192 + p->label.n + more.n + receipt.len +
+                                     (is_output ? SP_BASE64_LEN((size_t)r->len) : 0));
     bool is_intact = true;
     struct sp_exit how;
     char *o = start;
@@ -70,6 +75,13 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
         memcpy(&how, r->data, sizeof how);
         o = sp_put_i64(sp_put_literal(o, ",\"exitCode\":"), how.code);
         o = sp_put_bool(sp_put_literal(o, ",\"sandboxDenied\":"), p->was_denied);
+        const char *reason = sp_end_reason_name((enum sp_end_reason)how.reason);
+        if (c->takes_receipts && reason != NULL) {
+            o = sp_put_str(sp_put_literal(o, ",\"reason\":\""), sp_str_of(reason));
+            *o++ = '"';
+        }
+    } else {
+        o = sp_put_str(o, sp_buf_str(&receipt));
     }
     o = sp_put_literal(o, "}}");
     sp_link_commit(c->link, is_intact ? (size_t)(o - start) : 0);
@@ -105,7 +117,11 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
 static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc *p,
                        const struct sp_page *page)
 {
-    const size_t max = 256 + (size_t)page->chunks * (64 + 4) + SP_BASE64_LEN((size_t)page->bytes);
+    auto_buf struct sp_buf receipt = {0};
+    if (p->state.closed_seq != 0 && c->takes_receipts && !sp_proc_add_receipt(&receipt, p))
+        receipt.len = 0; /* no memory: the client does without it */
+    const size_t max =
+        256 + (size_t)page->chunks * (64 + 4) + SP_BASE64_LEN((size_t)page->bytes) + receipt.len;
     char *const begin = sp_reply_begin(c, id, max);
     char *o = begin;
 
@@ -138,6 +154,7 @@ static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc
     o = p->state.exit_seq != 0 ? sp_put_i64(o, p->state.exit.code) : sp_put_literal(o, "null");
     o = sp_put_bool(sp_put_literal(o, ",\"closed\":"), p->state.closed_seq != 0);
     o = sp_put_bool(sp_put_literal(o, ",\"failure\":null,\"sandboxDenied\":"), p->was_denied);
+    o = sp_put_str(o, sp_buf_str(&receipt));
     *o++ = '}';
     sp_reply_end(c, id, begin, o);
 }

@@ -12,9 +12,8 @@
 #include "base/base64.h"
 #include "base/uri.h"
 #include "core/observer.h"
+#include "core/proc_receipt.h"
 #include "os/inspect.h"
-#include "os/seccomp.h"
-#include "sandbox/compile.h"
 #include "server/rpc/conn.h"
 
 /* ---- which process ---- */
@@ -326,67 +325,22 @@ static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 
 /* ---- process/list ---- */
 
-#define LISTED_BYTES    4096        /* of the arguments of one process */
-#define LIST_MAX_BYTES  (32U << 20) /* of a list of all sessions, which `sallyport ps` reads too */
-#define LIST_MAX_VALUES 200000      /* the same as JSON values */
-#define VALUES_OF_ONE   34          /* JSON values of a process besides its arguments, at most */
-
-/* The member `sandbox`: what the sandbox refused, facts from the kernel first, the guess by the
- * output last. Denials are complete only when the process has exited. */
-bool sp_rpc_add_sandbox(struct sp_buf *b, const struct sp_sandbox_facts *f)
-{
-    static const char *const networks[] = {[SP_PROC_NETWORK_HOST] = "host",
-                                           [SP_PROC_NETWORK_NONE] = "none",
-                                           [SP_PROC_NETWORK_MANAGED] = "managed"};
-    const struct sp_exit *how = f->exit;
-    const char *between = "";
-    bool ok = sp_buf_printf(
-        b, ",\"sandbox\":{\"tier\":\"%s\",\"network\":\"%s\",\"denied\":%s,\"denials\":[",
-        sp_tier_name(f->tier), networks[f->network], f->was_denied ? "true" : "false");
-
-    if (how == NULL)
-        return ok && sp_buf_printf(b, "]}");
-    const uint32_t calls =
-        how->refusal_count < SP_EXIT_REFUSALS ? how->refusal_count : SP_EXIT_REFUSALS;
-    for (uint32_t i = 0; ok && i < calls; i++, between = ",") {
-        const char *name = sp_syscall_name(how->refusals[i].call);
-
-        ok = sp_buf_printf(b, "%s{\"source\":\"seccomp\",\"call\":\"%s\",\"count\":%u}", between,
-                           name != NULL ? name : "unknown", how->refusals[i].count);
-    }
-    if (ok && how->left_network > 0) {
-        ok = sp_buf_printf(b, "%s{\"source\":\"network\",\"reason\":\"no_route\",\"count\":%u}",
-                           between, how->left_network);
-        between = ",";
-    }
-    if (ok && f->reason.n > 0) {
-        ok = sp_buf_printf(b, "%s{\"source\":\"heuristic\",\"reason\":", between) &&
-             sp_json_add_str(b, f->reason);
-        if (f->path.n > 0)
-            ok = ok && sp_json_add_member(b, "path", f->path);
-        ok = ok && sp_buf_printf(b, "}");
-    }
-    return ok && sp_buf_printf(b, "]}");
-}
+#define LISTED_BYTES      4096        /* of the arguments of one process */
+#define LIST_MAX_BYTES    (32U << 20) /* of a list of all sessions, which `sallyport ps` reads too */
+#define LIST_MAX_VALUES   200000      /* the same as JSON values */
+#define VALUES_OF_ONE     34          /* JSON values of a process besides its arguments, at most */
+#define VALUES_OF_RECEIPT 44
 
 static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
 {
-    const struct sp_denial_facts *d = p->denial;
-    const bool has_reason = d != NULL && d->reason != NULL;
-    const struct sp_sandbox_facts f = {
-        .tier = p->tier,
-        .network = p->network,
-        .was_denied = p->was_denied,
-        .exit = p->state.exit_seq != 0 ? &p->state.exit : NULL,
-        .reason = has_reason ? sp_str_of(d->reason) : (struct sp_str){0},
-        .path = has_reason ? sp_str_of(d->path) : (struct sp_str){0},
-    };
+    const struct sp_sandbox_facts f = sp_proc_sandbox_facts(p);
 
-    return sp_rpc_add_sandbox(b, &f);
+    return sp_sandbox_add_member(b, &f);
 }
 
 /* One element of the list. A long argv is truncated after LISTED_BYTES. */
-static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_session)
+static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_session,
+                        bool has_receipt)
 {
     static const char *const states[] = {"starting", "running", "exited", "closed"};
     const char *at = p->strings.data;
@@ -417,6 +371,7 @@ static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_sess
     }
     return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
            sp_buf_printf(b, "\"") && (!p->is_confined || add_sandbox(b, p)) &&
+           (!has_receipt || p->state.exit_seq == 0 || sp_proc_add_receipt(b, p)) &&
            sp_buf_printf(b, "}");
 }
 
@@ -429,8 +384,10 @@ struct room {
 /* room NULL: no bound, for the client's own session. A list of all sessions must stay a message
  * that the JSON reader of our own commands accepts: processes beyond that are counted as omitted.
  */
-static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room)
+static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room,
+                        bool has_receipts)
 {
+    const uint64_t of_one = VALUES_OF_ONE + (has_receipts ? VALUES_OF_RECEIPT : 0);
     bool ok = true;
 
     for (struct sp_list *i = s->procs.next; ok && i != &s->procs; i = i->next) {
@@ -438,7 +395,7 @@ static bool add_session(struct sp_buf *b, const struct sp_session *s, struct roo
 
         if (room != NULL) {
             const uint64_t values =
-                VALUES_OF_ONE + (p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3);
+                of_one + (p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3);
 
             if (b->len > LIST_MAX_BYTES || room->values + values > LIST_MAX_VALUES) {
                 room->omitted++;
@@ -447,7 +404,7 @@ static bool add_session(struct sp_buf *b, const struct sp_session *s, struct roo
             room->values += values;
         }
         ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
-             add_process(b, p, room != NULL);
+             add_process(b, p, room != NULL, has_receipts);
     }
     return ok;
 }
@@ -456,6 +413,7 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
     struct room room = {0};
+    const bool has_receipts = c->conn->takes_receipts;
     bool wants_all = false;
 
     if (c->params != SP_JSON_NONE) {
@@ -468,9 +426,10 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
     bool ok = sp_buf_printf(&b, "{\"processes\":[");
     if (wants_all) {
         sp_list_each(i, &c->conn->rpc->front->sessions)
-            ok = ok && add_session(&b, SP_CONTAINER(i, struct sp_session, link), &room);
+            ok = ok &&
+                 add_session(&b, SP_CONTAINER(i, struct sp_session, link), &room, has_receipts);
     } else {
-        ok = ok && add_session(&b, c->conn->session, NULL);
+        ok = ok && add_session(&b, c->conn->session, NULL, has_receipts);
     }
     ok = ok && sp_buf_add(&b, "]", 1) &&
          (room.omitted == 0 || sp_buf_printf(&b, ",\"omitted\":%u", room.omitted)) &&

@@ -54,10 +54,11 @@ static bool add_info(struct sp_buf *b, const struct sp_conn *conn)
                      "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
                      "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
                      "\"approvalWatch\":true,"
-                     "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s}}",
+                     "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s%s}}",
                      rpc->front->history != NULL ? "true" : "false",
                      starts && sp_web_is_possible(rpc->web) ? "true" : "false",
-                     starts && sp_cell_pool_has_networks(rpc->front->cell_pool) ? "true" : "false");
+                     starts && sp_cell_pool_has_networks(rpc->front->cell_pool) ? "true" : "false",
+                     conn->takes_receipts ? ",\"receipts\":true" : "");
 }
 
 /* ---- methods ---- */
@@ -122,6 +123,17 @@ static void read_console(const struct sp_params *params, const struct sp_conn *c
     }
 }
 
+/* Only a client that asks gets new members: others see the messages that they know. */
+static bool asks_for_receipts(const struct sp_params *params)
+{
+    const uint32_t object = sp_json_get(params->json, params->object, "capabilities");
+
+    if (object == SP_JSON_NONE || sp_json_type(params->json, object) != SP_JSON_OBJECT)
+        return false;
+    const uint32_t asks = sp_json_get(params->json, object, "receipts");
+    return asks != SP_JSON_NONE && sp_json_type(params->json, asks) == SP_JSON_TRUE;
+}
+
 static int initialize(struct sp_rpc_call *c, struct sp_err *e)
 {
     const struct sp_params params = sp_rpc_call_params(c, e);
@@ -156,6 +168,7 @@ static int initialize(struct sp_rpc_call *c, struct sp_err *e)
     conn->state = SP_CONN_GREETED;
     sp_link_widen(conn->link);
     conn->takes_approvals = takes_approvals;
+    conn->takes_receipts = asks_for_receipts(&params);
     /* A resumed session keeps the name of the client that made it. */
     if (resume.p == NULL && name.n > 0)
         memcpy(conn->session->client_name, name.p,

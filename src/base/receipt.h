@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * receipt: how a command ended and what it consumed, as every door tells it: the wire in camelCase,
+ * everything else in snake_case, with the same numbers.
+ */
+#ifndef SP_BASE_RECEIPT_H
+#define SP_BASE_RECEIPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+
+/* Why a command ended. The first ones are what its executor knows; TIMEOUT, PRUNED and IDLE are
+ * reasons of the engine, for which the executor says TERMINATED. */
+enum sp_end_reason {
+    SP_END_NONE, /* it runs */
+    SP_END_EXIT,
+    SP_END_SIGNAL,
+    SP_END_TERMINATED, /* its owner asked for the end of the tree */
+    SP_END_SESSION,    /* it ended with its session */
+    SP_END_MEMORY_LIMIT,
+    SP_END_CPU_LIMIT,
+    SP_END_WALL_LIMIT,
+    SP_END_OUTPUT_LIMIT,
+    SP_END_LOST,    /* the connection or the cell is gone */
+    SP_END_TIMEOUT, /* its timeout_ms passed */
+    SP_END_PRUNED,  /* made room for another process */
+    SP_END_IDLE,    /* unused for idle_ttl_ms */
+    SP_END_REASONS
+};
+
+const char *sp_end_reason_name(enum sp_end_reason r); /* NULL: it runs, or no reason */
+
+/* The numbers of a receipt, in the order in which they are told. */
+enum sp_receipt_item {
+    SP_RECEIPT_WALL_MS,   /* from the start until it was reaped */
+    SP_RECEIPT_USER_MS,   /* of the leader and of the descendants that were waited for */
+    SP_RECEIPT_SYSTEM_MS, /* likewise */
+    SP_RECEIPT_MAX_RSS,   /* bytes of the largest process */
+    SP_RECEIPT_PEAK_MEMORY,
+    SP_RECEIPT_PEAK_PROCESSES,
+    SP_RECEIPT_READ,    /* bytes from storage, not from its cache */
+    SP_RECEIPT_WRITTEN, /* likewise */
+    SP_RECEIPT_VOLUNTARY,
+    SP_RECEIPT_INVOLUNTARY,
+    SP_RECEIPT_MAJOR_FAULTS,
+    SP_RECEIPT_STDOUT, /* these four are in the member `output` */
+    SP_RECEIPT_STDERR,
+    SP_RECEIPT_PTY,
+    SP_RECEIPT_DROPPED, /* bytes that retention has forgotten */
+    SP_RECEIPT_ITEMS
+};
+
+struct sp_command_receipt {
+    enum sp_end_reason reason;
+    uint32_t known; /* 1 << enum sp_receipt_item; other numbers are not told */
+    uint64_t numbers[SP_RECEIPT_ITEMS];
+    struct sp_str sandbox, network; /* JSON values; n 0: none; borrowed */
+};
+
+static inline bool sp_receipt_knows(const struct sp_command_receipt *r, enum sp_receipt_item i)
+{
+    return (r->known & 1U << i) != 0;
+}
+
+static inline void sp_receipt_set(struct sp_command_receipt *r, enum sp_receipt_item i, uint64_t n)
+{
+    r->known |= 1U << i;
+    r->numbers[i] = n;
+}
+
+/* Microseconds as the nearest number of milliseconds. */
+static inline uint64_t sp_receipt_ms(uint64_t us)
+{
+    return us / 1000 + (us % 1000 >= 500);
+}
+
+enum sp_receipt_style { SP_RECEIPT_CAMEL, SP_RECEIPT_SNAKE };
+
+/* Appends the object. false: no memory. */
+bool sp_receipt_add(struct sp_buf *out, const struct sp_command_receipt *r,
+                    enum sp_receipt_style style);
+
+#endif

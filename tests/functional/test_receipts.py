@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receipts: how a command ended and what it consumed, on the wire."""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+
+import tap
+from sandbox_policy import read_only
+from server import Case, ours_only
+from wire import wait_until
+
+MIB = 1 << 20
+NUMBERS = {'wallMs', 'userMs', 'systemMs', 'maxRssBytes', 'readBytes', 'writtenBytes', 'voluntarySwitches', 'involuntarySwitches',
+           'majorFaults'}
+MAYBE = {'peakMemoryBytes', 'peakProcesses'}
+
+BURN = 'import time\nwhile time.process_time() < %s: pass'
+HOLD = 'held = b"x" * (%d << 20)'
+WRITE = ('import os\n'
+         'fd = os.open("written", os.O_CREAT | os.O_WRONLY)\n'
+         'for _ in range(8): os.write(fd, os.urandom(1 << 20))\n'
+         'os.fsync(fd)')
+
+
+def python(script):
+    return [sys.executable, '-I', '-S', '-c', script]
+
+
+def is_on_disk(path):
+    """Writes to memory are no writes to storage."""
+    best = ('', '')
+    with open('/proc/self/mounts') as f:
+        for line in f:
+            point, kind = line.split()[1:3]
+            if (path + '/').startswith(point.rstrip('/') + '/') and len(point) >= len(best[0]):
+                best = (point, kind)
+    return best[1] in ('ext2', 'ext3', 'ext4', 'xfs', 'btrfs', 'overlay')
+
+
+class Receipts(Case):
+    def asking(self, srv, **how):
+        c = srv.connect(**how)
+        c.takes_receipts = True
+        return c.handshake()
+
+    def listed(self, client, process_id, **params):
+        return next(p for p in client.request('process/list', params)['processes'] if p['processId'] == process_id)
+
+
+@ours_only
+class OnTheWire(Receipts):
+    def setUp(self):
+        super().setUp()
+        self.srv = self.server()
+        self.c = self.asking(self.srv)
+
+    def test_every_answer_about_an_end_has_it(self):
+        p = self.c.sh('echo out; echo err >&2; exit 3', 'p')
+        self.assertEqual((p.reason, p.receipt['reason']), ('exit', 'exit'))
+        self.assertEqual(p.receipt['output'], {'stdout': 4, 'stderr': 4, 'dropped': 0})
+        self.assertEqual(set(p.receipt) - MAYBE, NUMBERS | {'output', 'reason'})
+        self.assertGreater(p.receipt['maxRssBytes'], 100 << 10)
+        self.assertEqual(self.c.read('p')['receipt'], p.receipt)
+        self.assertEqual(self.listed(self.c, 'p')['receipt'], p.receipt)
+        self.assertEqual(self.listed(self.srv.session(), 'p', all=True).get('receipt'), None)
+        self.c.start('live', ['sleep', '300'])
+        self.assertNotIn('receipt', self.c.read('live'))
+        self.assertNotIn('receipt', self.listed(self.c, 'live'))
+        self.assertTrue(self.c.info['capabilities']['receipts'])
+
+    def test_an_exit_with_open_output_has_it_in_the_list(self):
+        self.c.start('held', ['/bin/sh', '-c', 'sleep 300 & echo up'])
+        self.assertEqual(self.c.wait_exited('held').reason, 'exit')
+        self.assertNotIn('receipt', self.c.read('held'))
+        self.assertEqual(self.listed(self.c, 'held')['receipt']['reason'], 'exit')
+        self.c.request('process/signal', {'processId': 'held', 'signal': 'KILL'})
+        self.assertEqual(self.c.wait_closed('held').receipt['output'], {'stdout': 3, 'stderr': 0, 'dropped': 0})
+
+    def test_a_terminal_has_one_stream(self):
+        p = self.c.sh('printf abc', 'tty', tty=True)
+        self.assertEqual(p.receipt['output'], {'pty': 3, 'dropped': 0})
+
+    def test_what_it_took(self):
+        """Each within a tenth of what the command did on purpose."""
+        empty = self.c.run(python('pass')).receipt
+        burnt = self.c.run(python(BURN % (0.2 + empty['userMs'] / 1000 + empty['systemMs'] / 1000))).receipt
+        took = burnt['userMs'] + burnt['systemMs'] - empty['userMs'] - empty['systemMs']
+        self.assertTrue(180 <= took <= 220 + 2 * empty['userMs'], (burnt, empty))
+        self.assertGreaterEqual(burnt['wallMs'], 200)
+        held = self.c.run(python(HOLD % 50)).receipt['maxRssBytes'] - empty['maxRssBytes']
+        self.assertTrue(45 * MIB <= held <= 55 * MIB, held)
+        self.assertGreater(burnt['voluntarySwitches'] + burnt['involuntarySwitches'], 0)
+
+    def test_bytes_to_storage(self):
+        with tempfile.TemporaryDirectory(dir='/var/tmp') as work:
+            if not is_on_disk(os.path.realpath(work)):
+                self.skipTest('/var/tmp is not on a disk')
+            written = self.c.run(python(WRITE), cwd='file://' + work).receipt['writtenBytes']
+        self.assertTrue(8 * MIB <= written <= 8.8 * MIB, written)
+
+    def test_children_that_were_waited_for_count(self):
+        two = self.c.run(python('import os\nfor _ in range(2):\n if os.fork() == 0:\n  held = b"x" * (40 << 20); os._exit(0)\n'
+                                'os.wait(); os.wait()')).receipt
+        self.assertTrue(40 * MIB <= two['maxRssBytes'] <= 60 * MIB, two)
+        if 'peakMemoryBytes' in two:
+            self.assertGreaterEqual(two['peakMemoryBytes'], 40 * MIB)
+
+    def test_reasons(self):
+        p = self.c.sh('kill -TERM $$', 's')
+        self.assertEqual((p.reason, p.receipt['reason'], p.exit_code), ('signal', 'signal', 143))
+        self.c.start('t', ['sleep', '300'])
+        self.c.terminate('t')
+        p = self.c.wait_closed('t')
+        self.assertEqual((p.reason, p.receipt['reason'], p.exit_code), ('terminated', 'terminated', 137))
+        self.c.start('k', ['sleep', '300'])
+        os.kill(self.listed(self.c, 'k')['pid'], signal.SIGKILL)
+        p = self.c.wait_closed('k')
+        self.assertEqual((p.reason, p.receipt['reason']), ('signal', 'signal'))
+        self.assertFalse({'limitsHit', 'suspected'} & set(p.receipt), p.receipt)
+
+    def test_the_end_of_a_session_seen_by_another(self):
+        self.c.start('p', ['sleep', '300'])
+        other = self.asking(self.srv)
+        other.request('process/attach', {'sessionId': self.c.session_id, 'processId': 'p'})
+        self.c.request('session/end')
+        other.wait_for(lambda: [n for n in other.notes if n['method'] == 'process/closed'], 'closed')
+        told = {n['method']: n['params'] for n in other.notes}
+        self.assertEqual(told['process/exited']['reason'], 'session_end')
+        receipt = told['process/closed']['receipt']
+        self.assertEqual((receipt['reason'], 'userMs' in receipt, 'wallMs' in receipt), ('session_end', False, True))
+
+    def test_a_lost_cell(self):
+        self.c.start('p', ['sleep', '300'])
+        self.c.sh('echo kept', 'q')
+        for pid in self.srv.program_pids()[1:]:
+            os.kill(pid, signal.SIGKILL)
+        p = self.c.wait_closed('p')
+        self.assertEqual((p.reason, p.exit_code, p.receipt['reason']), ('lost', -1, 'lost'))
+        self.assertNotIn('userMs', p.receipt)
+        self.assertEqual(self.listed(self.c, 'q')['receipt']['reason'], 'exit')
+
+    def test_long_output_is_counted_whole(self):
+        self.c.request('process/start', self.c.start_params('long', ['/bin/sh', '-c', 'head -c 3000000 /dev/zero; head -c 5 /dev/zero >&2']))
+        receipt = self.c.wait_closed('long').receipt
+        self.assertEqual((receipt['output']['stdout'], receipt['output']['stderr']), (3000000, 5))
+        self.assertGreaterEqual(receipt['output']['dropped'], 3000000 - 2 * MIB)
+
+    def test_a_sandbox(self):
+        p = self.c.sh('touch /denied; exit 1', 'p', sandbox=read_only())
+        self.assertEqual(set(p.receipt['sandbox']), {'tier', 'denials'})
+        self.assertEqual(p.receipt['sandbox']['denials'], self.listed(self.c, 'p')['sandbox']['denials'])
+        self.assertEqual(p.receipt['reason'], 'exit')
+        self.assertIn('userMs', p.receipt)
+
+    def test_the_history_keeps_it(self):
+        srv = self.server('--closed-ttl', '0')
+        c = self.asking(srv)
+        receipt = c.sh('head -c 200000 /dev/zero; exit 1', 'p').receipt
+        entry = wait_until(lambda: c.request('history/list')['entries'], 'an entry')[0]
+        self.assertEqual(entry['receipt'], receipt)
+        self.assertNotIn('receipt', srv.session().request('history/list')['entries'][0])
+        c.start('r', ['sleep', '300'])
+        watcher = self.asking(srv)
+        c.request('session/end')
+        entry = wait_until(lambda: [e for e in watcher.request('history/list')['entries'] if e['processId'] == 'r'], 'r')[0]
+        self.assertEqual(entry['receipt']['reason'], 'session_end')
+
+
+@ours_only
+class NotAsked(Receipts):
+    """The messages of a client that did not ask are those of old servers, byte for byte."""
+
+    def test_the_bytes_are_the_old_ones(self):
+        for capabilities in ('', ',"capabilities":null', ',"capabilities":{}', ',"capabilities":{"receipts":false}', ',"capabilities":{"receipts":1}',
+                             ',"capabilities":[1]'):
+            with self.subTest(capabilities):
+                c = self.server().connect()
+                raw = []
+                receive = c.transport.receive
+
+                def keep(end, receive=receive, raw=raw):
+                    raw.append(receive(end))
+                    return raw[-1]
+                c.transport.receive = keep
+                c.send_raw('{"id":1,"method":"initialize","params":{"clientName":"old"%s}}' % capabilities)
+                c.asked.add('p')
+                info = c.result(1)['environmentInfo']['capabilities']
+                self.assertNotIn('receipts', info)
+                c.send({'method': 'initialized', 'params': {}})
+                c.sh('exit 3', 'p')
+                c.read('p')
+                self.assertIn(b'{"method":"process/exited","params":{"processId":"p","seq":1,"exitCode":3,"sandboxDenied":false}}', raw)
+                self.assertIn(b'{"method":"process/closed","params":{"processId":"p","seq":2}}', raw)
+                self.assertEqual(json.loads(raw[-1])['id'], c.ids)
+                self.assertTrue(raw[-1].endswith(b'"result":{"chunks":[],"nextSeq":3,"exited":true,"exitCode":3,"closed":true,"failure":null,'
+                                                 b'"sandboxDenied":false}}'), raw[-1])
+                listed = c.request('process/list')['processes'][0]
+                self.assertEqual(list(listed), ['processId', 'pid', 'state', 'tty', 'exitCode', 'nextSeq', 'startedAtMs', 'argv', 'cwd'])
+
+
+if __name__ == '__main__':
+    tap.main()
