@@ -2,6 +2,7 @@
 /* `sallyport serve`: the exec-server. Puts the listener, the server and the approvals together. */
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,7 @@ struct serve_options {
     bool has_no_auth;          /* ws:// without a token */
     bool is_anonymous_allowed; /* the same, also beyond loopback */
     struct sp_auth_options auth;
-    uint64_t max_processes, session_ttl_ms, closed_ttl_ms, history, concurrent_requests;
+    uint64_t max_processes, cells, session_ttl_ms, closed_ttl_ms, history, concurrent_requests;
     uint64_t idle_exit_ms, log_max;
     bool has_no_cgroups, accepts_exposure;
     struct sp_cli_approval_flags approval;
@@ -120,6 +121,9 @@ static const struct sp_option options[] = {
     SP_OPT_HEADING("Limits:"),
     SP_OPT_NUMBER(struct serve_options, max_processes, "max-processes", "N", 1, 1000000,
                   "limit of processes, closed ones included (default 10000)"),
+    SP_OPT_NUMBER(struct serve_options, cells, "cells", "N", 1, SP_OPEN_CELLS_MAX,
+                  "how many processes start commands, made when needed (default: as many as there "
+                  "are processors, at most 8)"),
     SP_OPT_TIME(
         struct serve_options, session_ttl_ms, "session-ttl", "TIME", 0, MAX_TTL_MS,
         "how long the session of a lost connection is kept: 30 (seconds), 5m, 1h (default 30s)"),
@@ -542,6 +546,15 @@ static void on_probe(struct sp_timer *t)
     (void)sp_cell_pool_has_networks(SP_CONTAINER(t, struct serve, probe)->front->cell_pool);
 }
 
+/* CPUs in our affinity mask: the default of --cells. */
+static uint64_t count_processors(void)
+{
+    cpu_set_t set;
+    const int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    return n < 1 ? 1 : n < SP_OPEN_CELLS_MAX ? (uint64_t)n : SP_OPEN_CELLS_MAX;
+}
+
 /* Listens last: a client that connects finds a complete server. */
 static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err *e)
 {
@@ -607,6 +620,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     const struct sp_front_options so = {
         .program = "/proc/self/exe",
         .max_processes = (uint32_t)o->max_processes,
+        .open_cells = (uint32_t)(o->cells != 0 ? o->cells : count_processors()),
         .history = (uint32_t)o->history,
         .session_ttl_ms = o->session_ttl_ms,
         .closed_ttl_ms = o->closed_ttl_ms,

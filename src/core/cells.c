@@ -5,9 +5,10 @@
  * An open cell is one process. A confined cell of tier CELL has two: the maker, which we spawn,
  * enters the namespaces, forks the cell itself, reports the cell's pid (BORN), and exits.
  *
- *   sp_cell_new --> runs --socket fails--> lost: seats hear ops.lost, options.died --> sp_cell_free
- *                    |
- *                    '--sp_cell_kill--> seats hear ops.lost --its last process is reaped--> freed
+ *   sp_cell_new --> runs --socket fails--> lost: seats hear ops.lost, options.died
+ *                    |                                      |
+ *                    '-------------sp_cell_kill-------------'--> seats hear ops.lost
+ *                                                                  --its process is reaped--> freed
  *
  * When a confined cell dies, the kernel kills its pid namespace. A killed cell without one leaves
  * its processes as orphans. The front is their subreaper, and stops, kills and reaps them in rounds
@@ -47,6 +48,10 @@
 #define ORPHAN_FIRST_PAUSE 2
 #define ORPHAN_LAST_PAUSE  100
 
+static void reap_and_release(struct sp_deferred *d);
+static void stop_listening(struct sp_cell *c);
+static void close_socket(struct sp_cell *c);
+
 static struct sp_cell *cell_of(struct sp_list *link)
 {
     return SP_CONTAINER(link, struct sp_cell, link);
@@ -75,6 +80,8 @@ static bool kill_orphans(struct sp_cells *g, size_t *ret_left)
         if (sp_await_readable(c->self.pidfd, 0)) {
             sp_loop_unwatch(c->loop, &c->self.on_end);
             (void)sp_cell_child_reap(&c->self);
+            if (c->is_killed) /* on_self_end does not come any more */
+                sp_loop_defer(c->loop, &c->deferred_end, reap_and_release);
         } else {
             is_settled = false;
         }
@@ -201,6 +208,11 @@ void sp_cells_free(struct sp_cells *g)
 
     if (g == NULL)
         return;
+    sp_list_each(k, &g->cells) /* open cells end side by side */
+        if (cell_of(k)->tier == SP_TIER_NONE) {
+            stop_listening(cell_of(k));
+            close_socket(cell_of(k));
+        }
     while ((i = sp_list_first(&g->cells)) != NULL)
         sp_cell_free(cell_of(i));
     sp_loop_cancel(g->loop, &g->on_orphans);
@@ -308,8 +320,6 @@ static int send_message(struct sp_cell *c, const void *msg, size_t len, const vo
 }
 
 static void report_loss(struct sp_deferred *d);
-static void stop_listening(struct sp_cell *c);
-static void close_socket(struct sp_cell *c);
 
 /* The loss is reported later in this turn of the loop. */
 static void set_lost(struct sp_cell *c)
@@ -403,10 +413,17 @@ void sp_cell_note_closed(struct sp_seat *s)
     set_less_busy(c);
 }
 
+static void note_answered(struct sp_seat *s)
+{
+    s->cell->starting -= s->is_starting;
+    s->is_starting = false;
+}
+
 static void give_seat_back(struct sp_seat *s)
 {
     struct sp_cell *c = s->cell;
 
+    note_answered(s);
     sp_cell_note_closed(s);
     c->seats[s->slot] = NULL;
     c->free_slots[c->free_count++] = s->slot;
@@ -435,6 +452,8 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
 
     s->cell = c;
     s->has_closed = false;
+    s->is_starting = true;
+    c->starting++;
     c->busy++;
     s->slot = c->free_slots[--c->free_count];
     s->number = ++c->next_number;
@@ -698,6 +717,7 @@ static void on_started(struct sp_cell *c)
 
     if (s == NULL)
         return; /* forgotten while it started */
+    note_answered(s);
     if (c->message.is_cut || c->message.fd_count != want) {
         /* Our descriptor table is full. Report a failed start; the cell gets FORGET and kills the
          * process. */

@@ -45,8 +45,9 @@ struct sp_seat {
     const struct sp_seat_ops *ops;
     struct sp_cell *cell; /* NULL: no seat taken */
     uint32_t slot;
-    uint64_t number; /* tells this process from earlier ones of the slot */
-    bool has_closed; /* its process: the cell may end */
+    uint64_t number;  /* tells this process from earlier ones of the slot */
+    bool has_closed;  /* its process: the cell may end */
+    bool is_starting; /* its START has no answer yet */
 };
 
 /* A process of the cell that runs no command: it does file operations (cell/cell_files.h). The cell
@@ -72,8 +73,8 @@ struct sp_cell_options {
     struct sp_published_cell *published; /* connections to published ports; NULL: none */
     void *user;
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
-    /* The cell has ended by itself. Every seat has heard ops.lost; in tier CELL they hear it in
-     * sp_cell_kill, which has to follow. */
+    /* The cell has ended by itself; sp_cell_kill has to follow. Every seat has heard ops.lost; in
+     * tier CELL they hear it there. */
     void (*died)(void *user);
     void (*closed)(void *user); /* a process has closed; may be NULL */
     void (*idle)(void *user);   /* ... and only idle workers are left; may be NULL */
@@ -108,7 +109,8 @@ struct sp_cell {
     struct sp_cell_child maker; /* in tier CELL: forks the cell, reports its pid, and exits */
     struct sp_err why;          /* why the cell could not confine itself; code NONE: no failure */
     uint32_t busy; /* seats with a process that has not closed, and workers, also resting ones */
-    int socket;    /* -1: the cell is lost */
+    uint32_t starting;                /* STARTs without an answer */
+    int socket;                       /* -1: the cell is lost */
     char cgroup[SP_CGROUP_NAME];      /* name of its directory (os/cgroup.h); "": none */
     char cgroup_path[SP_CGROUP_PATH]; /* as noted in the journal; "": not noted */
     struct sp_bell bell;
@@ -136,7 +138,7 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
                 struct sp_err *e);
 /* Ends the cell and its processes; waits for that, some seconds at most. */
 void sp_cell_free(struct sp_cell *c);
-/* Ends a confined cell without waiting: its seats hear ops.lost, options.gone comes later. */
+/* Ends a cell without waiting: its seats hear ops.lost, options.gone comes later. */
 void sp_cell_kill(struct sp_cell *c);
 /* Kills the processes of a cell that does not answer; it ends like one that died by itself. */
 void sp_cell_abandon(struct sp_cell *c);

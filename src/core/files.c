@@ -644,7 +644,7 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
         client->reading + bytes_to_read(c) > SP_FILES_READING_MAX || must_wait(c))
         return 0;
     const int r = policy == NULL
-                      ? sp_front_cell(front, &cell, e)
+                      ? sp_front_cell(front, NULL, NULL, &cell, e)
                       : sp_cell_pool_get(front->cell_pool, c->parked->session, policy, &cell, e);
     if (r < 0)
         return r;

@@ -334,28 +334,31 @@ static void on_news(struct sp_seat *seat)
     sp_waiters_wake(&p->on_news);
 }
 
-/* A start that waits for its sandbox, with all it takes to request the start again: the new cell
- * may find that the disk has changed since the survey. */
-struct sp_confined_start {
+/* All it takes to request a start again: a new confined cell may find that the disk has changed
+ * since the survey, and an open cell may have no descriptors left. */
+struct sp_kept_start {
     struct sp_proc *proc;
     struct sp_cell_request request;
-    struct sp_policy policy;
+    struct sp_policy policy; /* of a confined start */
     struct sp_wire_start m;
     struct sp_buf strings;
     int tries;
 };
 
-static void forget_confined_start(struct sp_proc *p)
+static void forget_kept_start(struct sp_proc *p)
 {
-    if (p->confined_start == NULL)
+    if (p->kept_start == NULL)
         return;
-    sp_surveyor_cancel(&p->confined_start->request.survey);
-    sp_policy_done(&p->confined_start->policy);
-    sp_buf_done(&p->confined_start->strings);
-    free(p->confined_start);
-    p->confined_start = NULL;
+    sp_surveyor_cancel(&p->kept_start->request.survey);
+    sp_policy_done(&p->kept_start->policy);
+    sp_buf_done(&p->kept_start->strings);
+    free(p->kept_start);
+    p->kept_start = NULL;
 }
 
+static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_start *m,
+                    const struct sp_buf *strings, struct sp_err *e);
+static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_timer *));
 static void fail_start(struct sp_proc *p, const struct sp_err *e);
 static int request_pool_cell(struct sp_proc *p, struct sp_err *e);
 
@@ -367,7 +370,7 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
     if (p->life == SP_PROC_STARTING) {
         e = *why;
         /* SP_E_STATE (sp_cell_explain): the disk changed since the survey, a new one may do. */
-        struct sp_confined_start *a = p->confined_start;
+        struct sp_kept_start *a = p->kept_start;
         if (why->code == SP_E_STATE && a != NULL && ++a->tries <= MAX_TRIES) {
             sp_cell_forget(&p->seat);
             sp_managed_leave(p);
@@ -473,6 +476,23 @@ static void explain_start(const struct sp_proc *p, const struct sp_wire_started 
         (void)sp_fail(e, SP_E_SYSTEM, m->err, "%s (os error %d)", sp_errno_text(m->err), m->err);
 }
 
+/* The descriptor table of its open cell is full: one more try, in another cell. */
+static bool start_elsewhere(struct sp_proc *p)
+{
+    struct sp_kept_start *a = p->kept_start;
+    const struct sp_cell *full = p->seat.cell;
+    struct sp_cell *other;
+
+    if (p->is_confined || a == NULL || a->tries++ > 0)
+        return false;
+    sp_cell_forget(&p->seat);
+    if (sp_front_cell(p->session->front, p->session, full, &other, NULL) < 0 ||
+        start_in(p, other, &a->m, &a->strings, NULL) < 0)
+        return false;
+    set_deadline(p, ANSWER_MS, on_no_answer);
+    return true;
+}
+
 static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd,
                        int input_fd)
 {
@@ -482,6 +502,8 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     auto_close int ring = ring_fd;
     auto_close int input = input_fd;
 
+    if (m->err == EMFILE && m->step != SP_STEP_NONE && start_elsewhere(p))
+        return;
     if (m->step != SP_STEP_NONE)
         explain_start(p, m, &e);
     else if (sp_ring_view_map(ring, &p->view, &e) == 0)
@@ -494,7 +516,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     p->is_answered = true;
     sp_loop_cancel(p->session->front->loop, &p->life_timer);
     count_starting(p, -1);
-    forget_confined_start(p);
+    forget_kept_start(p);
     p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
     p->leaf = m->leaf_number;
@@ -546,7 +568,7 @@ static bool add_string(struct sp_buf *b, struct sp_str s)
 
 static void release_proc(struct sp_proc *p)
 {
-    forget_confined_start(p);
+    forget_kept_start(p);
     sp_managed_done(p);
     free(p->denial);
     sp_output_times_done(&p->times);
@@ -577,12 +599,12 @@ static enum sp_proc_network network_of(const struct sp_start *o)
     return o->policy->profile.managed != NULL ? SP_PROC_NETWORK_MANAGED : SP_PROC_NETWORK_NONE;
 }
 
-static bool keep_confined_start(struct sp_proc *p, const struct sp_policy *policy,
-                                const struct sp_wire_start *m, struct sp_buf *strings)
+static bool keep_start(struct sp_proc *p, const struct sp_policy *policy,
+                       const struct sp_wire_start *m, struct sp_buf *strings)
 {
-    struct sp_confined_start *a = calloc(1, sizeof *a);
+    struct sp_kept_start *a = calloc(1, sizeof *a);
 
-    if (a == NULL || !sp_policy_copy(policy, &a->policy)) {
+    if (a == NULL || (policy != NULL && !sp_policy_copy(policy, &a->policy))) {
         free(a);
         return false;
     }
@@ -591,7 +613,7 @@ static bool keep_confined_start(struct sp_proc *p, const struct sp_policy *polic
     a->m.flags &= ~(uint32_t)SP_START_MEMFD; /* sp_cell_start sets it, for each sending anew */
     a->strings = *strings;
     *strings = (struct sp_buf){0};
-    p->confined_start = a;
+    p->kept_start = a;
     return true;
 }
 
@@ -622,7 +644,7 @@ static void set_deadline(struct sp_proc *p, uint64_t ms, void (*fn)(struct sp_ti
 /* cell NULL: *e says why there is none. */
 static void on_pool_cell(struct sp_cell_request *request, struct sp_cell *cell, struct sp_err *e)
 {
-    struct sp_confined_start *a = SP_CONTAINER(request, struct sp_confined_start, request);
+    struct sp_kept_start *a = SP_CONTAINER(request, struct sp_kept_start, request);
     struct sp_proc *p = a->proc;
 
     if (cell != NULL && start_in(p, cell, &a->m, &a->strings, e) == 0)
@@ -634,7 +656,7 @@ static void on_pool_cell(struct sp_cell_request *request, struct sp_cell *cell, 
 /* The start goes on in on_pool_cell, once the policy was surveyed. */
 static int request_pool_cell(struct sp_proc *p, struct sp_err *e)
 {
-    struct sp_confined_start *a = p->confined_start;
+    struct sp_kept_start *a = p->kept_start;
 
     a->request.done = on_pool_cell;
     set_deadline(p, SURVEY_WAIT_MS, on_no_survey);
@@ -668,10 +690,10 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
             "at most %u processes may exist at once, closed ones included (--max-processes)",
             front->options.max_processes);
     int r = is_open(o)
-                ? sp_front_cell(front, &cell, e)
+                ? sp_front_cell(front, p->session, NULL, &cell, e)
                 : sp_cell_pool_find(front->cell_pool, p->session->number, o->policy, &cell, e);
     if (r == 0 && cell == NULL)
-        return keep_confined_start(p, o->policy, &m, &strings)
+        return keep_start(p, o->policy, &m, &strings)
                    ? request_pool_cell(p, e)
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy the start request");
     if (r == 0)
@@ -682,7 +704,9 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     /* Only a confined cell can be not ready. If it finds that the disk has changed, on_lost
      * needs the start; without memory to keep it, there is one try only. */
     if (!cell->is_ready)
-        (void)keep_confined_start(p, o->policy, &m, &strings);
+        (void)keep_start(p, o->policy, &m, &strings);
+    else if (is_open(o) && front->options.open_cells > 1)
+        (void)keep_start(p, NULL, &m, &strings);
     return 0;
 }
 

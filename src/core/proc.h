@@ -126,8 +126,8 @@ struct sp_proc {
     unsigned requests;              /* unanswered ones: the process is not freed before */
     struct sp_timer life_timer;     /* STARTING: deadline of the survey, then of the cell's answer;
                                        CLOSED: when it is freed */
-    struct sp_start_wait *start_wait;         /* STARTING only */
-    struct sp_confined_start *confined_start; /* STARTING in a sandbox that is being made */
+    struct sp_start_wait *start_wait; /* STARTING only */
+    struct sp_kept_start *kept_start; /* STARTING: to request it again; NULL: it is not */
 };
 
 /* What starts a process. Everything is borrowed for the call. */

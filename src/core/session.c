@@ -11,34 +11,151 @@
 #include "core/history.h"
 #include "core/journal.h"
 
-/* ---- the front ---- */
+/* ---- open cells ---- */
 
 static void on_drained(void *user)
 {
-    struct sp_front *s = user;
+    const struct sp_front *s = ((struct sp_open_cell *)user)->front;
 
     s->options.drained(s->options.user);
 }
 
-static void on_cell_died(void *user)
+/* The cell is freed once its process has ended. */
+static void end_open_cell(struct sp_open_cell *o)
 {
-    ((struct sp_front *)user)->has_lost_cell = true;
+    sp_loop_cancel(o->front->loop, &o->idle_timer);
+    o->front->open_count--;
+    sp_cell_kill(TAKE_PTR(o->cell));
 }
 
-static struct sp_cell_options cell_options(struct sp_front *s)
+static void on_cell_died(void *user)
 {
+    end_open_cell(user);
+}
+
+static void on_process_closed(void *user)
+{
+    struct sp_open_cell *o = user;
+
+    o->used_ms = sp_loop_now(o->front->loop);
+}
+
+/* Not set while commands run: on_cell_idle sets it. */
+static void on_idle_timer(struct sp_timer *t)
+{
+    struct sp_open_cell *o = SP_CONTAINER(t, struct sp_open_cell, idle_timer);
+    struct sp_loop *loop = o->front->loop;
+    const uint64_t now = sp_loop_now(loop);
+    uint64_t due = o->used_ms + SP_OPEN_CELL_IDLE_MS;
+
+    if (o->cell->busy > 0)
+        return;
+    if (!sp_cell_is_deserted(o->cell)) {
+        o->used_ms = now;
+        due = now + SP_OPEN_CELL_CHECK_MS;
+    } else if (now >= due) {
+        sp_log(SP_LOG_INFO, "cell %u (pid %d) is not needed any more",
+               (unsigned)(o - o->front->open), (int)o->cell->self.pid);
+        end_open_cell(o);
+        return;
+    }
+    (void)sp_loop_timer(loop, t, due, on_idle_timer); /* out of memory: the cell stays */
+}
+
+static void on_cell_idle(void *user)
+{
+    struct sp_open_cell *o = user;
+    struct sp_loop *loop = o->front->loop;
+
+    if (o->cell != NULL && o != o->front->open && o->idle_timer.slot == 0)
+        (void)sp_loop_timer(loop, &o->idle_timer, sp_loop_now(loop) + SP_OPEN_CELL_IDLE_MS,
+                            on_idle_timer);
+}
+
+static struct sp_cell_options cell_options(struct sp_open_cell *o)
+{
+    const struct sp_front_options *of = &o->front->options;
+
     return (struct sp_cell_options){
-        .program = s->options.program,
-        .slots = s->options.max_processes,
-        .use_cgroups = s->options.use_cgroups,
-        .journal = s->journal,
-        .nofile_soft = s->options.nofile_soft,
-        .nofile_hard = s->options.nofile_hard,
-        .user = s,
+        .program = of->program,
+        .slots = of->max_processes,
+        .use_cgroups = of->use_cgroups,
+        .journal = o->front->journal,
+        .nofile_soft = of->nofile_soft,
+        .nofile_hard = of->nofile_hard,
+        .user = o,
         .drained = on_drained,
         .died = on_cell_died,
+        .closed = on_process_closed,
+        .idle = on_cell_idle,
     };
 }
+
+static int make_open_cell(struct sp_open_cell *o, struct sp_err *e)
+{
+    const struct sp_cell_options options = cell_options(o);
+    const int r = sp_cell_new(o->front->cells, &options, &o->cell, e);
+
+    if (r < 0)
+        return r;
+    o->front->open_count++;
+    o->front->cell_made_ms = o->used_ms = sp_loop_now(o->front->loop);
+    return 0;
+}
+
+/* The cell with the fewest unanswered starts, the lowest number winning: one command after another
+ * uses cell 0. One that does not answer is the last choice. */
+static struct sp_open_cell *choose_cell(struct sp_front *s, const struct sp_cell *full,
+                                        struct sp_open_cell **ret_room)
+{
+    struct sp_open_cell *best = NULL;
+    const uint32_t most = s->options.open_cells > 0 ? s->options.open_cells : 1;
+
+    *ret_room = NULL;
+    for (struct sp_open_cell *o = s->open; o < s->open + most; o++) {
+        const struct sp_cell *c = o->cell;
+
+        if (c == NULL && *ret_room == NULL)
+            *ret_room = o;
+        if (c != NULL && c != full && c->socket >= 0 && !c->is_stalled &&
+            (best == NULL || c->starting < best->cell->starting))
+            best = o;
+    }
+    return best;
+}
+
+int sp_front_cell(struct sp_front *s, struct sp_session *session, const struct sp_cell *full,
+                  struct sp_cell **ret, struct sp_err *e)
+{
+    const bool is_first = s->cell_made_ms == 0;
+    const uint64_t now = sp_loop_now(s->loop);
+    struct sp_open_cell *room;
+    struct sp_open_cell *o = choose_cell(s, full, &room);
+    const bool needs_first = room == s->open;
+    const bool is_due = session != NULL && (o == NULL || o->cell->starting >= SP_OPEN_CELL_BUSY) &&
+                        (full != NULL || now - s->cell_made_ms >= SP_OPEN_CELL_PAUSE_MS);
+
+    if (room != NULL && (needs_first || is_due)) {
+        const int r = make_open_cell(room, e);
+
+        if (r < 0 && (needs_first || o == NULL))
+            return r;
+        if (r == 0)
+            sp_log(needs_first && !is_first ? SP_LOG_WARN : SP_LOG_INFO,
+                   "a new cell (pid %d) runs commands from now on", (int)room->cell->self.pid);
+        o = r == 0 ? room : o;
+    }
+    if (o == NULL && full != NULL)
+        return sp_fail(e, SP_E_LIMIT, 0, "no other cell runs commands (--cells)");
+    if (o == NULL || session == NULL)
+        o = s->open; /* if it is lost or does not answer, sp_cell_start says so */
+    if (session != NULL)
+        session->cells |= 1U << (o - s->open);
+    *ret = o->cell;
+    return 0;
+}
+
+/* ---- the front ---- */
 
 int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
                  struct sp_err *e)
@@ -50,13 +167,14 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     s->loop = loop;
     s->options = *o;
     sp_list_init(&s->sessions);
+    for (unsigned i = 0; i < SP_OPEN_CELLS_MAX; i++)
+        s->open[i].front = s;
     int r = sp_journal_new(o->runtime_dir, &s->journal, e);
     if (r == 0 && o->history > 0)
         r = sp_history_new(o->history, &s->history, e);
     if (r == 0)
         r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
-    const struct sp_cell_options cell = cell_options(s);
-    const struct sp_cell_pool_options pool = {.cell = cell,
+    const struct sp_cell_pool_options pool = {.cell = cell_options(&s->open[0]),
                                               .fixed = o->fixed,
                                               .is_exposed = o->is_exposed,
                                               .is_exposed_widely = o->is_exposed_widely,
@@ -65,7 +183,7 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
                                               .publish = o->publish,
                                               .environ = environ};
     if (r == 0 && !o->is_embedded && !o->is_cell_late)
-        r = sp_cell_new(s->cells, &cell, &s->cell, e);
+        r = make_open_cell(&s->open[0], e);
     if (r == 0)
         r = sp_cell_pool_new(loop, s->cells, &pool, &s->cell_pool, e);
     if (r == 0)
@@ -75,28 +193,6 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
         return r;
     }
     *ret = s;
-    return 0;
-}
-
-int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e)
-{
-    const bool is_first = s->cell == NULL;
-
-    if (s->has_lost_cell) {
-        sp_cell_free(s->cell);
-        s->cell = NULL;
-        s->has_lost_cell = false;
-    }
-    if (s->cell == NULL) {
-        const struct sp_cell_options o = cell_options(s);
-        const int r = sp_cell_new(s->cells, &o, &s->cell, e);
-
-        if (r < 0)
-            return r;
-        sp_log(is_first ? SP_LOG_INFO : SP_LOG_WARN,
-               "a new cell (pid %d) runs commands from now on", (int)s->cell->self.pid);
-    }
-    *ret = s->cell;
     return 0;
 }
 
@@ -114,8 +210,12 @@ static void end_session(struct sp_session *s)
     s->is_overdue = false; /* the removal of its processes must not set the timer */
     while ((i = sp_list_first(&s->procs)) != NULL)
         sp_proc_free(SP_CONTAINER(i, struct sp_proc, link));
-    const struct sp_seat all = {.cell = front->cell, .number = s->number};
-    (void)sp_cell_send(&all, SP_WIRE_END_SESSION, 0, 0, 0);
+    for (unsigned k = 0; k < SP_OPEN_CELLS_MAX; k++) {
+        const struct sp_seat all = {.cell = front->open[k].cell, .number = s->number};
+
+        if ((s->cells & 1U << k) != 0)
+            (void)sp_cell_send(&all, SP_WIRE_END_SESSION, 0, 0, 0);
+    }
     sp_cell_pool_end_session(front->cell_pool, s->number);
     sp_list_remove(&s->link);
     front->session_count--;
@@ -134,6 +234,8 @@ void sp_front_free(struct sp_front *s)
         end_session(SP_CONTAINER(i, struct sp_session, link));
     sp_files_free(s->files);
     sp_cell_pool_free(s->cell_pool);
+    for (unsigned k = 0; k < SP_OPEN_CELLS_MAX; k++)
+        sp_loop_cancel(s->loop, &s->open[k].idle_timer);
     sp_cells_free(s->cells);
     sp_journal_free(s->journal);
     free(s);

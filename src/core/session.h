@@ -28,6 +28,25 @@ struct sp_session_client {
 struct sp_front;
 struct sp_history;
 
+/*
+ * The open cells, which run the commands without a sandbox. The first runs one command after
+ * another and the file operations; the next ones are made when all that there are have
+ * SP_OPEN_CELL_BUSY starts to answer, and end when no command and nothing that a command left was
+ * in them for a while.
+ */
+#define SP_OPEN_CELLS_MAX     8
+#define SP_OPEN_CELL_BUSY     2
+#define SP_OPEN_CELL_PAUSE_MS 100   /* between two of them */
+#define SP_OPEN_CELL_IDLE_MS  60000 /* after the last process, those above the first end */
+#define SP_OPEN_CELL_CHECK_MS 5000  /* between two looks at processes that commands have left */
+
+struct sp_open_cell {
+    struct sp_front *front;
+    struct sp_cell *cell; /* NULL: not made, or ended */
+    struct sp_timer idle_timer;
+    uint64_t used_ms; /* when a process was last seen in it */
+};
+
 struct sp_session {
     struct sp_front *front;
     struct sp_list link;
@@ -40,6 +59,7 @@ struct sp_session {
     struct sp_proc **buckets;
     uint32_t bucket_count, proc_count;
     uint32_t starting; /* processes that are STARTING */
+    uint32_t cells;    /* bits: the open cells that it has used */
     uint32_t named;    /* processes with a name, which keep the session */
     bool is_overdue;   /* session_ttl has passed; `named` keeps the session */
 };
@@ -58,7 +78,8 @@ struct sp_front_stats {
 struct sp_front_options {
     const char *program;
     uint32_t max_processes;
-    uint32_t history; /* ended processes that are remembered; 0: none */
+    uint32_t open_cells; /* at most SP_OPEN_CELLS_MAX; 0: 1 */
+    uint32_t history;    /* ended processes that are remembered; 0: none */
     uint64_t session_ttl_ms, closed_ttl_ms;
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard;
@@ -86,8 +107,9 @@ struct sp_front {
     struct sp_loop *loop;
     struct sp_front_options options;
     struct sp_cells *cells;
-    struct sp_cell *cell; /* the open cell; NULL: none yet */
-    bool has_lost_cell;   /* the next start makes a new one */
+    struct sp_open_cell open[SP_OPEN_CELLS_MAX];
+    uint32_t open_count;   /* cells in `open` */
+    uint64_t cell_made_ms; /* time of the latest open cell; 0: none made */
     struct sp_journal *journal;
     struct sp_cell_pool *cell_pool;
     struct sp_history *history; /* NULL: none */
@@ -106,8 +128,10 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
 /* Ends every session and the cell. All clients must have detached. */
 void sp_front_free(struct sp_front *s);
 
-/* The open cell; a new one if there is none, or if it was lost. */
-int sp_front_cell(struct sp_front *s, struct sp_cell **ret, struct sp_err *e);
+/* The open cell for a start of the session, or (NULL) for file operations; a new one if there is
+ * none, or if it was lost. `full` has no descriptors left, and is not chosen; NULL: none. */
+int sp_front_cell(struct sp_front *s, struct sp_session *session, const struct sp_cell *full,
+                  struct sp_cell **ret, struct sp_err *e);
 
 int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_session **ret,
                    struct sp_err *e);

@@ -12,7 +12,8 @@ from wire import MIB, Channel, Closed, frame, wait_until
 @ours_only
 class Leaks(Case):
     def start_server(self, *args):
-        self.srv = self.server('--session-ttl', '1', '--closed-ttl', '1', *args)
+        # One cell: others end a minute later (test_cells.py).
+        self.srv = self.server('--session-ttl', '1', '--closed-ttl', '1', '--cells', '1', *args)
         warm = self.srv.session()  # whatever is made on first use and kept
         warm.keep_output = False
         self.mixed(warm, 150, 'warm')

@@ -18,11 +18,11 @@ def metric(srv, name):
 
 @ours_only
 class StoppedCell(Case):
-    """The cell without a sandbox, which all sessions share, stands still."""
+    """The cell without a sandbox, which all sessions share, stands still; no other one takes its starts."""
 
     def setUp(self):
         super().setUp()
-        self.c = self.session()
+        self.c = self.session('--cells', '1')
         self.c.sh('true')
         self.cell = next(p for p in descendants(self.srv.pid) if name_of(p) == 'sallyport cell')
         self.other = self.srv.session()

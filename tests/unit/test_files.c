@@ -14,7 +14,8 @@ static pid_t file_process(void)
     pid_t pids[8];
     const uint64_t end = test_now_ms() + DEADLINE_MS;
 
-    while (sp_tree_children(server->cell->self.pid, pids, 8) != 1) { /* the dead are reaped */
+    while (sp_tree_children(server->open[0].cell->self.pid, pids, 8) !=
+           1) { /* the dead are reaped */
         assert_true(test_now_ms() < end);
         let_pass(5);
     }
@@ -238,11 +239,11 @@ static void test_a_cell_that_is_killed(void **state)
     assert_int_equal(kill(pid, SIGSTOP), 0);
     job = a_job(SP_FILE_READ, "f");
     asks(&calls[0], &job);
-    assert_int_equal(kill(server->cell->self.pid, SIGKILL), 0);
+    assert_int_equal(kill(server->open[0].cell->self.pid, SIGKILL), 0);
     awaits(&calls[0]);
     assert_false(calls[0].has_answer);
     until_workers(0);
-    assert_true(server->has_lost_cell); /* what follows is said by the session */
+    assert_int_equal(server->open_count, 0); /* what follows is said by the session */
 }
 
 /* The end of everything while operations hang: nothing is left (files_end looks). */

@@ -822,7 +822,7 @@ static void test_a_lost_cell_ends_its_processes_and_the_next_start_works(void **
     (void)state;
     until(has_heard_line, &ear);
     const int leader = pidfd_of(p->pid);
-    const pid_t first = server->cell->self.pid;
+    const pid_t first = server->open[0].cell->self.pid;
     assert_int_equal(kill(first, SIGSTOP), 0); /* it answers nothing more */
     assert_int_equal(ask(s, &w, "late", false, false, argv, &starting, NULL), 0);
     sp_proc_signal(p, &c.base, SIGINT);
@@ -842,7 +842,7 @@ static void test_a_lost_cell_ends_its_processes_and_the_next_start_works(void **
 
     clear(&ear);
     struct sp_proc *q = SH(s, "q", "echo again; exit 2");
-    assert_int_not_equal(server->cell->self.pid, first);
+    assert_int_not_equal(server->open[0].cell->self.pid, first);
     until(is_closed, q);
     assert_memory_equal(ear.output, "again\n", 6);
     assert_string_equal(ear.log, "2:exited2 3:closed ");
@@ -857,7 +857,7 @@ static void test_a_cell_that_cannot_be_sent_a_message_is_lost(void **state)
     struct call c = {.base = {.waiter = {.fn = on_call_done}}};
     struct sp_session *s = new_session(&ear);
     struct sp_proc *p = SH(s, "p", "exec sleep 1000");
-    const pid_t first = server->cell->self.pid;
+    const pid_t first = server->open[0].cell->self.pid;
     const int leader = pidfd_of(p->pid);
 
     (void)state;
@@ -871,7 +871,7 @@ static void test_a_cell_that_cannot_be_sent_a_message_is_lost(void **state)
     send_err = 0;
     dies(leader);
     until(is_closed, SH(s, "q", "exit 2"));
-    assert_int_not_equal(server->cell->self.pid, first);
+    assert_int_not_equal(server->open[0].cell->self.pid, first);
     sp_session_detach(s, false);
 }
 
@@ -881,7 +881,7 @@ static void test_a_cell_in_a_disk_wait_does_not_hold_up_the_end(void **state)
 
     (void)state;
     until(is_closed, SH(s, "p", "true"));
-    const int cell = pidfd_of(server->cell->self.pid);
+    const int cell = pidfd_of(server->open[0].cell->self.pid);
     sp_session_detach(s, false);
     const uint64_t began = test_now_ms();
     is_in_disk_wait = true;
@@ -904,7 +904,7 @@ static void test_a_process_that_had_ended_keeps_its_exit_when_its_cell_is_lost(v
     struct sp_proc *held = SH(s, "h", "sleep 1000 & exit 5");
     until(is_exited, held);
     clear(&ear);
-    assert_int_equal(kill(server->cell->self.pid, SIGKILL), 0);
+    assert_int_equal(kill(server->open[0].cell->self.pid, SIGKILL), 0);
     until(is_closed, held);
     assert_int_equal(held->state.exit.code, 5); /* as the kernel said */
     assert_string_equal(ear.log, "2:closed ");  /* only the close is made up */
@@ -919,7 +919,7 @@ static void test_a_session_may_end_after_its_cell(void **state)
     struct sp_proc *p = START(s, "p", "sleep", "1000");
 
     (void)state;
-    assert_int_equal(kill(server->cell->self.pid, SIGKILL), 0);
+    assert_int_equal(kill(server->open[0].cell->self.pid, SIGKILL), 0);
     until(is_closed, p);
     sp_session_detach(s, true);
     sp_front_free(server); /* with a lost cell and a detached session */

@@ -122,6 +122,7 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
             kept++;
         }
     single(b, "sessions", "gauge", "Sessions, detached ones included.", front->session_count);
+    single(b, "cells", "gauge", "Cells that run commands without a sandbox.", front->open_count);
     single(b, "processes_started_total", "counter", "Processes that were started.", s->started);
     single(b, "process_start_failures_total", "counter", "Starts that the system refused.",
            s->failed_starts);
