@@ -4,7 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#define FIRST_TYPE   20 /* of records */
 #define HANDSHAKE    22
+#define LAST_TYPE    24
 #define MAJOR        3
 #define RECORD_HEAD  5
 #define RECORD_MAX   (16U << 10)
@@ -132,11 +134,15 @@ static enum sp_hello check_head(struct span message, size_t *ret_size)
     return SP_HELLO_PARTIAL;
 }
 
-/* Whether the bytes can begin a record of a handshake. */
+/* Whether the bytes can begin a record of a handshake. A record of another type before it is
+ * refused: a server that ignores it would read a server name that was not compared. */
 static enum sp_hello check_record(struct span bytes, bool is_first)
 {
+    const bool is_record = bytes.n > 0 && bytes.p[0] >= FIRST_TYPE && bytes.p[0] <= LAST_TYPE;
     const enum sp_hello wrong = is_first ? SP_HELLO_OTHER : SP_HELLO_BROKEN;
 
+    if (is_first && is_record && bytes.p[0] != HANDSHAKE && (bytes.n == 1 || bytes.p[1] == MAJOR))
+        return bytes.n == 1 ? SP_HELLO_PARTIAL : SP_HELLO_BROKEN;
     if ((bytes.n > 0 && bytes.p[0] != HANDSHAKE) || (bytes.n > 1 && bytes.p[1] != MAJOR))
         return wrong;
     if (bytes.n < RECORD_HEAD)

@@ -171,7 +171,9 @@ static void test_other_protocols_are_told_apart(void **state)
     (void)state;
     assert_int_equal(read_hello(SP_STR("SSH-2.0-x\r\n"), name), SP_HELLO_OTHER);
     assert_int_equal(read_hello(SP_STR("\x16\2"), name), SP_HELLO_OTHER);
-    assert_int_equal(read_hello(SP_STR("\x15\3\3\0\2\2\x28"), name), SP_HELLO_OTHER);
+    assert_int_equal(read_hello(SP_STR("\x15\2"), name), SP_HELLO_OTHER);
+    assert_int_equal(read_hello(SP_STR("\x15\3\3\0\2\1\x5a\x16\3\1"), name), SP_HELLO_BROKEN);
+    assert_int_equal(read_hello(SP_STR("\x14\3\3\0\1\1"), name), SP_HELLO_BROKEN);
     assert_int_equal(read_hello(SP_STR("\x80\x2e\1"), name), SP_HELLO_OTHER);
     assert_int_equal(read_hello(SP_STR("\0"), name), SP_HELLO_OTHER);
     assert_int_equal(read_hello(SP_STR(""), name), SP_HELLO_PARTIAL);
