@@ -146,11 +146,12 @@ static bool add_key(struct sp_buf *out, struct sp_str environment, enum sp_netwo
 /* ---- the audit log ---- */
 
 struct note {
-    const struct sp_network_command *command;
+    struct sp_network_command *command;
     struct sp_str url;
     const char *requirement, *decision;
     enum sp_decider by;
-    bool is_asked; /* else it is logged once per command */
+    bool is_asked;  /* else it is logged once per command */
+    bool is_denial; /* counts for SP_NETWORK_LOGGED_DENIALS */
 };
 
 /* Whether the log has this decision already: a command may try a host again and again, so a
@@ -190,6 +191,7 @@ static bool audit_note(struct sp_approvals *a, const struct note *n, struct sp_e
 
     if (a->options.audit_log == NULL || (!n->is_asked && is_noted(a, n)))
         return true;
+    n->command->logged_denials += n->is_denial;
     return sp_approvals_audit(a, &entry, e);
 }
 
@@ -444,9 +446,11 @@ static void refuse_request(struct sp_network_request *r, enum sp_network_reason 
         .requirement = by == SP_DECIDER_CONFIG || by == SP_DECIDER_RULE ? "forbidden" : "ask",
         .decision = sp_decision_name(SP_DECISION_DENIED),
         .by = by,
+        .is_denial = true,
     };
 
-    (void)audit_note(r->approvals, &note, NULL); /* denied either way */
+    if (r->command->logged_denials < SP_NETWORK_LOGGED_DENIALS)
+        (void)audit_note(r->approvals, &note, NULL); /* denied either way */
     deny_request(r, reason, text);
     if (r->command->outcome != NULL)
         r->command->outcome(r->command, &(struct sp_network_outcome){.text = text});

@@ -24,6 +24,9 @@
 /* Open questions of one conversation; one more is denied. Decisions for the conversation are kept
  * in a cache: the oldest is dropped, and asked about again. */
 #define SP_NETWORK_QUESTIONS_MAX 64
+/* Denials without a question that the log has of one command; more are not logged, so that a
+ * command in a sandbox cannot fill a disk of the user's. */
+#define SP_NETWORK_LOGGED_DENIALS 1000
 
 /* name, in rules and questions, in texts and keys */
 #define SP_NETWORK_PROTOCOLS(X)               \
@@ -70,7 +73,9 @@ struct sp_network_command {
 
     bool is_cancelled; /* a request was refused: no more questions */
     enum sp_decider cancelled_by;
-    struct sp_list link; /* private */
+    /* private */
+    uint32_t logged_denials;
+    struct sp_list link;
 };
 
 /* From now on `changed` is called. false: no memory. */

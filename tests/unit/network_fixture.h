@@ -291,7 +291,7 @@ static inline void assert_rules_file(const char *want)
 
 static inline size_t audit_lines(const char *with)
 {
-    static char text[200000];
+    static char text[1000000];
     size_t n = 0;
 
     read_file(audit_file, text, sizeof text);

@@ -413,6 +413,24 @@ static void test_a_command_that_tries_again_does_not_fill_the_log(void **state)
     assert_int_equal(audit_lines("127.0.0.1"), 2);
 }
 
+static void test_a_command_that_tries_many_does_not_fill_the_log(void **state)
+{
+    struct sp_network_ask ask;
+    char host[32];
+
+    (void)state;
+    for (int i = 0; i < SP_NETWORK_LOGGED_DENIALS + 20; i++) {
+        (void)snprintf(host, sizeof host, "10.0.%d.%d", i / 256, i % 256);
+        ask = for_host(host);
+        ask.standing = SP_STANDING_LOCAL;
+        expect_state(&ask, SP_NETWORK_DENIED);
+    }
+    assert_int_equal(audit_lines("https://10.0."), SP_NETWORK_LOGGED_DENIALS);
+    ask.command = &other;
+    expect_state(&ask, SP_NETWORK_DENIED);
+    assert_int_equal(audit_lines("https://10.0."), SP_NETWORK_LOGGED_DENIALS + 1);
+}
+
 static void test_what_must_be_logged_and_cannot_be_is_denied(void **state)
 {
     struct request r;
@@ -453,6 +471,7 @@ static const struct CMUnitTest tests[] = {
     network_test(test_what_is_remembered_is_bounded),
     network_test(test_every_decision_is_in_the_log),
     network_test(test_a_command_that_tries_again_does_not_fill_the_log),
+    network_test(test_a_command_that_tries_many_does_not_fill_the_log),
     network_test(test_what_must_be_logged_and_cannot_be_is_denied),
 };
 
