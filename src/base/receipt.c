@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/receipt.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define NUMBERS_ROOM 1024U /* all names and numbers */
+#define NUMBERS_ROOM 1024U  /* all names and numbers */
+#define RAW_MAX      65536U /* bytes of `sandbox` and of `network` of another server */
 
 _Static_assert(SP_RECEIPT_ITEMS *(20 + 20 + 4) + 16 <= NUMBERS_ROOM,
                "the longest name has 20 bytes");
@@ -82,6 +84,27 @@ static char *put_numbers(char *o, const struct sp_command_receipt *r, int from, 
     return o;
 }
 
+void sp_receipt_write_size(uint64_t bytes, char ret[SP_RECEIPT_SIZE])
+{
+    static const char units[][4] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    uint64_t tenths = bytes * 10;
+    size_t unit = 0;
+
+    if (bytes < 1024) {
+        (void)snprintf(ret, SP_RECEIPT_SIZE, "%u B", (unsigned)bytes);
+        return;
+    }
+    if (bytes > UINT64_MAX / 10)
+        tenths = UINT64_MAX;
+    while (tenths >= 10240 && unit + 1 < sizeof units / sizeof units[0]) {
+        tenths /= 1024;
+        unit++;
+    }
+    /* printf's %f would use the decimal point of the locale. */
+    (void)snprintf(ret, SP_RECEIPT_SIZE, "%u.%u %s", (unsigned)(tenths / 10),
+                   (unsigned)(tenths % 10), units[unit]);
+}
+
 static bool add_raw(struct sp_buf *out, const char *name, struct sp_str value)
 {
     return value.n == 0 || (sp_json_add_key(out, name) && sp_buf_add_str(out, value));
@@ -108,4 +131,74 @@ bool sp_receipt_add(struct sp_buf *out, const struct sp_command_receipt *r,
     return (reason == NULL || sp_json_add_member(out, "reason", sp_str_of(reason))) &&
            add_raw(out, "sandbox", r->sandbox) && add_raw(out, "network", r->network) &&
            sp_buf_add(out, "}", 1);
+}
+
+static void read_numbers(struct sp_json *j, uint32_t object, int from, int to,
+                         struct sp_command_receipt *ret)
+{
+    for (int i = from; i < to; i++) {
+        const uint32_t token = sp_json_get(j, object, items[i].camel);
+        int64_t n = 0;
+
+        if (token != SP_JSON_NONE && sp_json_i64(j, token, &n) && n >= 0)
+            sp_receipt_set(ret, (enum sp_receipt_item)i, (uint64_t)n);
+    }
+}
+
+static uint32_t get_object(struct sp_json *j, uint32_t object, const char *key)
+{
+    const uint32_t token = sp_json_get(j, object, key);
+
+    return token != SP_JSON_NONE && sp_json_type(j, token) == SP_JSON_OBJECT ? token : SP_JSON_NONE;
+}
+
+/* Another server's text goes into lines and messages of ours: it must be one line, and short. */
+static struct sp_str raw_object(struct sp_json *j, uint32_t object, const char *key)
+{
+    const uint32_t token = get_object(j, object, key);
+    const struct sp_str none = {0};
+    const struct sp_str raw = token == SP_JSON_NONE ? none : sp_json_raw(j, token);
+
+    for (size_t i = 0; i < raw.n; i++)
+        if ((unsigned char)raw.p[i] < ' ')
+            return none;
+    return raw.n > RAW_MAX ? none : raw;
+}
+
+enum sp_end_reason sp_receipt_read_reason(struct sp_json *j, uint32_t object)
+{
+    const uint32_t reason = sp_json_get(j, object, "reason");
+
+    if (reason == SP_JSON_NONE || sp_json_type(j, reason) != SP_JSON_STRING)
+        return SP_END_NONE;
+    for (int i = SP_END_NONE + 1; i < SP_END_REASONS; i++)
+        if (sp_str_eq(sp_json_str(j, reason), sp_str_of(sp_end_reason_name((enum sp_end_reason)i))))
+            return (enum sp_end_reason)i;
+    return SP_END_NONE;
+}
+
+void sp_receipt_read(struct sp_json *j, uint32_t object, struct sp_command_receipt *ret)
+{
+    const uint32_t output = get_object(j, object, "output");
+
+    *ret = (struct sp_command_receipt){0};
+    read_numbers(j, object, 0, SP_RECEIPT_STDOUT, ret);
+    if (output != SP_JSON_NONE)
+        read_numbers(j, output, SP_RECEIPT_STDOUT, SP_RECEIPT_ITEMS, ret);
+    ret->sandbox = raw_object(j, object, "sandbox");
+    ret->network = raw_object(j, object, "network");
+    ret->reason = sp_receipt_read_reason(j, object);
+}
+
+void sp_receipt_keep(struct sp_kept_receipt *to, const struct sp_command_receipt *from)
+{
+    to->is_known = true;
+    to->is = *from;
+    to->text.len = 0;
+    if (!sp_buf_add_str(&to->text, from->sandbox) || !sp_buf_add_str(&to->text, from->network)) {
+        to->is.sandbox = to->is.network = (struct sp_str){0};
+        return;
+    }
+    to->is.sandbox = (struct sp_str){to->text.data, from->sandbox.n};
+    to->is.network = (struct sp_str){to->text.data + from->sandbox.n, from->network.n};
 }

@@ -33,6 +33,11 @@ enum sp_end_reason {
 
 const char *sp_end_reason_name(enum sp_end_reason r); /* NULL: it runs, or no reason */
 
+static inline bool sp_end_is_limit(enum sp_end_reason r)
+{
+    return r >= SP_END_MEMORY_LIMIT && r <= SP_END_OUTPUT_LIMIT;
+}
+
 /* The numbers of a receipt, in the order in which they are told. */
 enum sp_receipt_item {
     SP_RECEIPT_WALL_MS,   /* from the start until it was reaped */
@@ -79,8 +84,33 @@ static inline uint64_t sp_receipt_ms(uint64_t us)
 
 enum sp_receipt_style { SP_RECEIPT_CAMEL, SP_RECEIPT_SNAKE };
 
+#define SP_RECEIPT_SIZE 24
+/* For people: 512 B, 8.0 MiB. */
+void sp_receipt_write_size(uint64_t bytes, char ret[SP_RECEIPT_SIZE]);
+
 /* Appends the object. false: no memory. */
 bool sp_receipt_add(struct sp_buf *out, const struct sp_command_receipt *r,
                     enum sp_receipt_style style);
+
+/* Reads the object as the wire has it; members of a wrong type count as absent. `sandbox` and
+ * `network` point into the message. */
+void sp_receipt_read(struct sp_json *j, uint32_t object, struct sp_command_receipt *ret);
+
+/* The member `reason` of the object; NONE: there is none that is known. */
+enum sp_end_reason sp_receipt_read_reason(struct sp_json *j, uint32_t object);
+
+/* A receipt with its own copies of the strings; {0}: none yet. */
+struct sp_kept_receipt {
+    bool is_known;
+    struct sp_command_receipt is;
+    struct sp_buf text; /* sandbox, then network */
+};
+/* Without memory for the strings they are left out. */
+void sp_receipt_keep(struct sp_kept_receipt *to, const struct sp_command_receipt *from);
+static inline void sp_receipt_drop(struct sp_kept_receipt *r)
+{
+    sp_buf_done(&r->text);
+    *r = (struct sp_kept_receipt){0};
+}
 
 #endif

@@ -85,6 +85,7 @@ struct sp_carry {
     bool is_retry;        /* the second attempt; `first` is the result of the first */
     struct sp_carry_result first;
     uint64_t began_ns;
+    uint64_t started_ns; /* start of the command; 0: none yet */
     struct sp_carry_result result;
     int failed; /* minus the code of `error`; 0: none */
     struct sp_err error;
@@ -529,6 +530,7 @@ static void begin_retry(struct sp_carry *c)
 
     c->is_retry = true;
     c->first = c->result;
+    c->started_ns = 0;
     c->result = (struct sp_carry_result){0};
     c->has_exited = false;
     release_job(c);
@@ -607,6 +609,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
         return;
     }
     c->is_live = true;
+    c->started_ns = sp_clock_ns();
     if (c->options->launch->is_tty)
         sp_terminal_make_raw(&c->terminal);
     if (s != NULL)
@@ -655,6 +658,20 @@ static void on_gap(struct sp_job *j, uint64_t bytes)
         (void)fprintf(stderr, "sallyport: some output was lost here\n");
 }
 
+/* What our own clock tells, unless the executor tells more. */
+static void note_end(struct sp_carry *c, enum sp_end_reason reason)
+{
+    struct sp_kept_receipt *r = &c->result.receipt;
+
+    if (c->started_ns == 0)
+        return;
+    r->is_known = true;
+    if (r->is.reason == SP_END_NONE)
+        r->is.reason = reason;
+    if (!sp_receipt_knows(&r->is, SP_RECEIPT_WALL_MS))
+        sp_receipt_set(&r->is, SP_RECEIPT_WALL_MS, (sp_clock_ns() - c->started_ns) / 1000000);
+}
+
 /* Output may still be on its way: on_closed, or the quiet timer, ends the run. */
 static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
 {
@@ -674,12 +691,18 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
         r->denial = *how->denial;
     free(r->network);
     r->network = how->network.n == 0 ? NULL : sp_str_dup(how->network); /* no memory: without it */
+    note_end(c, r->exit.code < 0 ? SP_END_LOST : r->exit.signal != 0 ? SP_END_SIGNAL : SP_END_EXIT);
     end_carry_input(c);
     if (r->end == SP_CARRY_TIMED_OUT)
         return; /* on_killed ends the run */
     sp_loop_cancel(c->loop, &c->timeout);
     c->output.exited_ms = sp_loop_now(c->loop);
     await_quiet(c);
+}
+
+static void on_receipt(struct sp_job *j, const struct sp_command_receipt *r)
+{
+    sp_receipt_keep(&carry_of(j)->result.receipt, r);
 }
 
 static void on_closed(struct sp_job *j)
@@ -698,6 +721,7 @@ static void on_failed(struct sp_job *j, const char *why)
         return;
     }
     (void)sp_fail(&e, SP_E_FAILED, 0, "%s", why);
+    note_end(c, SP_END_LOST);
     end_with(c, c->result.end == SP_CARRY_TIMED_OUT ? SP_CARRY_TIMED_OUT : SP_CARRY_LOST, &e);
 }
 
@@ -709,6 +733,7 @@ static const struct sp_job_ops job_ops = {
     .exited = on_exited,
     .closed = on_closed,
     .failed = on_failed,
+    .receipt = on_receipt,
 };
 
 /* ---- time ---- */
@@ -784,6 +809,7 @@ static void ask_permission(struct sp_carry *c)
         }
         c->result = c->first; /* the result of the first attempt stands */
         c->first.network = NULL;
+        c->first.receipt = (struct sp_kept_receipt){0};
         c->has_exited = true;
         finish_carry(c);
         return;
@@ -837,7 +863,8 @@ int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp
         *e = c->error;
     } else {
         *ret = c->result;
-        c->result.network = NULL; /* the caller frees it */
+        c->result.network = NULL; /* the caller frees both */
+        c->result.receipt = (struct sp_kept_receipt){0};
     }
     return c->failed;
 }
@@ -875,6 +902,8 @@ void sp_carry_free(struct sp_carry *c)
     sp_buf_done(&c->output.pending);
     free(c->result.network);
     free(c->first.network);
+    sp_receipt_drop(&c->result.receipt);
+    sp_receipt_drop(&c->first.receipt);
     sp_loop_free(c->loop);
     free(c);
 }

@@ -48,6 +48,7 @@ struct sp_carry_result {
     uid_t killed_by_uid;
     char *network; /* the receipt of its managed network (sp_managed_add_receipt), to be freed;
                       NULL: none */
+    struct sp_kept_receipt receipt; /* of a command that ran and ended; to be dropped */
     struct sp_err error;
     uint64_t duration_ns;
 };

@@ -7,6 +7,7 @@
  * On a server, the policy and the approval wait until the server has said what it is.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ struct exec_options {
     struct sp_cli_approval_flags approval;
     struct sp_policy_options policy;
     bool is_tty, has_no_stdin, is_interactive, is_verbose, is_quiet, is_json, has_no_local_socket,
-        is_detached;
+        is_detached, has_receipt;
     const char *name;
     uint64_t timeout_ms; /* 0: none */
     struct sp_config_options config;
@@ -92,6 +93,8 @@ static const struct sp_option options[] = {
                 "say nothing about the sandbox: only errors, and questions", .short_name = 'q'),
     SP_OPT_FLAG(struct exec_options, is_json, "json",
                 "print events on stdout, one a line, then the result"),
+    SP_OPT_FLAG(struct exec_options, has_receipt, "receipt",
+                "say on stderr what it consumed and why it ended"),
     SP_OPT_FLAG(struct exec_options, has_no_local_socket, "no-local-socket",
                 "do not listen for `sallyport ps`, `logs`, `attach`, `kill` and `approvals` of "
                 "this user"),
@@ -598,9 +601,48 @@ static bool add_result(const struct exec_run *x, struct sp_buf *out,
         ok = ok && sp_buf_printf(out, ",\"id\":\"%s\",\"name\":\"%s\"", x->id, name_of(x));
     ok = ok && sp_buf_printf(out, ",\"denials\":[") &&
          (r == NULL || !r->was_denied || add_denials(out, r)) && sp_buf_add(out, "]", 1);
+    if (r != NULL && r->receipt.is_known)
+        ok = ok && sp_json_add_key(out, "receipt") &&
+             sp_receipt_add(out, &r->receipt.is, SP_RECEIPT_SNAKE);
     if (message[0] != 0)
         ok = ok && sp_buf_printf(out, ",\"message\":") && sp_json_add_str(out, sp_str_of(message));
     return ok && sp_buf_printf(out, "}\n");
+}
+
+static void say_time(const struct sp_command_receipt *r, enum sp_receipt_item i, const char *what)
+{
+    const uint64_t ms = r->numbers[i];
+
+    if (sp_receipt_knows(r, i))
+        (void)fprintf(stderr, ", %s %" PRIu64 ".%02u s", what, ms / 1000,
+                      (unsigned)(ms % 1000 / 10));
+}
+
+static void say_size(const struct sp_command_receipt *r, enum sp_receipt_item i, const char *what)
+{
+    char size[SP_RECEIPT_SIZE];
+
+    sp_receipt_write_size(r->numbers[i], size);
+    if (sp_receipt_knows(r, i))
+        (void)fprintf(stderr, ", %s %s", what, size);
+}
+
+/* --receipt */
+static void say_receipt(const struct sp_kept_receipt *kept)
+{
+    const struct sp_command_receipt *r = &kept->is;
+    const bool has_peak = sp_receipt_knows(r, SP_RECEIPT_PEAK_MEMORY);
+
+    if (!kept->is_known)
+        return; /* it did not run */
+    (void)fprintf(stderr, "sallyport: receipt: %s", sp_end_reason_name(r->reason));
+    say_time(r, SP_RECEIPT_WALL_MS, "wall");
+    say_time(r, SP_RECEIPT_USER_MS, "user");
+    say_time(r, SP_RECEIPT_SYSTEM_MS, "system");
+    say_size(r, has_peak ? SP_RECEIPT_PEAK_MEMORY : SP_RECEIPT_MAX_RSS, "memory");
+    say_size(r, SP_RECEIPT_READ, "read");
+    say_size(r, SP_RECEIPT_WRITTEN, "written");
+    (void)fputc('\n', stderr);
 }
 
 static bool on_ended(void *user, const struct sp_carry_result *r, struct sp_buf *out)
@@ -857,6 +899,8 @@ static const char *find_misuse(const struct exec_options *o, char **command)
         return "--quiet and --verbose: give one of them";
     if (!o->is_detached && o->name != NULL)
         return "--name has no effect without --detach";
+    if (o->is_detached && o->has_receipt)
+        return "--receipt: the command has not ended when --detach returns; see ps --json";
     if (o->is_detached && o->timeout_ms != 0)
         return "--timeout is not for --detach: nobody of ours is left to end the command";
     if (o->is_detached && o->policy.publish.count != 0) /* before the server is started */
@@ -921,7 +965,10 @@ static int run_exec(void *values, char **command)
         if (result.end == SP_CARRY_DETACHED)
             (void)printf("%s\n", x.id);
     }
+    if (o->has_receipt)
+        say_receipt(&result.receipt);
     free(result.network);
+    sp_receipt_drop(&result.receipt);
     sp_run_plan_done(&x.approval.plan);
     sp_buf_done(&x.approval.made_env);
     sp_network_job_free(x.network);

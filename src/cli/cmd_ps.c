@@ -137,10 +137,42 @@ static int print_json(struct sp_observe_all *a, bool is_all, uint64_t *ret_omitt
 
 /* ---- as a table ---- */
 
-enum column { SERVER, SESSION, PROCESS, PID, STATE, AGE, TTY, NET, CWD, COMMAND, COLUMNS };
+enum column {
+    SERVER,
+    SESSION,
+    PROCESS,
+    PID,
+    STATE,
+    AGE,
+    CPU,
+    PEAK,
+    TTY,
+    NET,
+    CWD,
+    COMMAND,
+    COLUMNS
+};
 
-static const char *const titles[COLUMNS] = {"SERVER", "SESSION", "PROCESS", "PID", "STATE",
-                                            "AGE",    "TTY",     "NET",     "CWD", "COMMAND"};
+static const char *const titles[COLUMNS] = {"SERVER", "SESSION", "PROCESS", "PID",
+                                            "STATE",  "AGE",     "CPU",     "PEAK",
+                                            "TTY",    "NET",     "CWD",     "COMMAND"};
+
+/* Processor time, and the most memory: of the whole tree if that is known. "-": not known. */
+static void write_usage(const struct sp_command_receipt *r, char cpu[32], char peak[32])
+{
+    const uint64_t ms = r->numbers[SP_RECEIPT_USER_MS] + r->numbers[SP_RECEIPT_SYSTEM_MS];
+    const enum sp_receipt_item most =
+        sp_receipt_knows(r, SP_RECEIPT_PEAK_MEMORY) ? SP_RECEIPT_PEAK_MEMORY : SP_RECEIPT_MAX_RSS;
+
+    (void)snprintf(cpu, 32, "-");
+    (void)snprintf(peak, 32, "-");
+    if (sp_receipt_knows(r, SP_RECEIPT_USER_MS) && ms < 60000)
+        (void)snprintf(cpu, 32, "%u.%02us", (unsigned)(ms / 1000), (unsigned)(ms % 1000 / 10));
+    else if (sp_receipt_knows(r, SP_RECEIPT_USER_MS))
+        sp_listed_write_age(ms > INT64_MAX ? INT64_MAX : (int64_t)ms, cpu, 32);
+    if (sp_receipt_knows(r, most))
+        sp_receipt_write_size(r->numbers[most], peak);
+}
 
 /* The cells of one row, each ended by NUL. */
 static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out)
@@ -148,9 +180,12 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
     const struct sp_observe *server = p->server;
     char age[32];
     char code[32] = "";
+    char cpu[32];
+    char peak[32];
     bool ok = true;
 
     sp_listed_write_age(now - p->started_ms, age, sizeof age);
+    write_usage(&p->receipt, cpu, peak);
     if (p->has_exited)
         (void)snprintf(code, sizeof code, "exited (%lld)", (long long)p->exit_code);
     if (server->pid != 0)
@@ -160,9 +195,10 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
         ok = ok && sp_buf_add_str(out, sp_str_of(p->name));
     else
         ok = ok && sp_plain_add(out, (struct sp_str){p->id, p->id_len});
-    return ok && sp_buf_printf(out, "%c%lld%c%s%c%s%c%s%c%s%c%s%c%s%c", 0, (long long)p->pid, 0,
-                               p->has_exited ? code : p->state, 0, age, 0, p->is_tty ? "yes" : "no",
-                               0, p->network, 0, p->cwd, 0, p->command, 0);
+    return ok &&
+           sp_buf_printf(out, "%c%lld%c%s%c%s%c%s%c%s%c%s%c%s%c%s%c%s%c", 0, (long long)p->pid, 0,
+                         p->has_exited ? code : p->state, 0, age, 0, cpu, 0, peak, 0,
+                         p->is_tty ? "yes" : "no", 0, p->network, 0, p->cwd, 0, p->command, 0);
 }
 
 /* The first `width` characters of UTF-8. */
@@ -208,7 +244,7 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
 /* Leaves columns out until the command has its width or a quarter of the screen. */
 static void make_room(size_t widths[COLUMNS], size_t screen)
 {
-    static const enum column dispensable[] = {CWD, NET, TTY, SESSION};
+    static const enum column dispensable[] = {CWD, NET, TTY, CPU, PEAK, SESSION};
     const size_t least = widths[COMMAND] < screen / 4 ? widths[COMMAND] : screen / 4;
     size_t needed = least;
 

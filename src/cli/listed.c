@@ -100,6 +100,10 @@ static int read_one(struct sp_json *j, uint32_t at, struct sp_listed *p, struct 
         if (sp_json_opt_str(j, sandbox, "network", &network, e) < 0)
             return -(int)e->code;
     }
+    const uint32_t receipt = sp_json_get(j, at, "receipt");
+    if (receipt != SP_JSON_NONE && sp_json_type(j, receipt) == SP_JSON_OBJECT)
+        sp_receipt_read(j, receipt, &p->receipt);
+    p->receipt.sandbox = p->receipt.network = (struct sp_str){0}; /* borrowed */
     for (uint32_t t = sp_json_first(j, argv); ok && t != SP_JSON_NONE;
          t = sp_json_next(j, argv, t)) {
         if (sp_json_type(j, t) != SP_JSON_STRING)

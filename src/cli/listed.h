@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
-#include "base/json.h"
+#include "base/receipt.h"
 
 struct sp_observe;
 
@@ -24,6 +24,7 @@ struct sp_listed {
     uint64_t next_seq;
     uint64_t history_id; /* of an entry of the history; 0: a process */
     bool is_tty, has_exited;
+    struct sp_command_receipt receipt; /* reason NONE: not known. Without strings */
 };
 
 /* The processes of all servers. */

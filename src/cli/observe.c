@@ -247,6 +247,7 @@ static int begin_connecting(struct sp_observe *o, struct sp_err *e)
         .connect_timeout_ms = o->connect_timeout_ms,
         .resume_ms = RESUME_MS,
         .client_name = "sallyport",
+        .wants_receipts = true,
         .console = o->all->console,
     };
     const int r = sp_client_new(o->all->loop, &options, &client_ops, o, &o->client, e);

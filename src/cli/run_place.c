@@ -123,6 +123,7 @@ int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place
     if (how->is_verbose)
         sp_carry_print_denied_hosts(&result);
     free(result.network);
+    sp_receipt_drop(&result.receipt);
     switch (result.end) {
     case SP_CARRY_EXITED:
     case SP_CARRY_ABANDONED:

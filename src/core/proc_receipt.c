@@ -97,24 +97,30 @@ static bool add_member(struct sp_buf *b, const struct sp_command_receipt *r)
     return sp_buf_add_str(b, SP_STR(",\"receipt\":")) && sp_receipt_add(b, r, SP_RECEIPT_CAMEL);
 }
 
+bool sp_proc_receipt(const struct sp_proc *p, struct sp_kept_receipt *ret)
+{
+    ret->text.len = 0;
+    ret->is =
+        begin_receipt(&p->state.exit, p->is_tty, p->state.output_bytes, p->state.dropped_bytes);
+    ret->is_known = true;
+    if (!p->is_confined)
+        return true;
+    const struct sp_sandbox_facts f = sp_proc_sandbox_facts(p);
+    if (!add_sandbox(&ret->text, &f))
+        return false;
+    const size_t n = ret->text.len;
+    if (!sp_managed_add_receipt(p, &ret->text))
+        return false;
+    ret->is.sandbox = (struct sp_str){ret->text.data, n};
+    ret->is.network = (struct sp_str){ret->text.data + n, ret->text.len - n};
+    return true;
+}
+
 bool sp_proc_add_receipt(struct sp_buf *b, const struct sp_proc *p)
 {
-    struct sp_command_receipt r =
-        begin_receipt(&p->state.exit, p->is_tty, p->state.output_bytes, p->state.dropped_bytes);
-    auto_buf struct sp_buf keep = {0};
+    struct sp_kept_receipt r __attribute__((cleanup(sp_receipt_drop))) = {0};
 
-    if (p->is_confined) {
-        const struct sp_sandbox_facts f = sp_proc_sandbox_facts(p);
-
-        if (!add_sandbox(&keep, &f))
-            return false;
-        const size_t n = keep.len;
-        if (!sp_managed_add_receipt(p, &keep))
-            return false;
-        r.sandbox = (struct sp_str){keep.data, n};
-        r.network = (struct sp_str){keep.data + n, keep.len - n};
-    }
-    return add_member(b, &r);
+    return sp_proc_receipt(p, &r) && add_member(b, &r.is);
 }
 
 bool sp_past_add_receipt(struct sp_buf *b, const struct sp_past *p)

@@ -21,8 +21,10 @@ struct sp_sandbox_facts {
  * the process has exited. */
 bool sp_sandbox_add_member(struct sp_buf *b, const struct sp_sandbox_facts *f);
 
-/* The member `receipt` of a process that has exited, with a comma in front. Its output is final
- * when the process has closed. */
+/* The receipt of a process that has exited; its output is final when the process has closed. false:
+ * no memory. */
+bool sp_proc_receipt(const struct sp_proc *p, struct sp_kept_receipt *ret);
+/* The same as the member `receipt`, with a comma in front. */
 bool sp_proc_add_receipt(struct sp_buf *b, const struct sp_proc *p);
 bool sp_past_add_receipt(struct sp_buf *b, const struct sp_past *p);
 

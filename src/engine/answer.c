@@ -104,6 +104,7 @@ static struct sp_reply new_reply(const struct sp_call *c)
     if (r.has_exited) {
         r.denial = p->exit.denial;
         r.kernel = p->exit.kernel;
+        r.receipt = sp_process_receipt(p);
     }
     return r;
 }

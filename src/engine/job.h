@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "base/receipt.h"
 #include "base/str.h"
 #include "base/stream.h"
 #include "core/proc.h"
@@ -57,6 +58,9 @@ struct sp_job_ops {
     void (*closed)(struct sp_job *j);                                /* once, after exited */
     /* The connection or the cell is gone for good; the process's fate is unknown. Not an exit. */
     void (*failed)(struct sp_job *j, const char *why);
+    /* What it consumed, as far as the executor tells: before exited, perhaps in part, and before
+     * closed. Borrowed; may not release the job. May be NULL. */
+    void (*receipt)(struct sp_job *j, const struct sp_command_receipt *r);
 };
 
 struct sp_job {

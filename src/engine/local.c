@@ -22,6 +22,7 @@
 #include "base/auto.h"
 #include "base/json.h"
 #include "core/observer.h"
+#include "core/proc_receipt.h"
 #include "core/session.h"
 #include "os/inspect.h"
 #include "sandbox/hidden_paths.h"
@@ -255,6 +256,14 @@ static void hold_record(struct sp_proc *p, const struct sp_record *r)
     p->sent.bytes = r->bytes_before;
 }
 
+static void tell_receipt(const struct sp_local_task *t)
+{
+    struct sp_kept_receipt r __attribute__((cleanup(sp_receipt_drop))) = {0};
+
+    if (t->job->ops->receipt != NULL && sp_proc_receipt(t->proc, &r)) /* else no memory */
+        t->job->ops->receipt(t->job, &r.is);
+}
+
 /* Reports one record of the ring. true: the next one may follow. Each callback may release the
  * task, which is_released shows. */
 static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
@@ -290,6 +299,7 @@ static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
         };
 
         t->has_told_exit = true;
+        tell_receipt(t);
         t->job->ops->exited(t->job, &how);
     }
     if (t->is_released)
@@ -305,6 +315,7 @@ static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
         return false;
     }
     if (r->type == SP_RECORD_CLOSED) {
+        tell_receipt(t);
         free_process(t);
         t->job->ops->closed(t->job);
         return false;

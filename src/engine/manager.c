@@ -476,6 +476,7 @@ static void view_process(const struct sp_process *p, struct sp_manager_view *ret
         .was_confined = p->sandbox != SP_JOB_SANDBOX_NONE,
         .denial = has_exited ? p->exit.denial : NULL,
         .kernel = has_exited ? p->exit.kernel : NULL,
+        .receipt = sp_process_receipt(p),
         .network = sp_network_job_receipt(p->network),
         .answered = p->answered,
     };
@@ -554,6 +555,14 @@ static bool copy_view(struct sp_remembered *r, const struct sp_manager_view *v)
             return false;
         *kernel = *v->kernel;
         own->kernel = kernel;
+    }
+    if (v->receipt != NULL) {
+        struct sp_command_receipt *receipt = sp_arena_new(&r->keep, sizeof *receipt);
+
+        if (receipt == NULL)
+            return false;
+        *receipt = *v->receipt;
+        own->receipt = receipt;
     }
     return sp_network_receipt_copy(&r->keep, v->network, &own->network) &&
            sp_arena_str(&r->keep, v->call_id, &own->call_id) &&

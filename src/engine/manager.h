@@ -154,6 +154,7 @@ struct sp_reply {
     const struct sp_denial_facts *denial;     /* NULL: no evidence */
     const struct sp_patch_changes *changes;   /* of an applied patch; otherwise NULL */
     const struct sp_exit *kernel;             /* the kernel's record of the exit; NULL: unknown */
+    const struct sp_command_receipt *receipt; /* NULL: it runs, or nothing is known */
     const struct sp_network_receipt *network; /* NULL: it reached nothing, and was denied nothing */
 };
 typedef void sp_reply_fn(void *user, const struct sp_reply *reply);
@@ -281,6 +282,7 @@ struct sp_manager_view {
     bool was_confined; /* false: it certainly had no sandbox */
     const struct sp_denial_facts *denial;
     const struct sp_exit *kernel;             /* NULL: unknown */
+    const struct sp_command_receipt *receipt; /* NULL: it runs, or nothing is known */
     const struct sp_network_receipt *network; /* NULL: it reached nothing, and was denied nothing */
     /* Its output: head, then `omitted` bytes that were not kept, then both parts of the tail. */
     struct sp_str head, tail[2];

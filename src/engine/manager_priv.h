@@ -138,17 +138,18 @@ struct sp_process {
 
     struct sp_job_call kill;
     struct sp_job_exit exit;
-    struct sp_denial_facts denial;   /* exit.denial points here */
-    struct sp_exit kernel;           /* exit.kernel points here */
-    enum sp_end_reason ended_by;     /* why the manager ended it; NONE: it did not */
-    uint64_t timeout_ms;             /* 0: none */
-    uint64_t idle_from_ms;           /* last use by a call or an order */
-    uint64_t kill_again_ms;          /* earliest next kill */
-    struct sp_port_watch watches[2]; /* of the creating call and of the interaction */
-    struct sp_err refusal;           /* why the start failed; code NONE: it did not */
-    struct sp_err failure;           /* the first failure; code NONE: none */
-    uint64_t start_ns, start_ms;     /* monotonic, as all times but started_at_ms */
-    int64_t started_at_ms;           /* since the epoch */
+    struct sp_denial_facts denial;     /* exit.denial points here */
+    struct sp_exit kernel;             /* exit.kernel points here */
+    struct sp_command_receipt receipt; /* reason NONE: nothing is known; without strings */
+    enum sp_end_reason ended_by;       /* why the manager ended it; NONE: it did not */
+    uint64_t timeout_ms;               /* 0: none */
+    uint64_t idle_from_ms;             /* last use by a call or an order */
+    uint64_t kill_again_ms;            /* earliest next kill */
+    struct sp_port_watch watches[2];   /* of the creating call and of the interaction */
+    struct sp_err refusal;             /* why the start failed; code NONE: it did not */
+    struct sp_err failure;             /* the first failure; code NONE: none */
+    uint64_t start_ns, start_ms;       /* monotonic, as all times but started_at_ms */
+    int64_t started_at_ms;             /* since the epoch */
     uint64_t exited_ns, last_used_ns;
 
     /* Each consumer has its own copy of the output: the next call, the end event, the deltas. */
@@ -204,6 +205,11 @@ void sp_process_blame(struct sp_process *p, enum sp_end_reason reason);
 /* The same, and kills the process. */
 void sp_process_end(struct sp_process *p, enum sp_end_reason reason);
 enum sp_end_reason sp_process_end_reason(const struct sp_process *p);
+/* NULL: it runs, or nothing is known. */
+static inline const struct sp_command_receipt *sp_process_receipt(const struct sp_process *p)
+{
+    return sp_process_has_exited(p) && p->receipt.reason != SP_END_NONE ? &p->receipt : NULL;
+}
 void sp_process_use(struct sp_process *p); /* restarts the idle time */
 
 /* The process counts as started: sends the begin event and stores the process, so that it has an

@@ -200,6 +200,8 @@ enum sp_end_reason sp_process_end_reason(const struct sp_process *p)
         return p->ended_by;
     if (!p->is_code_known)
         return SP_END_LOST;
+    if (sp_end_is_limit(p->receipt.reason))
+        return p->receipt.reason;
     return p->exit.signal != 0 ? SP_END_SIGNAL : SP_END_EXIT;
 }
 
@@ -622,6 +624,24 @@ static void on_gap(struct sp_job *j, uint64_t bytes)
     p->owes_gap = !add_output(p, SP_STR(LOST));
 }
 
+/* What our own clock tells, until the executor says more. */
+static void note_end(struct sp_process *p, enum sp_end_reason reason)
+{
+    if (p->receipt.reason == SP_END_NONE)
+        p->receipt.reason = reason;
+    if (!sp_receipt_knows(&p->receipt, SP_RECEIPT_WALL_MS))
+        sp_receipt_set(&p->receipt, SP_RECEIPT_WALL_MS, (sp_clock_ns() - p->start_ns) / 1000000);
+}
+
+/* An answer has the sandbox's denials and the hosts in members of their own. */
+static void on_receipt(struct sp_job *j, const struct sp_command_receipt *r)
+{
+    struct sp_process *p = SP_CONTAINER(j, struct sp_process, job);
+
+    p->receipt = *r;
+    p->receipt.sandbox = p->receipt.network = (struct sp_str){0};
+}
+
 /* The first reported code is final, but one that comes after the end event is ignored. */
 static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
 {
@@ -641,6 +661,7 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
         }
         p->has_exit_code = true;
         p->is_code_known = true;
+        note_end(p, how->signal != 0 ? SP_END_SIGNAL : SP_END_EXIT);
     }
     become_exited(p);
     sp_process_changed(p);
@@ -674,6 +695,7 @@ static void on_failed(struct sp_job *j, const char *why)
     }
     note_failure(p, why);
     sp_process_blame(p, SP_END_LOST);
+    note_end(p, SP_END_LOST);
     become_exited(p);
     end_job(p);
 }
@@ -686,6 +708,7 @@ const struct sp_job_ops sp_process_job_ops = {
     .exited = on_exited,
     .closed = on_closed,
     .failed = on_failed,
+    .receipt = on_receipt,
 };
 
 /* ---- making and freeing ---- */

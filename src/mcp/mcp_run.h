@@ -150,6 +150,7 @@ struct sp_mcp_run {
     struct sp_reply reply;       /* of the manager; points to the next two */
     struct sp_buf output;
     char chunk_id[16];
+    struct sp_command_receipt receipt; /* reply.receipt points here */
     struct sp_mcp_denials denials;
     struct sp_buf network; /* the receipt of its managed network, JSON; empty: none */
 

@@ -146,7 +146,7 @@ static const struct sp_tool_parameter write_parameters[] = {
     "session_id:integer ended_session_id:integer from_byte:integer "           \
     "next_byte:integer omitted_bytes:integer omitted_from_byte:integer "       \
     "woken_by:object early:string denials:array network:object holders:array " \
-    "chunk_id:string "                                                         \
+    "receipt:object chunk_id:string "                                          \
     "wall_time_seconds:number original_token_count:integer output:string "     \
     "note:string"
 
@@ -437,6 +437,9 @@ static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
                  sp_buf_add(out, "}", 1);
         ok = ok && sp_buf_add(out, "]", 1);
     }
+    if (p->receipt != NULL)
+        ok = ok && sp_json_add_key(out, "receipt") &&
+             sp_receipt_add(out, p->receipt, SP_RECEIPT_SNAKE);
     return ok && (a->chunk_id.n == 0 || sp_json_add_member(out, "chunk_id", a->chunk_id)) &&
            sp_json_add_value(out, "wall_time_seconds", "%" PRIu64 ".%09" PRIu64,
                              a->wall_ns / 1000000000, a->wall_ns % 1000000000) &&
@@ -508,6 +511,8 @@ static void answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
     r->reply.text = r->reply.error = (struct sp_str){0};
     r->reply.denial = NULL;
     r->reply.kernel = NULL;
+    r->receipt = reply->receipt != NULL ? *reply->receipt : (struct sp_command_receipt){0};
+    r->reply.receipt = reply->receipt != NULL ? &r->receipt : NULL;
     r->reply.network = NULL;
     if (n != 0)
         memcpy(r->chunk_id, id.p, n);
@@ -552,6 +557,7 @@ static void answer_view(struct sp_mcp_run *r, const struct sp_manager_view *v)
         .end_reason = v->end_reason,
         .denial = v->denial,
         .kernel = v->kernel,
+        .receipt = v->receipt,
         .network = v->network,
     };
     answer_reply(r, &reply);

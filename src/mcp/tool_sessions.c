@@ -382,7 +382,9 @@ static void tell_signalled(struct sp_mcp_run *r, const struct sp_inspection *fou
              sp_json_add_value(&json, "exit_code", "%d", v.exit_code) &&
              (v.signal <= 0 ||
               sp_json_add_value(&json, "signal", "\"%s\"", sp_mcp_signal_name(v.signal, room))) &&
-             (reason == NULL || sp_json_add_value(&json, "end_reason", "\"%s\"", reason));
+             (reason == NULL || sp_json_add_value(&json, "end_reason", "\"%s\"", reason)) &&
+             (v.receipt == NULL || (sp_json_add_key(&json, "receipt") &&
+                                    sp_receipt_add(&json, v.receipt, SP_RECEIPT_SNAKE)));
     sp_mcp_tool_done(r, ok && sp_buf_add(&json, "}", 1), &text, &json);
 }
 
@@ -504,7 +506,8 @@ const struct sp_mcp_tool sp_mcp_tool_signal = {
     .required = "\"session_id\"",
     .is_destructive = true,
     .is_idempotent = true,
-    .result = "state:string exit_code:integer signal:string end_reason:string note:string",
+    .result = "state:string exit_code:integer signal:string end_reason:string receipt:object "
+              "note:string",
 };
 
 /* ---- resize_session ---- */

@@ -194,22 +194,28 @@ class Everywhere:
         self.assertEqual(events[0]['cwd'], self.work)
         self.assertEqual((events[-2]['exit_code'], events[-2]['status'], events[-2]['stderr']), (3, 'failed', 'e\n'))
         self.assertEqual(len({e['call_id'] for e in events[:-1]}), 1)
+        receipt = events[-1].pop('receipt')
+        self.assertEqual((receipt['reason'], receipt['output']), ('exit', {'stdout': 50000, 'stderr': 2, 'dropped': 0}))
         self.assertEqual(events[-1], {'type': 'result', 'kind': 'exited', 'exit_code': 3, 'denials': []})
 
     def result(self, *words, **how):
         code, out, err = self.run_verb('--json', *words, **how)
         last = json.loads(out.splitlines()[-1])
         self.assertEqual((last.pop('type'), last['exit_code']), ('result', code))
+        self.receipt = last.pop('receipt', None)
         return last, out, err
 
     def test_each_end_has_its_kind(self):
         self.assertEqual(self.result('--', 'sh', '-c', 'kill -9 $$')[0],
                          {'kind': 'signalled', 'exit_code': 137, 'signal': 9, 'denials': []} if self.knows_signals else
                          {'kind': 'exited', 'exit_code': 137, 'denials': []})
+        self.assertEqual((self.receipt['reason'], 'user_ms' in self.receipt), ('signal', True))
         last = self.result('--timeout', '0.3', '--', 'sleep', '300')[0]
         last.pop('signal', None)
         self.assertEqual(last, {'kind': 'timed_out', 'exit_code': 124, 'denials': [],
                                 'message': 'timed out after 0.3 s, the command was killed'})
+        self.assertEqual(self.receipt['reason'], 'terminated')
+        self.assertGreaterEqual(self.receipt['wall_ms'], 200)
         self.assertEqual(self.result('--', 'no-such-program'), (
             {'kind': 'error', 'exit_code': 127, 'denials': [], 'message': 'no-such-program: command not found'},
             unittest.mock.ANY, b''))

@@ -226,11 +226,13 @@ class Ps(Verbs):
         self.c.start('two', ['/bin/sh', '-c', 'exit 3'], tty=True)
         self.c.wait_closed('two')
         lines = self.ok('ps').decode().splitlines()
-        self.assertEqual(lines[0].split(), ['SERVER', 'SESSION', 'PROCESS', 'PID', 'STATE', 'AGE', 'TTY', 'NET', 'CWD', 'COMMAND'])
-        rows = [re.split('  +', line, maxsplit=9)[1:] for line in lines[1:]]
+        self.assertEqual(lines[0].split(), ['SERVER', 'SESSION', 'PROCESS', 'PID', 'STATE', 'AGE', 'CPU', 'PEAK', 'TTY', 'NET', 'CWD', 'COMMAND'])
+        rows = [re.split('  +', line, maxsplit=11)[1:] for line in lines[1:]]
         self.assertEqual([line.split()[0] for line in lines[1:]], ['serve/%d' % self.srv.pid] * 2)
         pid = str(self.c.request('process/list')['processes'][0]['pid'])
-        self.assertEqual([r[:4] + r[5:] for r in rows], [
+        self.assertEqual(rows[0][5:7], ['-', '-'])
+        self.assertRegex(' '.join(rows[1][5:7]), r'^[0-9]+\.[0-9]{2}s [0-9]+\.[0-9] [KM]iB$')
+        self.assertEqual([r[:4] + r[7:] for r in rows], [
             [self.c.session_id[:8], 'one', pid, 'running', 'no', 'host', self.srv.work, "/bin/sh -c 'echo up; read x'"],
             [self.c.session_id[:8], 'two', rows[1][2], 'exited (3)', 'yes', 'host', self.srv.work, "/bin/sh -c 'exit 3'"]])
         self.assertRegex(rows[0][4], r'^[0-9]+s$')
@@ -240,7 +242,7 @@ class Ps(Verbs):
                            ('c', {'sandbox': project_write(self.srv.work, network='enabled')})):
             self.c.start(name, ['true'], **more)
             self.c.wait_closed(name)
-        self.assertEqual([re.split('  +', line)[7] for line in self.ok('ps').decode().splitlines()], ['NET', 'host', 'none', 'host'])
+        self.assertEqual([re.split('  +', line)[9] for line in self.ok('ps').decode().splitlines()], ['NET', 'host', 'none', 'host'])
 
     def test_an_empty_server(self):
         self.assertEqual(len(self.ok('ps').splitlines()), 1)
@@ -598,7 +600,7 @@ class Lies(Verbs):
             text = self.refused(1, 'ps', '--server', self.liar(self.listing(**change)))
             self.assertIn('cannot be read', text)
         older = self.liar(self.listing(sandbox={'tier': 'cell'}))
-        self.assertEqual(self.ok('ps', '--server', older).decode().splitlines()[1].split()[6], '?')
+        self.assertEqual(self.ok('ps', '--server', older).decode().splitlines()[1].split()[8], '?')
         for result in ([], 7, {}, {'processes': {}}, {'processes': [7]}):
             self.refused(1, 'ps', '--server', self.liar({'process/list': {'result': result}}))
         out = self.ok('ps', '--server', self.liar(self.listing(pid=-5, startedAtMs=2**62, cwd='\x1b', nextSeq=0,

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receipts: how a command ended and what it consumed, on the wire."""
+"""Receipts: how a command ended and what it consumed, on every door."""
 
 import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 
+import mcp
 import tap
 from sandbox_policy import read_only
-from server import Case, ours_only
-from wire import wait_until
+from server import PROGRAM, Case, ours_only
+from wire import DEADLINE, wait_until
 
 MIB = 1 << 20
 NUMBERS = {'wallMs', 'userMs', 'systemMs', 'maxRssBytes', 'readBytes', 'writtenBytes', 'voluntarySwitches', 'involuntarySwitches',
@@ -167,6 +170,93 @@ class OnTheWire(Receipts):
         c.request('session/end')
         entry = wait_until(lambda: [e for e in watcher.request('history/list')['entries'] if e['processId'] == 'r'], 'r')[0]
         self.assertEqual(entry['receipt']['reason'], 'session_end')
+
+
+class Verbs(Receipts):
+    """`exec` and `ps`, here and with a server."""
+
+    def run_verb(self, *words, code=0):
+        run = subprocess.run([PROGRAM, *words], capture_output=True, encoding='utf-8', timeout=DEADLINE,
+                             env=dict(os.environ, SALLYPORT_HOME=self.scratch(), LC_ALL='C'))
+        self.assertEqual(run.returncode, code, run.stderr)
+        return run
+
+    def result(self, *words, code=0):
+        return json.loads(self.run_verb('exec', '--json', '--no-local-socket', *words, code=code).stdout.splitlines()[-1])
+
+    @staticmethod
+    def snake(name):
+        return re.sub('[A-Z]', lambda m: '_' + m[0].lower(), name)
+
+    def test_exec(self):
+        srv = self.server()
+        names = {self.snake(n) for n in NUMBERS | {'output', 'reason'}}
+        maybe = {self.snake(n) for n in MAYBE}
+        for where in ((), ('--on', srv.url)):
+            with self.subTest(where):
+                r = self.result(*where, '--', 'sh', '-c', 'echo out; echo err >&2; exit 3', code=3)['receipt']
+                self.assertEqual(set(r) - maybe, names)
+                self.assertEqual((r['reason'], r['output']), ('exit', {'stdout': 4, 'stderr': 4, 'dropped': 0}))
+                burnt = self.result(*where, '--', *python(BURN % 0.2))['receipt']
+                self.assertTrue(180 <= burnt['user_ms'] + burnt['system_ms'] <= 300, burnt)
+                self.assertEqual(self.result(*where, '--', 'sh', '-c', 'kill -9 $$', code=137)['receipt']['reason'], 'signal')
+                r = self.result(*where, '--timeout', '0.2', '--', 'sleep', '60', code=124)['receipt']
+                self.assertEqual(r['reason'], 'terminated')
+                line = self.run_verb('exec', *where, '--receipt', '--no-local-socket', '--', 'true').stderr
+                self.assertRegex(line, r'\Asallyport: receipt: exit, wall [0-9]+\.[0-9]{2} s, user [0-9]+\.[0-9]{2} s, system [0-9]+\.[0-9]{2} s, '
+                                 r'memory [0-9]+\.[0-9] [KM]iB, read [0-9.]+ \w+, written [0-9.]+ \w+\n\Z')
+        self.assertNotIn('receipt', self.result('--', 'no-such-program', code=127))
+        self.assertIn('--receipt', self.run_verb('exec', '-d', '--receipt', '--', 'true', code=125).stderr)
+
+    def test_exec_in_a_sandbox(self):
+        r = self.result('--sandbox', ':workspace', '--', 'sh', '-c', 'touch /denied', code=1)
+        self.assertEqual(r['receipt']['sandbox']['denials'], r['denials'])
+        self.assertEqual(r['receipt']['reason'], 'exit')
+
+    def test_a_lost_cell_here(self):
+        last = self.result('--', 'sh', '-c', 'kill -9 $PPID; sleep 60', code=123)
+        self.assertEqual((last['kind'], last['receipt']['reason'], set(last['receipt'])), ('lost', 'lost', {'reason', 'wall_ms'}))
+
+    @tap.long
+    def test_a_lost_server(self):
+        srv = self.server()
+        p = subprocess.Popen([PROGRAM, 'exec', '--json', '--no-local-socket', '--on', srv.url, '--', 'sh', '-c', 'echo up; sleep 60'],
+                             stdout=subprocess.PIPE, env=dict(os.environ, SALLYPORT_HOME=self.scratch()))
+        while b'output_delta' not in p.stdout.readline():
+            pass
+        srv.kill()
+        last = json.loads(p.communicate(timeout=DEADLINE)[0].splitlines()[-1])
+        self.assertEqual((last['kind'], last['receipt']['reason'], set(last['receipt'])), ('lost', 'lost', {'reason', 'wall_ms'}))
+
+    def test_ps(self):
+        srv = self.server()
+        c = self.asking(srv)
+        receipt = c.sh('head -c 100000 /dev/zero', 'p').receipt
+        c.start('live', ['sleep', '300'])
+        shown = {p['processId']: p for p in json.loads(self.run_verb('ps', '--json', '--on', srv.url).stdout)['processes']}
+        self.assertEqual((shown['p']['receipt'], 'receipt' in shown['live']), (receipt, False))
+        title, *rows = [line.split() for line in self.run_verb('ps', '--on', srv.url).stdout.splitlines()]
+        cpu, peak = title.index('CPU'), title.index('PEAK')
+        ended = re.split('  +', next(line for line in self.run_verb('ps', '--on', srv.url).stdout.splitlines() if 'head' in line))
+        self.assertRegex(' '.join(ended[cpu:peak + 1]), r'^[0-9]+\.[0-9]{2}s [0-9]+\.[0-9] [KM]iB$')
+        self.assertEqual([r[cpu:peak + 1] for r in rows if 'sleep' in r], [['-', '-']])
+
+
+class Tools(mcp.Case):
+    def test_results_about_an_end(self):
+        host = self.mcp()
+        host.open()
+        r = host.exec('sh', '-c', 'echo hello; exit 3').structured
+        self.assertEqual((r['end_reason'], r['receipt']['reason'], r['receipt']['output']),
+                         ('exit', 'exit', {'stdout': 6, 'stderr': 0, 'dropped': 0}))
+        self.assertIn('user_ms', r['receipt'])
+        r = host.exec('sleep', '300', yield_time_ms=250)
+        self.assertNotIn('receipt', r.structured)
+        ended = host.call('signal_session', {'session_id': r.structured['session_id'], 'signal': 'HUP'}).structured
+        self.assertEqual((ended['end_reason'], ended['receipt']['reason']), ('signal', 'signal'))
+        r = host.exec('sleep', '300', timeout_ms=300)
+        self.assertEqual((r.structured['end_reason'], r.structured['receipt']['reason']), ('timeout', 'terminated'))
+        self.assertNotIn('receipt', r.text)
 
 
 @ours_only

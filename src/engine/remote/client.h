@@ -33,6 +33,7 @@ struct sp_client_options {
     uint64_t connect_timeout_ms; /* 0: 10 s */
     uint64_t resume_ms;          /* limit for resuming a lost connection; 0: 25 s */
     const char *client_name;     /* sent with initialize; NULL: "sallyport" */
+    bool wants_receipts;         /* asks for them with initialize; others ignore it */
     const char *console; /* for the local socket of a server: {"who":...}; NULL: we are a client */
 };
 

@@ -36,6 +36,7 @@ static void free_list(struct sp_mirror_event *list)
 
 static void free_events(struct sp_mirror *m)
 {
+    sp_receipt_drop(&m->receipt);
     free_list(TAKE_PTR(m->waiting));
     free_list(TAKE_PTR(m->held));
     m->waiting_end = &m->waiting;
@@ -542,6 +543,22 @@ static int read_verdict(struct sp_json *j, uint32_t object)
     return sp_json_type(j, token) == SP_JSON_TRUE ? 1 : 0;
 }
 
+/* Of process/exited the reason, of others the receipt. Nothing if the executor has none. */
+static void take_receipt(struct sp_mirror *m, struct sp_json *j, uint32_t object, bool is_reason)
+{
+    const uint32_t receipt = sp_json_get(j, object, "receipt");
+    struct sp_command_receipt r = {0};
+
+    if (m->is_over)
+        return;
+    if (is_reason)
+        r.reason = sp_receipt_read_reason(j, object);
+    else if (receipt != SP_JSON_NONE && sp_json_type(j, receipt) == SP_JSON_OBJECT)
+        sp_receipt_read(j, receipt, &r);
+    if (r.reason != SP_END_NONE)
+        sp_receipt_keep(&m->receipt, &r);
+}
+
 int sp_mirror_take_event(struct sp_mirror *m, struct sp_str method, struct sp_json *j,
                          uint32_t params, struct sp_err *e)
 {
@@ -555,7 +572,9 @@ int sp_mirror_take_event(struct sp_mirror *m, struct sp_str method, struct sp_js
     r = sp_json_need_u64(j, params, "seq", UINT64_MAX, &c.seq, e);
     if (r < 0)
         return r;
-    if (sp_str_eq(method, SP_STR("process/exited")))
+    const bool is_exit = sp_str_eq(method, SP_STR("process/exited"));
+    take_receipt(m, j, params, is_exit);
+    if (is_exit)
         return sp_mirror_exited(m, c.seq, read_code(j, sp_json_get(j, params, "exitCode")),
                                 read_verdict(j, params), e);
     if (sp_str_eq(method, SP_STR("process/closed")))
@@ -596,6 +615,7 @@ int sp_mirror_take_answer(struct sp_mirror *m, struct sp_json *j, uint32_t value
     }
     a.code = read_code(j, sp_json_get(j, value, "exitCode"));
     a.denied = a.has_exited ? read_verdict(j, value) : -1;
+    take_receipt(m, j, value, false);
     r = sp_mirror_end_read(m, &a, e);
     if (r == 0 && failure.p != NULL)
         r = sp_fail(e, SP_E_FAILED, 0, SP_STR_FMT, SP_STR_ARG(failure));

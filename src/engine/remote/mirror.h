@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/receipt.h"
 #include "base/str.h"
 #include "base/stream.h"
 
@@ -52,6 +53,8 @@ struct sp_mirror {
     int verdict;              /* sandbox verdict of a read: 1 or 0; -1: none */
     bool has_verdict;         /* the verdict is final; the owner sets it if none will come */
     bool has_exit, has_close; /* known, reported or not */
+    struct sp_kept_receipt
+        receipt;     /* before the close of an executor that tells: the reason alone */
     bool is_blocked; /* the owner refused output; it clears this when it accepts output again */
     bool is_telling, is_exit_told;
     bool is_over; /* sp_mirror_done was called, or close was reported */

@@ -517,6 +517,7 @@ int sp_remote_new(struct sp_loop *loop, const struct sp_client_options *o, struc
     r->facts.is_remote = true;
     r->options = *o;
     struct sp_client_options *own = &r->options;
+    own->wants_receipts = true;
     if (!sp_arena_text(&r->keep, o->url, &own->url) ||
         !sp_arena_text(&r->keep, o->cwd, &own->cwd) ||
         !sp_arena_text(&r->keep, o->token, &own->token) ||

@@ -405,11 +405,18 @@ static void on_gap(void *user)
     rj->job->ops->gap(rj->job, 0);
 }
 
+static void tell_receipt(const struct sp_remote_job *rj)
+{
+    if (rj->mirror.receipt.is_known && rj->job->ops->receipt != NULL)
+        rj->job->ops->receipt(rj->job, &rj->mirror.receipt.is);
+}
+
 static void on_exited(void *user, int code, int denied)
 {
     const struct sp_remote_job *rj = user;
     const struct sp_job_exit how = {.code = code, .denied = denied};
 
+    tell_receipt(rj);
     rj->job->ops->exited(rj->job, &how);
 }
 
@@ -417,6 +424,7 @@ static void on_closed(void *user)
 {
     struct sp_remote_job *rj = user;
 
+    tell_receipt(rj);
     end_job(rj);
     rj->job->ops->closed(rj->job);
 }
