@@ -170,12 +170,14 @@ static int read_strings(struct start_memory *r, const struct sp_wire_message *m,
 
 /* ---- the answer ---- */
 
-static void send_started(struct cell *cell, const struct sp_wire_started *reply, int input)
+static void send_started(struct cell *cell, const struct sp_wire_started *reply, int ring,
+                         int input)
 {
-    const int fd_count = reply->step == SP_STEP_NONE && input >= 0;
+    const int fds[2] = {ring, input};
+    const int fd_count = reply->step != SP_STEP_NONE ? 0 : input >= 0 ? 2 : 1;
 
     /* Blocking is safe: the front never waits for us, and if it is gone sendmsg fails. */
-    (void)sp_wire_send(cell->control, true, reply, sizeof *reply, NULL, 0, &input, fd_count);
+    (void)sp_wire_send(cell->control, true, reply, sizeof *reply, NULL, 0, fds, fd_count);
 }
 
 static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pending_start *p)
@@ -184,7 +186,7 @@ static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pend
 
     if (p->reply.step != SP_STEP_NONE)
         sp_strays_leave_leaf(cell->strays, c, true, has_failed_clone || c->is_terminated);
-    send_started(cell, &p->reply, p->input);
+    send_started(cell, &p->reply, c->ring.fd, p->input);
     if (p->input >= 0 && !c->is_tty)
         (void)close(p->input);
     p->input = -1;
@@ -200,14 +202,7 @@ static void begin_start(struct cell *cell)
     struct sp_command *c =
         m->head.slot < cell->state.slots ? &cell->state.commands[m->head.slot] : NULL;
     struct start_memory *r = NULL;
-    const struct sp_cell_rings *rings =
-        c != NULL ? &cell->state.rings[m->head.slot / SP_SEGMENT_RINGS] : NULL;
-    int err = c == NULL || c->life != SP_LIFE_NONE                       ? EINVAL
-              : cell->message->is_cut                                    ? EMFILE
-              : rings->err != 0                                          ? rings->err
-              : rings->segment == NULL                                   ? EINVAL
-              : m->head.slot % SP_SEGMENT_RINGS >= rings->segment->rings ? EINVAL
-                                                                         : 0;
+    int err = c == NULL || c->life != SP_LIFE_NONE ? EINVAL : cell->message->is_cut ? EMFILE : 0;
 
     if (err == 0 && cell->pending_count == SP_MAX_PENDING)
         err = EBUSY;
@@ -226,7 +221,7 @@ static void begin_start(struct cell *cell)
         struct sp_wire_started reply = {.head = m->head, .step = SP_STEP_PREPARE, .err = err};
 
         reply.head.op = SP_WIRE_STARTED;
-        send_started(cell, &reply, -1);
+        send_started(cell, &reply, -1, -1);
         if (r != NULL)
             give_back(cell, r);
         return;
@@ -234,13 +229,12 @@ static void begin_start(struct cell *cell)
     struct sp_pending_start *p = &r->start;
     p->reply = (struct sp_wire_started){.head = m->head, .terminal = -1};
     p->reply.head.op = SP_WIRE_STARTED;
-    p->input = p->pidfd = -1;
-    sp_ring_begin(&c->ring, rings->segment, c->slot % SP_SEGMENT_RINGS, m->head.number);
-    sp_ring_set_share(&c->ring, atomic_load(sp_bell_share(&cell->state.bell, c->slot)), 0);
+    p->input = -1;
+    p->child = 0;
     p->patience_ms = cell->pending_count > 0 ? IMPATIENCE_MS : PATIENCE_MS;
     if (sp_command_start(&cell->state, c, m, p)) {
         answer_start(cell, c, p);
-        if (p->pidfd < 0) {
+        if (p->child == 0) {
             give_back(cell, r);
             return;
         }
@@ -259,21 +253,7 @@ static void begin_start(struct cell *cell)
 
 /* ---- afterwards ---- */
 
-/* Reaps an abandoned or forgotten child and closes its pidfd. false: it has not ended. */
-static bool reap(struct cell *cell, int pidfd)
-{
-    siginfo_t info = {0};
-
-    if (waitid(P_PIDFD, (id_t)pidfd, &info, WEXITED | WNOHANG) == 0) {
-        if (info.si_pid == 0)
-            return false;
-        sp_strays_note_reaped(cell->strays, info.si_pid);
-    }
-    (void)close(pidfd); /* an error of waitid: a sweep has reaped it */
-    return true;
-}
-
-/* Once a turn: answers starts that are done or late, and reaps abandoned children. */
+/* Once a turn: answers starts that are done or late. */
 static void poll_starts(struct cell *cell)
 {
     uint32_t left = 0;
@@ -286,11 +266,13 @@ static void poll_starts(struct cell *cell)
         if (r->command != NULL && r->command->pending != &r->start)
             r->command = NULL; /* forgotten */
         if (r->command == NULL) {
-            is_over = reap(cell, r->start.pidfd);
+            is_over = r->start.child == 0;
         } else if (sp_command_poll_start(&cell->state, r->command, is_late)) {
             answer_start(cell, r->command, &r->start);
+            if (r->command->life == SP_LIFE_RUNNING && r->command->is_reaped)
+                sp_command_exited(&cell->state, r->command, NULL, NULL);
             r->command = NULL;
-            is_over = r->start.pidfd < 0; /* else the child was killed, and is to be reaped */
+            is_over = r->start.child == 0; /* else the child was killed: wait for SIGCHLD */
         }
         if (is_over)
             give_back(cell, r);
@@ -301,6 +283,8 @@ static void poll_starts(struct cell *cell)
 }
 
 /* ==== the loop ==== */
+
+/* ---- messages ---- */
 
 static void send_done(struct cell *cell, const struct sp_wire_call *call, int err)
 {
@@ -314,84 +298,13 @@ static void send_done(struct cell *cell, const struct sp_wire_call *call, int er
 
 static void forget_command(struct cell *cell, struct sp_command *c)
 {
-    if (c->life == SP_LIFE_RUNNING)
-        sp_strays_note_child(cell->strays, c->pid, c->session);
+    const bool was_running = c->life == SP_LIFE_RUNNING && !c->is_reaped;
+
     sp_command_forget(&cell->state, c);
+    if (was_running)
+        sp_strays_note_child(cell->strays, c->pid, c->session);
     sp_strays_leave_leaf(cell->strays, c, true, c->is_terminated);
 }
-
-/* ---- the memory of rings ---- */
-
-static uint32_t count_segments(const struct cell *cell)
-{
-    return (cell->state.slots + SP_SEGMENT_RINGS - 1) / SP_SEGMENT_RINGS;
-}
-
-/* The commands of the segment have ended, or this process is about to end. */
-static void drop_segment(struct cell *cell, uint32_t index)
-{
-    sp_segment_drop(cell->state.rings[index].segment);
-    cell->state.rings[index] = (struct sp_cell_rings){0};
-    for (uint32_t i = 0; i < SP_SEGMENT_RINGS; i++) {
-        const uint32_t slot = index * SP_SEGMENT_RINGS + i;
-
-        if (slot < cell->state.slot_end)
-            cell->state.commands[slot].ring = (struct sp_ring){0};
-    }
-}
-
-static void drop_segments(struct cell *cell)
-{
-    for (uint32_t i = 0; cell->state.rings != NULL && i < count_segments(cell); i++)
-        if (cell->state.rings[i].segment != NULL)
-            drop_segment(cell, i);
-}
-
-static bool has_commands(const struct cell *cell, uint32_t index)
-{
-    for (uint32_t i = 0; i < SP_SEGMENT_RINGS; i++) {
-        const uint32_t slot = index * SP_SEGMENT_RINGS + i;
-
-        if (slot < cell->state.slot_end && cell->state.commands[slot].life != SP_LIFE_NONE)
-            return true;
-    }
-    return false;
-}
-
-static void on_segment(struct cell *cell, const struct sp_wire_call *call)
-{
-    const uint32_t index = (uint32_t)call->a;
-    struct sp_err e = {0};
-
-    if (index >= count_segments(cell) || has_commands(cell, index))
-        return;
-    drop_segment(cell, index);
-    if (call->b == 0)
-        return;
-    struct sp_cell_rings *rings = &cell->state.rings[index];
-    if (cell->message->fd_count != 1)
-        rings->err = EMFILE; /* the kernel drops descriptors that our table has no room for */
-    else if (sp_segment_take(&cell->message->fds[0], &rings->segment, &e) < 0)
-        rings->err = e.sys;
-    if (rings->err == 0)
-        return;
-    struct sp_wire_call reply = *call;
-    reply.b = rings->err;
-    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, NULL, 0);
-}
-
-static void on_punch(struct cell *cell, const struct sp_wire_head *h, struct sp_command *c)
-{
-    if (c == NULL && h->number == 0 && h->slot < cell->state.slots &&
-        cell->state.commands[h->slot].life == SP_LIFE_NONE)
-        c = &cell->state.commands[h->slot];
-    if (c == NULL || c->ring.head == NULL)
-        return;
-    sp_ring_punch(&c->ring, c->life == SP_LIFE_NONE);
-    sp_bell_mark(&cell->state.bell, h->slot); /* the front counts what is left */
-}
-
-/* ---- messages ---- */
 
 /* Forks a file worker. If that fails, the front sees the socket closed. */
 static void on_files(struct cell *cell)
@@ -406,7 +319,9 @@ static void on_files(struct cell *cell)
     /* Unmaps the memory shared with the front and erases the arguments of commands. Clients could
      * read them if they could open /proc/self/mem: a second line behind is_process_memory (file.c).
      */
-    drop_segments(cell);
+    for (uint32_t i = 0; i < cell->state.slot_end; i++)
+        if (cell->state.commands[i].life != SP_LIFE_NONE)
+            sp_ring_free(&cell->state.commands[i].ring);
     sp_bell_free(&cell->state.bell);
     explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
     if (cell->spare_memory != NULL)
@@ -467,12 +382,6 @@ static void on_message(struct cell *cell)
         if (c != NULL)
             forget_command(cell, c);
         break;
-    case SP_WIRE_SEGMENT:
-        on_segment(cell, call);
-        break;
-    case SP_WIRE_PUNCH:
-        on_punch(cell, h, c);
-        break;
     case SP_WIRE_END_SESSION:
         for (uint32_t i = 0; i < cell->state.slot_end; i++)
             if (cell->state.commands[i].life != SP_LIFE_NONE &&
@@ -513,12 +422,8 @@ static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_
 
     if (before == SP_LIFE_NONE)
         return;
-    if (kind == SP_EV_EXIT)
-        sp_command_exited(&cell->state, c);
-    else if (c->stream[kind == SP_EV_ERR] >= 0)
+    if (c->stream[kind == SP_EV_ERR] >= 0)
         sp_command_readable(&cell->state, c, kind == SP_EV_ERR);
-    if (before == SP_LIFE_RUNNING && c->life != SP_LIFE_RUNNING)
-        sp_strays_note_exit(cell->strays, c);
     if (before != SP_LIFE_CLOSED && c->life == SP_LIFE_CLOSED)
         sp_strays_leave_leaf(cell->strays, c, false, c->is_terminated);
 }
@@ -596,7 +501,7 @@ static bool one_turn(struct cell *cell)
     int timeout = sleep_ms(cell);
 
     sp_bell_wake(&cell->state.bell);
-    if (!sp_bell_may_sleep(&cell->state.bell))
+    if (cell->state.has_dead || !sp_bell_may_sleep(&cell->state.bell))
         timeout = 0;
     const int n = epoll_wait(cell->state.epoll, batch, BATCH, timeout);
     sp_bell_awake(&cell->state.bell);
@@ -612,9 +517,7 @@ static bool one_turn(struct cell *cell)
         if (kind == SP_EV_CONTROL)
             has_message = true;
         else if (kind == SP_EV_CHILD)
-            cell->state.is_sweep_due = true;
-        else if (kind == SP_EV_REAP)
-            (void)reap(cell, (int)what);
+            cell->state.has_dead = true;
         else if (kind == SP_EV_BELL)
             sp_bell_drain(&cell->state.bell);
         else if (kind == SP_EV_NOTICE)
@@ -622,13 +525,17 @@ static bool one_turn(struct cell *cell)
         else
             on_command_event(cell, kind, what);
     }
+    if (cell->state.has_dead) {
+        struct signalfd_siginfo info;
+
+        /* Read first: a child that dies during the loop makes the descriptor readable again. */
+        (void)!read(cell->child_signals, &info, sizeof info);
+        sp_strays_reap(cell->strays);
+    }
     if (cell->pending_count > 0)
         poll_starts(cell);
     if (cell->state.is_sweep_due && cell->state.now_ms - cell->last_sweep_ms >= SWEEP_INTERVAL_MS) {
-        struct signalfd_siginfo info;
-
         cell->last_sweep_ms = cell->state.now_ms;
-        (void)!read(cell->child_signals, &info, sizeof info); /* re-arms the edge-triggered fd */
         sp_strays_sweep(cell->strays);
     }
     /* Messages last: a FORGET and a START may reuse a slot that an event of this turn refers to. */
@@ -723,9 +630,8 @@ static int prepare(struct cell *cell, struct sp_err *e)
 
     /* calloc of a large table uses no memory until a slot is written. */
     cell->state.commands = calloc(cell->state.slots, sizeof *cell->state.commands);
-    cell->state.rings = calloc(count_segments(cell), sizeof *cell->state.rings);
     cell->strays = sp_strays_new(&cell->state);
-    if (cell->state.commands == NULL || cell->state.rings == NULL || cell->strays == NULL)
+    if (cell->state.commands == NULL || cell->strays == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell's tables");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "become subreaper");
@@ -737,19 +643,17 @@ static int prepare(struct cell *cell, struct sp_err *e)
     if (cell->child_signals < 0 || cell->state.epoll < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "make the cell's loop");
 
-    /* The signalfd is edge-triggered: one_turn reads it, at most ten times a second. */
     const struct {
         int fd;
-        uint32_t events;
         enum sp_cell_event kind;
     } w[] = {
-        {cell->control, EPOLLIN, SP_EV_CONTROL},
-        {cell->state.bell.wake[SP_SIDE_CELL], EPOLLIN, SP_EV_BELL},
-        {cell->child_signals, EPOLLIN | EPOLLET, SP_EV_CHILD},
-        {cell->listener, EPOLLIN, SP_EV_NOTICE},
+        {cell->control, SP_EV_CONTROL},
+        {cell->state.bell.wake[SP_SIDE_CELL], SP_EV_BELL},
+        {cell->child_signals, SP_EV_CHILD},
+        {cell->listener, SP_EV_NOTICE},
     };
     for (size_t i = 0; i < sizeof w / sizeof w[0]; i++) {
-        struct epoll_event ev = {.events = w[i].events, .data.u64 = SP_EV(w[i].kind, 0)};
+        struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(w[i].kind, 0)};
 
         if (w[i].fd < 0)
             continue;
@@ -801,9 +705,11 @@ static bool end_all(struct cell *cell)
     }
     sp_cgroup_free(&cell->state.cgroup);
     /* Reaped: their pids may be reused, so sp_command_forget must not signal them. */
-    for (uint32_t i = 0; i < cell->state.slot_end; i++)
+    for (uint32_t i = 0; i < cell->state.slot_end; i++) {
+        cell->state.commands[i].is_reaped = true;
         if (cell->state.commands[i].life == SP_LIFE_RUNNING)
             cell->state.commands[i].life = SP_LIFE_EXITED;
+    }
     return is_empty;
 }
 
@@ -846,13 +752,13 @@ int sp_cell_run(int control, struct sp_err *e)
             sp_command_forget(&cell->state, &cell->state.commands[i]);
     for (uint32_t i = 0; i < cell->pending_count; i++) {
         struct start_memory *m = cell->pending[i];
-        const bool is_forgotten = m->command == NULL || m->command->pending != &m->start;
+        siginfo_t info = {0};
 
-        if (is_forgotten && reap(cell, m->start.pidfd))
+        if (waitid(P_PID, (id_t)m->start.spawn.pid, &info, WEXITED | WNOHANG) < 0 ||
+            info.si_pid != 0)
             free_memory(m); /* otherwise the child still uses it, and dies with us */
     }
     free_memory(cell->spare_memory);
-    drop_segments(cell);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->state.bell);
     sp_cgroup_free(&cell->state.cgroup);
@@ -862,7 +768,7 @@ int sp_cell_run(int control, struct sp_err *e)
         (void)close(cell->state.epoll);
     free(cell->message);
     free(cell->state.commands);
-    free(cell->state.rings);
+    free(cell->state.pids.table);
     free(cell);
     return r;
 }

@@ -137,8 +137,8 @@ static void release(struct sp_cell_state *cell, struct sp_command *c)
     close_stream(cell, c, 0);
     close_stream(cell, c, 1);
     close_fd(&c->slave);
-    close_fd(&c->pidfd);
-    c->life = SP_LIFE_NONE; /* the ring stays mapped, for the next command in the slot */
+    sp_ring_free(&c->ring);
+    c->life = SP_LIFE_NONE;
 }
 
 static const char *find_variable(char *const *envp, const char *name)
@@ -166,16 +166,18 @@ static uint64_t count_no_routes(const struct sp_cell_state *cell)
     return at == NULL ? 0 : strtoull(at, NULL, 10);
 }
 
-/* Kills the child without waiting for its end: the owner of *p reaps p->pidfd. */
+/* Kills the child without waiting for its end: p->child is cleared when it is reaped. */
 static void abandon_child(struct sp_cell_state *cell, struct sp_command *c,
                           struct sp_pending_start *p)
 {
     c->is_terminated = true;
-    kill_tree(cell, c);
-    (void)epoll_ctl(cell->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
-    p->pidfd = c->pidfd;
-    c->pidfd = -1;
     c->pending = NULL;
+    if (c->is_reaped)
+        return;
+    kill_tree(cell, c);
+    sp_pids_put(&cell->pids, c->pid, SP_PID_OTHER, 0);
+    sp_pids_find(&cell->pids, c->pid)->start = p;
+    p->child = c->pid;
 }
 
 /* Returns -1. */
@@ -192,16 +194,22 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
                          const struct sp_wire_start *s, struct sp_pending_start *p,
                          struct stdio_fds *pipes)
 {
+    struct sp_err e = {0};
     const char *home = find_variable(p->strings.envp, "HOME");
     const char *fallback_cwd = home != NULL && home[0] == '/' ? home : "/"; /* as bubblewrap */
 
+    if (sp_ring_new(&c->ring, &e) < 0)
+        return note_failure(p, SP_STEP_PREPARE, e.sys);
     const int err = open_stdio(c, s, pipes);
     if (err != 0)
         return note_failure(p, SP_STEP_STDIO, err);
+    if (!sp_pids_reserve(&cell->pids))
+        return note_failure(p, SP_STEP_PREPARE, ENOMEM);
 
     p->spawn = (struct sp_spawn){
         .stdio = {pipes->child[0], pipes->child[1], pipes->child[2]},
         .is_tty = c->is_tty,
+        .has_no_pidfd = true,
         .dies_with_us = true,
         .is_subreaper = c->leaf_fd < 0,
         .has_no_new_privs = (s->flags & SP_START_NO_NEW_PRIVS) != 0,
@@ -223,15 +231,14 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
     if (r < 0)
         return -1;
     c->pid = p->spawn.pid;
-    c->pidfd = p->spawn.pidfd;
+    sp_pids_put(&cell->pids, c->pid, SP_PID_COMMAND, c->slot);
     if (watch(cell, c->stream[0], SP_EV_OUT, c->slot) &&
-        (c->stream[1] < 0 || watch(cell, c->stream[1], SP_EV_ERR, c->slot)) &&
-        watch(cell, c->pidfd, SP_EV_EXIT, c->slot)) {
+        (c->stream[1] < 0 || watch(cell, c->stream[1], SP_EV_ERR, c->slot))) {
         c->is_watched = true;
         return r;
     }
 
-    /* Without epoll its exit would go unnoticed. */
+    /* Without epoll its output would go unnoticed. */
     (void)note_failure(p, SP_STEP_PREPARE, errno);
     abandon_child(cell, c, p);
     return -1;
@@ -255,9 +262,8 @@ static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct 
         struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126,
                               .reason = SP_END_EXIT};
         char *room = (char *)sp_ring_room(&c->ring);
-        const int n =
-            snprintf(room, c->ring.room, "sallyport: %.*s: %s%s\n", (int)c->ring.room - 256,
-                     p->strings.file, strerror(err), c->is_tty ? "\r" : "");
+        const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s%s\n", p->strings.file,
+                               strerror(err), c->is_tty ? "\r" : "");
 
         sp_ring_output(&c->ring, c->is_tty ? SP_STREAM_PTY : SP_STREAM_STDERR, (uint32_t)n);
         sp_ring_exited(&c->ring, &how);
@@ -303,7 +309,7 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->pid = 0;
     c->pending = NULL;
     c->is_tty = (s->flags & SP_START_TTY) != 0;
-    c->is_watched = c->is_paused = c->is_resting = c->is_terminated = false;
+    c->is_watched = c->is_paused = c->is_resting = c->is_terminated = c->is_reaped = false;
     c->small_reads = c->refusal_count = c->left_network = 0;
     c->is_large[0] = c->is_large[1] = false;
     c->piped[0] = c->piped[1] = 0;
@@ -311,7 +317,8 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->started_us = sp_clock_us();
     c->start_number = ++cell->starts;
     c->was_alone = cell->running == 0;
-    c->stream[0] = c->stream[1] = c->slave = c->pidfd = -1;
+    c->stream[0] = c->stream[1] = c->slave = -1;
+    c->ring.fd = -1;
 
     const int r = spawn_command(cell, c, s, p, &pipes);
     for (int i = 0; i < 3 && !c->is_tty; i++)
@@ -345,8 +352,8 @@ bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, boo
     if (r > 0) {
         (void)note_failure(p, p->spawn.step, ETIMEDOUT);
         abandon_child(cell, c, p);
-    } else {
-        c->pidfd = -1; /* sp_spawn_poll has reaped the child and closed it */
+    } else if (!c->is_reaped) {
+        sp_pids_remove(&cell->pids, c->pid); /* sp_spawn_poll has reaped it */
     }
     fail_start(cell, c, p);
     return true;
@@ -354,10 +361,9 @@ bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, boo
 
 struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid)
 {
-    for (uint32_t i = 0; i < cell->slot_end; i++)
-        if (cell->commands[i].life == SP_LIFE_RUNNING && cell->commands[i].pid == pid)
-            return &cell->commands[i];
-    return NULL;
+    const struct sp_pid *child = sp_pids_find(&cell->pids, pid);
+
+    return child != NULL && child->kind == SP_PID_COMMAND ? &cell->commands[child->at] : NULL;
 }
 
 /* ---- reading ---- */
@@ -365,14 +371,6 @@ struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid)
 static bool streams_ended(const struct sp_command *c)
 {
     return c->stream[0] < 0 && c->stream[1] < 0;
-}
-
-/* What the owner was not sent yet is kept, whatever the share. */
-static void keep_unsent(const struct sp_cell_state *cell, struct sp_command *c)
-{
-    uint64_t served;
-
-    c->ring.sent = sp_bell_served(&cell->bell, c->slot, &served) ? served : UINT64_MAX;
 }
 
 /* Reads one chunk into the ring. >0: its size; 0: no data now; -1: the stream has ended and is
@@ -385,14 +383,12 @@ static ssize_t take_chunk(struct sp_cell_state *cell, struct sp_command *c, int 
     uint8_t *room = sp_ring_room(&c->ring);
     ssize_t n;
 
-    if (c->ring.share != 0)
-        keep_unsent(cell, c);
     do
-        n = read(c->stream[which], room, c->ring.room);
+        n = read(c->stream[which], room, SP_RING_CHUNK);
     while (n < 0 && errno == EINTR);
     /* A terminal returns at most 4095 bytes a call: several calls fill one chunk. */
-    while (c->is_tty && n >= 2048 && n <= (ssize_t)c->ring.room - 4096) {
-        const ssize_t more = read(c->stream[which], room + n, c->ring.room - (size_t)n);
+    while (c->is_tty && n >= 2048 && n <= (ssize_t)SP_RING_CHUNK - 4096) {
+        const ssize_t more = read(c->stream[which], room + n, SP_RING_CHUNK - (size_t)n);
 
         if (more <= 0)
             break; /* the next read reports the end or error again */
@@ -415,13 +411,7 @@ static bool is_too_far_ahead(const struct sp_cell_state *cell, const struct sp_c
 {
     uint64_t served;
 
-    return sp_bell_served(&cell->bell, c->slot, &served) && sp_ring_ahead(&c->ring, served) > limit;
-}
-
-/* A mark for is_too_far_ahead; a ring with a share has at most this part of it. */
-static uint64_t mark_of(const struct sp_command *c, uint64_t mark, uint32_t part)
-{
-    return c->ring.share != 0 && c->ring.share / part < mark ? c->ring.share / part : mark;
+    return sp_bell_served(&cell->bell, c->slot, &served) && c->ring.end - served > limit;
 }
 
 /* Adds the streams to epoll, or removes them while the command is paused or resting. */
@@ -447,14 +437,12 @@ static void update_watch(struct sp_cell_state *cell, struct sp_command *c)
 
 static void pause_if_ahead(struct sp_cell_state *cell, struct sp_command *c)
 {
-    const uint64_t mark = mark_of(c, SP_RING_HIGH_WATER, 2);
-
-    if (c->is_paused || !is_too_far_ahead(cell, c, mark))
+    if (c->is_paused || !is_too_far_ahead(cell, c, SP_RING_HIGH_WATER))
         return;
     sp_ring_set_paused(&c->ring, true);
     /* The front may have served more before the pause was visible: check again, or both sides would
      * wait. */
-    c->is_paused = is_too_far_ahead(cell, c, mark);
+    c->is_paused = is_too_far_ahead(cell, c, SP_RING_HIGH_WATER);
     if (c->is_paused)
         update_watch(cell, c);
     else
@@ -528,7 +516,7 @@ void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int w
             enlarge_if_chatty(cell, c, which, n);
             rest_after_small_reads(cell, c, which, n);
         }
-        if (n < (ssize_t)c->ring.room)
+        if (n < (ssize_t)SP_RING_CHUNK)
             break; /* epoll reports later data again */
     }
     if (c->life == SP_LIFE_EXITING && streams_ended(c))
@@ -548,7 +536,7 @@ static bool drain(struct sp_cell_state *cell, struct sp_command *c)
         size_t total = 0;
 
         while (c->stream[which] >= 0) {
-            if (total >= DRAIN_BYTES || is_too_far_ahead(cell, c, mark_of(c, DRAIN_WATER, 2)))
+            if (total >= DRAIN_BYTES || is_too_far_ahead(cell, c, DRAIN_WATER))
                 return false;
             const ssize_t n = take_chunk(cell, c, which);
 
@@ -642,26 +630,9 @@ static struct sp_exit describe_exit(const struct sp_command *c, const siginfo_t 
     };
 }
 
-void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
+/* The leader is reaped, and c->how says what waitid() said. */
+static void end_command(struct sp_cell_state *cell, struct sp_command *c)
 {
-    siginfo_t info = {0};
-    struct rusage use = {0};
-
-    if (c->life != SP_LIFE_RUNNING)
-        return;
-    /* Killed before set_tid_address: the kernel does not clear is_busy. The start counts as a
-     * success and is answered first; its result is the exit, whose event comes again. */
-    if (c->pending != NULL) {
-        __atomic_store_n(&c->pending->spawn.is_busy, 0, __ATOMIC_RELEASE);
-        return;
-    }
-    /* The C library's waitid() lacks the rusage argument. */
-    const long r = syscall(SYS_waitid, P_PIDFD, c->pidfd, &info, WEXITED | WNOHANG, &use);
-    if (r == 0 && info.si_pid == 0)
-        return;
-    c->how = (struct sp_exit){.code = -1, .reason = SP_END_LOST};
-    if (r == 0)
-        c->how = describe_exit(c, &info, &use);
     if (c->how.code != 0) { /* evidence: the front decides whether the sandbox caused this */
         c->how.left_network = c->left_network;
         /* OutNoRoutes counts IPv4 packets of the whole namespace: for a command that ran alone also
@@ -675,7 +646,6 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
         c->how.refusal_count = c->refusal_count;
         memcpy(c->how.refusals, c->refusals, sizeof c->refusals);
     }
-    close_fd(&c->pidfd);
     close_fd(&c->slave);
     (void)drain(cell, c); /* any rest follows the exit record */
     cell->running--;
@@ -692,18 +662,26 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c)
     sp_bell_mark(&cell->bell, c->slot);
 }
 
+void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c, const siginfo_t *info,
+                       const struct rusage *use)
+{
+    c->is_reaped = true;
+    if (info != NULL)
+        c->how = describe_exit(c, info, use);
+    if (c->pending == NULL) {
+        end_command(cell, c);
+        return;
+    }
+    /* The start is answered first: with its failure, or, if it was killed before execve, as a
+     * success that is followed by the exit. When it is killed before set_tid_address, the kernel
+     * does not clear is_busy. */
+    c->pending->spawn.is_reaped = true;
+    __atomic_store_n(&c->pending->spawn.is_busy, 0, __ATOMIC_RELEASE);
+}
+
 void sp_command_served(struct sp_cell_state *cell, struct sp_command *c)
 {
-    const uint32_t share = atomic_load(sp_bell_share(&cell->bell, c->slot));
-    const uint32_t touched = c->ring.touched.count;
-
-    if (share != 0 || c->ring.share != 0) {
-        keep_unsent(cell, c);
-        sp_ring_set_share(&c->ring, share, c->ring.sent);
-        if (c->ring.touched.count != touched)
-            sp_bell_mark(&cell->bell, c->slot); /* the front counts what is left */
-    }
-    if (!c->is_paused || is_too_far_ahead(cell, c, mark_of(c, SP_RING_LOW_WATER, 4)))
+    if (!c->is_paused || is_too_far_ahead(cell, c, SP_RING_LOW_WATER))
         return;
     c->is_paused = false;
     update_watch(cell, c);
@@ -727,6 +705,8 @@ int sp_command_signal(const struct sp_cell_state *cell, struct sp_command *c, in
     /* After the leader is reaped, the kernel does not reuse its pid while the group has members, so
      * kill(-pid) is safe as long as no process has that pid (ESRCH). A group that died out could be
      * replaced by a new one with the same number: GROUP_MS keeps that window short. */
+    if (c->life == SP_LIFE_RUNNING && c->is_reaped)
+        return 0;
     if (c->life != SP_LIFE_RUNNING &&
         (signal != SIGKILL || c->pid == 0 || cell->now_ms - c->exited_ms > GROUP_MS ||
          kill(c->pid, 0) == 0 || errno != ESRCH))
@@ -740,7 +720,7 @@ void sp_command_terminate(struct sp_cell_state *cell, struct sp_command *c)
         c->is_terminated = true;
         publish_exit(cell, c);
     }
-    if (c->life != SP_LIFE_RUNNING)
+    if (c->life != SP_LIFE_RUNNING || c->is_reaped)
         return;
     c->is_terminated = true;
     kill_tree(cell, c);
@@ -756,12 +736,9 @@ void sp_command_forget(struct sp_cell_state *cell, struct sp_command *c)
         if (!c->is_tty)
             close_fd(&p->input);
     } else if (c->life == SP_LIFE_RUNNING) {
-        struct epoll_event ev = {.events = EPOLLIN, .data.u64 = SP_EV(SP_EV_REAP, c->pidfd)};
-
         sp_command_terminate(cell, c);
         cell->running--;
-        (void)epoll_ctl(cell->epoll, EPOLL_CTL_MOD, c->pidfd, &ev);
-        c->pidfd = -1; /* closed when SP_EV_REAP has reaped the process */
+        sp_pids_put(&cell->pids, c->pid, SP_PID_OTHER, 0);
     }
     release(cell, c);
 }

@@ -10,17 +10,20 @@
 #ifndef SP_CELL_COMMAND_H
 #define SP_CELL_COMMAND_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "cell/bell.h"
+#include "cell/pids.h"
 #include "cell/ring.h"
 #include "cell/wire.h"
 #include "os/cgroup.h"
 #include "os/spawn.h"
 
 struct rlimit;
+struct rusage;
 
 /* EXITING: reaped, but its last output may still be in a pipe. Only used for failures in a confined
  * cell: the front searches the output for denials when it sees the exit. */
@@ -33,7 +36,7 @@ struct sp_pending_start {
     struct sp_wire_started reply;
     unsigned patience_ms; /* how long the cell may block on this start */
     int input;            /* our end of its stdin; -1: none */
-    int pidfd;            /* of a child that was abandoned and not reaped yet; else -1 */
+    pid_t child;          /* a killed child of this start, until waitid(); 0: none */
 };
 
 struct sp_command {
@@ -43,11 +46,11 @@ struct sp_command {
     bool is_watched;    /* the streams are in epoll: not while paused or resting */
     bool is_paused;     /* the owner is too far behind */
     bool is_resting;    /* many small reads: let output gather before the next read */
+    bool is_reaped;     /* the leader has ended; RUNNING only while the start is pending */
     bool is_terminated; /* streams are closed once the readable data has been read */
     uint32_t slot;
     uint64_t number, session;
     pid_t pid;
-    int pidfd;
     int stream[2];     /* stdout and stderr, or the terminal's master; -1: ended. While the start is
                           under way a master is in sp_pending_start.input, too, but owned here; the
                           front gets a duplicate, which sp_input closes */
@@ -66,10 +69,10 @@ struct sp_command {
     uint64_t start_number; /* value of sp_cell_state.starts */
     bool was_alone;        /* no other command ran when it started */
     uint32_t left_network; /* connects to addresses outside of its network namespace */
-    struct sp_exit how;    /* EXITING */
+    struct sp_exit how;    /* once it is reaped */
     uint64_t exit_due_ms;
     uint64_t exited_ms;
-    struct sp_ring ring; /* of the slot: begun for each command, mapped while its segment is */
+    struct sp_ring ring;
 };
 
 #define SP_REST_MS     1 /* how long a command with many small reads rests */
@@ -78,22 +81,17 @@ struct sp_command {
 #define SP_MAX_EXITING 64
 #define SP_SPARE       4
 
-/* The memory of 64 slots' rings, which a START needs. */
-struct sp_cell_rings {
-    struct sp_segment *segment; /* NULL: none */
-    int err;                    /* why the cell could not take it; 0: none was sent */
-};
-
 /* State of the cell that all of its commands share. */
 struct sp_cell_state {
     uint64_t now_ms; /* read once a turn */
     int epoll;
     struct sp_command *commands; /* by slot */
     uint32_t slots;
-    uint32_t slot_end;           /* one past the highest slot ever used */
-    struct sp_cell_rings *rings; /* slots / SP_SEGMENT_RINGS of them */
-    bool is_sweep_due;           /* for strays */
+    uint32_t slot_end; /* one past the highest slot ever used */
+    bool is_sweep_due; /* for strays */
     struct sp_bell bell;
+    struct sp_pids pids; /* all children that we know of */
+    bool has_dead;       /* children may wait to be reaped */
     const struct rlimit *nofile;
     struct sp_cgroup cgroup; /* dir -1: none, process trees are found through /proc */
     uint32_t running;        /* commands that have not exited */
@@ -110,40 +108,39 @@ struct sp_cell_state {
     uint32_t exiting[SP_MAX_EXITING], exiting_count; /* slots */
 };
 
-/* Tag of an epoll event: a kind, and a slot (or descriptor) in the lower half. */
+/* Tag of an epoll event: a kind, and a slot in the lower half. */
 enum sp_cell_event {
     SP_EV_CONTROL = 1,
     SP_EV_BELL,
     SP_EV_CHILD,
     SP_EV_OUT,
     SP_EV_ERR,
-    SP_EV_EXIT,
-    SP_EV_REAP,
     SP_EV_NOTICE
 };
 #define SP_EV(kind, n) ((uint64_t)(kind) << 32 | (uint32_t)(n))
 
 /*
- * Starts the command of *s and p->strings in the free slot *c; the caller has set c->leaf* and
- * begun c->ring. true: p->reply has the result. After a success p->input is the descriptor to write
- * stdin to, or -1: the terminal's master (owned by the command) or a pipe (owned by the caller).
- * After a failure *c is free again. In a sandbox a program that cannot be executed is a success: a
- * command that has CLOSED already, with pid 0. If p->pidfd is >= 0, the child was killed but not
- * reaped, and *p must stay until it is. false: the child still waits for a disk, and *p must stay
- * until sp_command_poll_start returns true.
+ * Starts the command of *s and p->strings in the free slot *c; the caller has set c->leaf*. true:
+ * p->reply has the result. After a success p->input is the descriptor to write stdin to, or -1: the
+ * terminal's master (owned by the command) or a pipe (owned by the caller). After a failure *c is
+ * free again. In a sandbox a program that cannot be executed is a success: a command that has
+ * CLOSED already, with pid 0. If p->child is not 0, it was killed but not reaped, and *p must stay
+ * until it is. false: the child still waits for a disk, and *p must stay until
+ * sp_command_poll_start returns true.
  */
 bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
                       const struct sp_wire_start *s, struct sp_pending_start *p);
-/* The same result for a pending start. If it is_late, it is killed (ETIMEDOUT in its reply), and
- * its pidfd moves to sp_pending_start.pidfd. */
+/* The same result for a pending start. If it is_late, it is killed (ETIMEDOUT in its reply). */
 bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, bool is_late);
 /* The running command with this pid; NULL: none. */
 struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid);
 
 /* A stream is readable or has ended. */
 void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int which);
-/* Reaps the leader if it has ended, reads its remaining output and records the exit. */
-void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c);
+/* The leader was reaped: reads its remaining output and records the exit, unless the start is still
+ * pending; then call it again, with NULL, after the answer to the start. */
+void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c, const siginfo_t *info,
+                       const struct rusage *use);
 /* Watches the streams of commands again that have rested REST_MS, and records the exit of EXITING
  * commands that have waited LAST_OUTPUT_MS for the end of their streams. */
 void sp_command_end_waits(struct sp_cell_state *cell);
@@ -159,8 +156,8 @@ void sp_cell_take_spare(struct sp_cell_state *cell);
  * process group. */
 int sp_command_signal(const struct sp_cell_state *cell, struct sp_command *c, int signal);
 void sp_command_terminate(struct sp_cell_state *cell, struct sp_command *c);
-/* Frees the slot. A running command is killed with its tree and reaped later, by an SP_EV_REAP
- * event for its pidfd; the pidfd of a pending start moves to its sp_pending_start. */
+/* Frees the slot. A running command is killed with its tree; until it is reaped its pid is in the
+ * table as SP_PID_OTHER, and that of a pending start in its sp_pending_start. */
 void sp_command_forget(struct sp_cell_state *cell, struct sp_command *c);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 
 #define MAX_READY      32
 #define ROUNDS_AT_ONCE 16 /* kill rounds before other events are served */
+#define REAPED_AT_ONCE 256
 #define ENDING_MS      10000
 #define FEW_COMMANDS   64 /* with fewer than this, each exit searches our children at once */
 
@@ -32,11 +35,16 @@ struct stray {
     pid_t pid;
     uint64_t session;
     uint64_t or_session; /* the other possible owner; SP_NO_SESSION: the owner is known */
-    bool is_own;         /* not a stray: a file worker */
+};
+
+struct death {
+    pid_t pid;
+    uint64_t session;
 };
 
 /* Sessions that a new stray may belong to; with more candidates it belongs to the server. */
 #define MAX_EXITED 2
+#define MAX_DEATHS 64
 
 struct sp_strays {
     struct sp_cell_state *cell;
@@ -49,8 +57,8 @@ struct sp_strays {
     size_t count, cap;
     uint64_t exited[MAX_EXITED]; /* sessions of processes that died since the last learn_adopted */
     uint32_t exited_count;       /* more than MAX_EXITED: there were further sessions */
-    uint64_t last_session;       /* session and pid of the latest death */
-    pid_t last_pid;
+    struct death deaths[MAX_DEATHS]; /* the first of them */
+    uint32_t death_count;
     uint64_t *ending; /* ended sessions with strays to kill */
     size_t ending_count, ending_cap;
     uint64_t ending_until_ms;
@@ -171,11 +179,47 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
 
 /* ---- adopted children ---- */
 
+/* false: no memory. */
+static bool add_stray(struct sp_strays *s, const struct stray *new)
+{
+    struct sp_pids *pids = &s->cell->pids;
+
+    if (!sp_pids_reserve(pids) || !SP_GROW(s->list, s->count, s->cap))
+        return false;
+    sp_pids_put(pids, new->pid, SP_PID_STRAY, (uint32_t)s->count);
+    s->list[s->count++] = *new;
+    return true;
+}
+
+static void remove_stray(struct sp_strays *s, uint32_t i)
+{
+    sp_pids_remove(&s->cell->pids, s->list[i].pid);
+    s->list[i] = s->list[--s->count];
+    if (i < s->count)
+        sp_pids_find(&s->cell->pids, s->list[i].pid)->at = i;
+}
+
 void sp_strays_note_child(struct sp_strays *s, pid_t pid, uint64_t session)
 {
-    if (s->cell->cgroup.dir < 0 && SP_GROW(s->list, s->count, s->cap))
-        s->list[s->count++] =
-            (struct stray){.pid = pid, .session = session, .is_own = session == SP_NO_SESSION};
+    struct sp_pids *pids = &s->cell->pids;
+
+    if (session == SP_NO_SESSION && sp_pids_reserve(pids))
+        sp_pids_put(pids, pid, SP_PID_OTHER, 0);
+    else if (session != SP_NO_SESSION && s->cell->cgroup.dir < 0)
+        (void)add_stray(s, &(struct stray){.pid = pid, .session = session});
+}
+
+/* The session of the dead process whose session id (of the kernel) the child has. */
+static bool knows_leader(const struct sp_strays *s, pid_t pid, uint64_t *ret_session)
+{
+    const pid_t leader = s->death_count > 0 ? getsid(pid) : -1;
+
+    for (uint32_t i = 0; leader > 0 && i < s->death_count; i++)
+        if (s->deaths[i].pid == leader) {
+            *ret_session = s->deaths[i].session;
+            return true;
+        }
+    return false;
 }
 
 static void learn_adopted(struct sp_strays *s)
@@ -196,23 +240,19 @@ static void learn_adopted(struct sp_strays *s)
     for (int i = 0; i < n; i++) {
         struct stray new = {.pid = pids[i]};
 
-        bool is_known = sp_command_of(s->cell, new.pid) != NULL;
-        for (size_t k = 0; !is_known && k < s->count; k++)
-            is_known = s->list[k].pid == new.pid;
-        if (is_known || !SP_GROW(s->list, s->count, s->cap))
-            continue; /* without memory it is killed when the cell ends */
-        /* After several deaths its session id names the command, unless it has called setsid(). */
-        if (s->exited_count > 1 && getsid(new.pid) == s->last_pid) {
-            new.session = s->last_session;
-        } else if (s->exited_count <= MAX_EXITED) {
+        if (sp_pids_find(&s->cell->pids, new.pid) != NULL)
+            continue;
+        if (s->exited_count == 1) {
             new.session = s->exited[0];
-            new.or_session = s->exited_count > 1 ? s->exited[1] : SP_NO_SESSION;
+        } else if (!knows_leader(s, new.pid, &new.session) && s->exited_count <= MAX_EXITED) {
+            new.session = s->exited[0];
+            new.or_session = s->exited[1];
         }
-        s->list[s->count++] = new;
+        (void)add_stray(s, &new); /* without memory it is killed when the cell ends */
     }
     if (pids != few)
         free(pids);
-    s->exited_count = 0;
+    s->exited_count = s->death_count = 0;
 }
 
 /* Children of a dead process become ours; they belong to its session. */
@@ -226,63 +266,65 @@ static void note_death(struct sp_strays *s, uint64_t session, pid_t pid)
         s->exited[i] = session;
     if (i >= s->exited_count)
         s->exited_count = i + 1;
-    s->last_session = session;
-    s->last_pid = pid;
+    if (s->death_count < MAX_DEATHS)
+        s->deaths[s->death_count++] = (struct death){.pid = pid, .session = session};
 }
 
-void sp_strays_note_reaped(struct sp_strays *s, pid_t pid)
+static void note_command(struct sp_strays *s, struct sp_command *c, const siginfo_t *info,
+                         const struct rusage *use)
 {
-    for (size_t i = 0; i < s->count; i++)
-        if (s->list[i].pid == pid) {
-            if (!s->list[i].is_own)
-                note_death(s, s->list[i].session, pid);
-            if (!s->list[i].is_own && s->list[i].or_session != SP_NO_SESSION)
-                note_death(s, s->list[i].or_session, pid);
-            s->list[i] = s->list[--s->count];
-            return;
-        }
+    sp_pids_remove(&s->cell->pids, info->si_pid);
+    sp_command_exited(s->cell, c, info, use);
+    if (s->cell->cgroup.dir < 0)
+        note_death(s, c->session, info->si_pid);
+    if (c->life == SP_LIFE_CLOSED)
+        sp_strays_leave_leaf(s, c, false, c->is_terminated);
 }
 
-void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c)
+static void note_reaped(struct sp_strays *s, const siginfo_t *info, const struct rusage *use)
 {
-    if (s->cell->cgroup.dir >= 0)
+    const struct sp_pid *child = sp_pids_find(&s->cell->pids, info->si_pid);
+
+    if (child != NULL && child->kind == SP_PID_COMMAND) {
+        note_command(s, &s->cell->commands[child->at], info, use);
         return;
-    /* Reap dead strays first: their children must not be attributed to c. */
-    for (size_t i = 0; i < s->count && s->cell->running < FEW_COMMANDS; i++) {
-        siginfo_t info = {0};
-        const pid_t pid = s->list[i].pid;
-
-        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
-            sp_strays_note_reaped(s, pid);
-            i--;
-        }
     }
-    note_death(s, c->session, c->pid);
-    /* Searching now leaves no doubt about the owner; with many commands the sweep does it. */
+    if (child != NULL && child->start != NULL)
+        child->start->child = 0;
+    if (child != NULL && child->kind == SP_PID_STRAY) {
+        const struct stray *stray = &s->list[child->at];
+
+        note_death(s, stray->session, stray->pid);
+        if (stray->or_session != SP_NO_SESSION)
+            note_death(s, stray->or_session, stray->pid);
+        remove_stray(s, child->at);
+    } else if (child != NULL) {
+        sp_pids_remove(&s->cell->pids, info->si_pid);
+    }
+}
+
+void sp_strays_reap(struct sp_strays *s)
+{
+    s->cell->has_dead = true;
+    for (int i = 0; s->cell->has_dead && i < REAPED_AT_ONCE; i++) {
+        siginfo_t info = {0};
+        struct rusage use = {0};
+
+        /* The C library's waitid() lacks the rusage argument. */
+        if (syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WNOHANG, &use) < 0 || info.si_pid == 0)
+            s->cell->has_dead = false;
+        else
+            note_reaped(s, &info, &use);
+    }
+    if (s->stray_leaves > 0)
+        s->cell->is_sweep_due = true; /* a leaf of strays may be empty */
+    if (s->exited_count == 0)
+        return;
+    /* Searching now leaves less doubt about the owner; with many commands the sweep does it. */
     if (s->cell->running < FEW_COMMANDS)
         learn_adopted(s);
-}
-
-static void reap_dead(struct sp_strays *s)
-{
-    for (;;) {
-        siginfo_t info = {0};
-
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
-            return;
-        struct sp_command *c = sp_command_of(s->cell, info.si_pid);
-        if (c != NULL) {
-            /* A command: its pidfd event has not been handled yet. */
-            sp_command_exited(s->cell, c);
-            if (c->life == SP_LIFE_RUNNING)
-                return;
-            sp_strays_note_exit(s, c);
-            continue;
-        }
-        if (waitid(P_PID, (id_t)info.si_pid, &info, WEXITED | WNOHANG) < 0)
-            return;
-        sp_strays_note_reaped(s, info.si_pid);
-    }
+    else
+        s->cell->is_sweep_due = true;
 }
 
 static bool is_ending(const struct sp_strays *s, uint64_t session)
@@ -301,15 +343,13 @@ static bool is_ending(const struct sp_strays *s, uint64_t session)
 static void end_sessions(struct sp_strays *s)
 {
     for (int round = 0; round < ROUNDS_AT_ONCE && s->ending_count > 0; round++) {
-        reap_dead(s);
+        sp_strays_reap(s);
         if (s->exited_count > 0)
             learn_adopted(s);
         bool has_found = false;
         for (size_t i = 0; i < s->count; i++) {
             struct stray *stray = &s->list[i];
 
-            if (stray->is_own)
-                continue;
             /* If one of two possible sessions has ended, the stray belongs to the other one. */
             if (stray->or_session != SP_NO_SESSION && is_ending(s, stray->session)) {
                 stray->session = stray->or_session;
@@ -337,8 +377,7 @@ static void end_sessions(struct sp_strays *s)
 
 void sp_strays_sweep(struct sp_strays *s)
 {
-    reap_dead(s);
-    if (s->cell->cgroup.dir < 0 && s->exited_count > 0)
+    if (s->exited_count > 0)
         learn_adopted(s);
     end_sessions(s);
     free_emptied(s);

@@ -27,14 +27,12 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c);
 void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten,
                           bool is_spent);
 
-/* The command has exited: the children that it leaves belong to its session. */
-void sp_strays_note_exit(struct sp_strays *s, const struct sp_command *c);
-/* Reaps dead strays and finds new ones. Linear in the number of our children: at most ten times a
- * second. cell->is_sweep_due says afterwards whether killed processes are not gone yet. */
+/* Reaps dead children: records the exits of commands, whose children belong to their session from
+ * then on. Bounded: cell->has_dead says afterwards whether there are more. */
+void sp_strays_reap(struct sp_strays *s);
+/* Finds new strays. Linear in the number of our children: at most ten times a second.
+ * cell->is_sweep_due says afterwards whether killed processes are not gone yet. */
 void sp_strays_sweep(struct sp_strays *s);
-
-/* A child of ours was reaped elsewhere: its pid may be reused from now on. */
-void sp_strays_note_reaped(struct sp_strays *s, pid_t pid);
 
 /* A child of ours that is no command: a running command that was killed and forgotten, whose
  * children will belong to its session; or with SP_NO_SESSION a file worker, which would pass for a

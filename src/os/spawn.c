@@ -347,7 +347,8 @@ static long start_child(struct child *c, int *pidfd)
     static _Alignas(64) char own_stack[SP_SPAWN_STACK];
     const bool waits = c->s->stack == NULL;
     char *stack = waits ? own_stack : c->s->stack;
-    const long flags = CLONE_VM | (waits ? CLONE_VFORK : 0) | CLONE_FILES | CLONE_PIDFD;
+    const long flags =
+        CLONE_VM | (waits ? CLONE_VFORK : 0) | CLONE_FILES | (c->s->has_no_pidfd ? 0 : CLONE_PIDFD);
 
     if (c->s->cgroup < 0 || has_no_clone3) {
         c->joins_cgroup = c->s->cgroup >= 0;
@@ -356,7 +357,7 @@ static long start_child(struct child *c, int *pidfd)
     }
     struct clone_args args = {
         .flags = (unsigned long)flags | CLONE_INTO_CGROUP,
-        .pidfd = (unsigned long)pidfd,
+        .pidfd = c->s->has_no_pidfd ? 0 : (unsigned long)pidfd,
         .exit_signal = SIGCHLD,
         .stack = (unsigned long)stack,
         .stack_size = SP_SPAWN_STACK,
@@ -372,10 +373,27 @@ static long start_child(struct child *c, int *pidfd)
 /* Reaps a child that failed before execve. */
 static void reap_failed(struct sp_spawn *s)
 {
-    while (waitid(P_PIDFD, (id_t)s->pidfd, &(siginfo_t){0}, WEXITED) < 0 && errno == EINTR) {
+    const bool by_pid = s->pidfd < 0;
+    const id_t id = (id_t)(by_pid ? s->pid : s->pidfd);
+
+    while (!s->is_reaped && waitid(by_pid ? P_PID : P_PIDFD, id, &(siginfo_t){0}, WEXITED) < 0 &&
+           errno == EINTR) {
     }
-    (void)close(s->pidfd);
+    if (!by_pid)
+        (void)close(s->pidfd);
     s->pidfd = -1;
+    s->is_reaped = true;
+}
+
+/* A pidfd is readable as soon as the child is dead; so is its pid, while it is not reaped. */
+static bool is_dead(const struct sp_spawn *s)
+{
+    struct pollfd p = {.fd = s->pidfd, .events = POLLIN};
+    siginfo_t info = {0};
+
+    if (s->pidfd >= 0)
+        return poll(&p, 1, 0) > 0;
+    return waitid(P_PID, (id_t)s->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
 }
 
 static int result_of(struct sp_spawn *s, long pid, int pidfd)
@@ -405,11 +423,10 @@ static int wait_for_exec(struct sp_spawn *s)
 
     while (__atomic_load_n(&s->is_busy, __ATOMIC_ACQUIRE) != 0) {
         const long r = syscall(SYS_futex, &s->is_busy, FUTEX_WAIT, 1, &moment, NULL, 0);
-        struct pollfd p = {.fd = s->pidfd, .events = POLLIN};
 
         if (r == 0 || errno != ETIMEDOUT)
             continue;
-        if (poll(&p, 1, 0) > 0) /* killed before set_tid_address */
+        if (is_dead(s)) /* killed before set_tid_address */
             break;
         if (__atomic_load_n(&s->is_at_disk, __ATOMIC_ACQUIRE))
             return 1;
@@ -491,7 +508,7 @@ static int spawn_reserved(struct sp_spawn *s)
             (void)dup3(null_fd, STDIO_COPY + i, O_CLOEXEC);
     if (r > 0 || s->failed_step == SP_STEP_NONE)
         return r;
-    if (s->failed_step != SP_STEP_CLONE && pidfd >= 0)
+    if (s->pid > 0)
         reap_failed(s);
     return -(int)SP_E_SYSTEM;
 }
@@ -501,7 +518,8 @@ static void reset(struct sp_spawn *s)
     s->failed_step = s->step = SP_STEP_NONE;
     s->failed_errno = 0;
     s->pidfd = -1;
-    s->is_at_disk = false;
+    s->is_at_disk = s->is_reaped = false;
+    s->pid = 0;
     s->is_busy = 1;
 }
 

@@ -73,6 +73,7 @@ struct sp_spawn {
     char *const *argv;
     char *const *envp;
     const struct rlimit *nofile; /* NULL: ours */
+    bool has_no_pidfd;           /* pidfd stays -1: the caller reaps by pid */
 
     unsigned patience_ms; /* sp_spawn_begin: how long it waits for execve */
     char *stack; /* sp_spawn_begin: SP_SPAWN_STACK bytes, in use until is_busy is cleared */
@@ -84,6 +85,7 @@ struct sp_spawn {
     int failed_errno;
     enum sp_step step; /* CWD or EXEC: the step that the child is at */
     bool is_at_disk;   /* the child has reached these two steps */
+    bool is_reaped;    /* set by the caller, if it has reaped the child before sp_spawn_poll */
     uint32_t is_busy;  /* cleared by the kernel at execve or exit of the child, or by the process
                           that reaps a child which was killed too early for that */
 };

@@ -40,8 +40,7 @@ class Leaks(Case):
         self.quiet()
 
         def same():
-            # the memory of output is kept for a minute after the last command in it
-            now = {p: n - sum('memfd:sallyport-rings' in name for name in fd_names(p)) for p, n in self.srv.fds().items()}
+            now = self.srv.fds()
             return set(now) == set(before) and all(now[p] <= before[p] for p in before)
         try:
             wait_until(same, 'descriptors', step=0.1)
