@@ -14,6 +14,7 @@
 struct slot {
     _Alignas(64) _Atomic uint64_t served;
     _Atomic uint32_t is_owned;
+    _Atomic uint32_t share;
 };
 
 struct sp_bell_page {
@@ -195,4 +196,9 @@ bool sp_bell_served(const struct sp_bell *b, uint32_t slot, uint64_t *ret_served
         return false;
     *ret_served = atomic_load(&s->served);
     return true;
+}
+
+_Atomic uint32_t *sp_bell_share(const struct sp_bell *b, uint32_t slot)
+{
+    return &slot_of(b, slot)->share;
 }

@@ -6,11 +6,13 @@
  * sleep. A side checks its marks before it sleeps, so waking a busy side costs no system call. A
  * socket instead of an eventfd: its wake-up is synchronous, which tells the scheduler that the
  * waker is about to sleep, so the woken side runs on this processor instead of an idle one. For
- * each slot the front also stores how far the process's owner has been served.
+ * each slot the front also stores how far the process's owner has been served, and what share of
+ * memory its ring may have.
  */
 #ifndef SP_CELL_BELL_H
 #define SP_CELL_BELL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -55,5 +57,8 @@ void sp_bell_awake(struct sp_bell *b);
 void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, uint64_t served);
 bool sp_bell_served(const struct sp_bell *b, uint32_t slot,
                     uint64_t *ret_served); /* false: no owner */
+
+/* Set by the front, read by the cell: the slot's share of memory, in bytes; 0: no bound. */
+_Atomic uint32_t *sp_bell_share(const struct sp_bell *b, uint32_t slot);
 
 #endif

@@ -170,14 +170,12 @@ static int read_strings(struct start_memory *r, const struct sp_wire_message *m,
 
 /* ---- the answer ---- */
 
-static void send_started(struct cell *cell, const struct sp_wire_started *reply, int ring,
-                         int input)
+static void send_started(struct cell *cell, const struct sp_wire_started *reply, int input)
 {
-    const int fds[2] = {ring, input};
-    const int fd_count = reply->step != SP_STEP_NONE ? 0 : input >= 0 ? 2 : 1;
+    const int fd_count = reply->step == SP_STEP_NONE && input >= 0;
 
     /* Blocking is safe: the front never waits for us, and if it is gone sendmsg fails. */
-    (void)sp_wire_send(cell->control, true, reply, sizeof *reply, NULL, 0, fds, fd_count);
+    (void)sp_wire_send(cell->control, true, reply, sizeof *reply, NULL, 0, &input, fd_count);
 }
 
 static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pending_start *p)
@@ -186,7 +184,7 @@ static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pend
 
     if (p->reply.step != SP_STEP_NONE)
         sp_strays_leave_leaf(cell->strays, c, true, has_failed_clone || c->is_terminated);
-    send_started(cell, &p->reply, c->ring.fd, p->input);
+    send_started(cell, &p->reply, p->input);
     if (p->input >= 0 && !c->is_tty)
         (void)close(p->input);
     p->input = -1;
@@ -202,7 +200,14 @@ static void begin_start(struct cell *cell)
     struct sp_command *c =
         m->head.slot < cell->state.slots ? &cell->state.commands[m->head.slot] : NULL;
     struct start_memory *r = NULL;
-    int err = c == NULL || c->life != SP_LIFE_NONE ? EINVAL : cell->message->is_cut ? EMFILE : 0;
+    const struct sp_cell_rings *rings =
+        c != NULL ? &cell->state.rings[m->head.slot / SP_SEGMENT_RINGS] : NULL;
+    int err = c == NULL || c->life != SP_LIFE_NONE                       ? EINVAL
+              : cell->message->is_cut                                    ? EMFILE
+              : rings->err != 0                                          ? rings->err
+              : rings->segment == NULL                                   ? EINVAL
+              : m->head.slot % SP_SEGMENT_RINGS >= rings->segment->rings ? EINVAL
+                                                                         : 0;
 
     if (err == 0 && cell->pending_count == SP_MAX_PENDING)
         err = EBUSY;
@@ -221,7 +226,7 @@ static void begin_start(struct cell *cell)
         struct sp_wire_started reply = {.head = m->head, .step = SP_STEP_PREPARE, .err = err};
 
         reply.head.op = SP_WIRE_STARTED;
-        send_started(cell, &reply, -1, -1);
+        send_started(cell, &reply, -1);
         if (r != NULL)
             give_back(cell, r);
         return;
@@ -231,6 +236,8 @@ static void begin_start(struct cell *cell)
     p->reply.head.op = SP_WIRE_STARTED;
     p->input = -1;
     p->child = 0;
+    sp_ring_begin(&c->ring, rings->segment, c->slot % SP_SEGMENT_RINGS, m->head.number);
+    sp_ring_set_share(&c->ring, atomic_load(sp_bell_share(&cell->state.bell, c->slot)), 0);
     p->patience_ms = cell->pending_count > 0 ? IMPATIENCE_MS : PATIENCE_MS;
     if (sp_command_start(&cell->state, c, m, p)) {
         answer_start(cell, c, p);
@@ -284,8 +291,6 @@ static void poll_starts(struct cell *cell)
 
 /* ==== the loop ==== */
 
-/* ---- messages ---- */
-
 static void send_done(struct cell *cell, const struct sp_wire_call *call, int err)
 {
     struct sp_wire_done reply = {.head = call->head, .token = call->token, .err = err};
@@ -306,6 +311,79 @@ static void forget_command(struct cell *cell, struct sp_command *c)
     sp_strays_leave_leaf(cell->strays, c, true, c->is_terminated);
 }
 
+/* ---- the memory of rings ---- */
+
+static uint32_t count_segments(const struct cell *cell)
+{
+    return (cell->state.slots + SP_SEGMENT_RINGS - 1) / SP_SEGMENT_RINGS;
+}
+
+/* The commands of the segment have ended, or this process is about to end. */
+static void drop_segment(struct cell *cell, uint32_t index)
+{
+    sp_segment_drop(cell->state.rings[index].segment);
+    cell->state.rings[index] = (struct sp_cell_rings){0};
+    for (uint32_t i = 0; i < SP_SEGMENT_RINGS; i++) {
+        const uint32_t slot = index * SP_SEGMENT_RINGS + i;
+
+        if (slot < cell->state.slot_end)
+            cell->state.commands[slot].ring = (struct sp_ring){0};
+    }
+}
+
+static void drop_segments(struct cell *cell)
+{
+    for (uint32_t i = 0; cell->state.rings != NULL && i < count_segments(cell); i++)
+        if (cell->state.rings[i].segment != NULL)
+            drop_segment(cell, i);
+}
+
+static bool has_commands(const struct cell *cell, uint32_t index)
+{
+    for (uint32_t i = 0; i < SP_SEGMENT_RINGS; i++) {
+        const uint32_t slot = index * SP_SEGMENT_RINGS + i;
+
+        if (slot < cell->state.slot_end && cell->state.commands[slot].life != SP_LIFE_NONE)
+            return true;
+    }
+    return false;
+}
+
+static void on_segment(struct cell *cell, const struct sp_wire_call *call)
+{
+    const uint32_t index = (uint32_t)call->a;
+    struct sp_err e = {0};
+
+    if (index >= count_segments(cell) || has_commands(cell, index))
+        return;
+    drop_segment(cell, index);
+    if (call->b == 0)
+        return;
+    struct sp_cell_rings *rings = &cell->state.rings[index];
+    if (cell->message->fd_count != 1)
+        rings->err = EMFILE; /* the kernel drops descriptors that our table has no room for */
+    else if (sp_segment_take(&cell->message->fds[0], &rings->segment, &e) < 0)
+        rings->err = e.sys;
+    if (rings->err == 0)
+        return;
+    struct sp_wire_call reply = *call;
+    reply.b = rings->err;
+    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, NULL, 0);
+}
+
+static void on_punch(struct cell *cell, const struct sp_wire_head *h, struct sp_command *c)
+{
+    if (c == NULL && h->number == 0 && h->slot < cell->state.slots &&
+        cell->state.commands[h->slot].life == SP_LIFE_NONE)
+        c = &cell->state.commands[h->slot];
+    if (c == NULL || c->ring.head == NULL)
+        return;
+    sp_ring_punch(&c->ring, c->life == SP_LIFE_NONE);
+    sp_bell_mark(&cell->state.bell, h->slot); /* the front counts what is left */
+}
+
+/* ---- messages ---- */
+
 /* Forks a file worker. If that fails, the front sees the socket closed. */
 static void on_files(struct cell *cell)
 {
@@ -319,9 +397,7 @@ static void on_files(struct cell *cell)
     /* Unmaps the memory shared with the front and erases the arguments of commands. Clients could
      * read them if they could open /proc/self/mem: a second line behind is_process_memory (file.c).
      */
-    for (uint32_t i = 0; i < cell->state.slot_end; i++)
-        if (cell->state.commands[i].life != SP_LIFE_NONE)
-            sp_ring_free(&cell->state.commands[i].ring);
+    drop_segments(cell);
     sp_bell_free(&cell->state.bell);
     explicit_bzero(cell->message->bytes, sizeof cell->message->bytes);
     if (cell->spare_memory != NULL)
@@ -381,6 +457,12 @@ static void on_message(struct cell *cell)
     case SP_WIRE_FORGET:
         if (c != NULL)
             forget_command(cell, c);
+        break;
+    case SP_WIRE_SEGMENT:
+        on_segment(cell, call);
+        break;
+    case SP_WIRE_PUNCH:
+        on_punch(cell, h, c);
         break;
     case SP_WIRE_END_SESSION:
         for (uint32_t i = 0; i < cell->state.slot_end; i++)
@@ -630,8 +712,9 @@ static int prepare(struct cell *cell, struct sp_err *e)
 
     /* calloc of a large table uses no memory until a slot is written. */
     cell->state.commands = calloc(cell->state.slots, sizeof *cell->state.commands);
+    cell->state.rings = calloc(count_segments(cell), sizeof *cell->state.rings);
     cell->strays = sp_strays_new(&cell->state);
-    if (cell->state.commands == NULL || cell->strays == NULL)
+    if (cell->state.commands == NULL || cell->state.rings == NULL || cell->strays == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell's tables");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "become subreaper");
@@ -759,6 +842,7 @@ int sp_cell_run(int control, struct sp_err *e)
             free_memory(m); /* otherwise the child still uses it, and dies with us */
     }
     free_memory(cell->spare_memory);
+    drop_segments(cell);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->state.bell);
     sp_cgroup_free(&cell->state.cgroup);
@@ -768,6 +852,7 @@ int sp_cell_run(int control, struct sp_err *e)
         (void)close(cell->state.epoll);
     free(cell->message);
     free(cell->state.commands);
+    free(cell->state.rings);
     free(cell->state.pids.table);
     free(cell);
     return r;

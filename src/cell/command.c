@@ -137,8 +137,7 @@ static void release(struct sp_cell_state *cell, struct sp_command *c)
     close_stream(cell, c, 0);
     close_stream(cell, c, 1);
     close_fd(&c->slave);
-    sp_ring_free(&c->ring);
-    c->life = SP_LIFE_NONE;
+    c->life = SP_LIFE_NONE; /* the ring stays mapped, for the next command in the slot */
 }
 
 static const char *find_variable(char *const *envp, const char *name)
@@ -194,12 +193,9 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
                          const struct sp_wire_start *s, struct sp_pending_start *p,
                          struct stdio_fds *pipes)
 {
-    struct sp_err e = {0};
     const char *home = find_variable(p->strings.envp, "HOME");
     const char *fallback_cwd = home != NULL && home[0] == '/' ? home : "/"; /* as bubblewrap */
 
-    if (sp_ring_new(&c->ring, &e) < 0)
-        return note_failure(p, SP_STEP_PREPARE, e.sys);
     const int err = open_stdio(c, s, pipes);
     if (err != 0)
         return note_failure(p, SP_STEP_STDIO, err);
@@ -262,8 +258,9 @@ static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct 
         struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126,
                               .reason = SP_END_EXIT};
         char *room = (char *)sp_ring_room(&c->ring);
-        const int n = snprintf(room, SP_RING_CHUNK, "sallyport: %.4096s: %s%s\n", p->strings.file,
-                               strerror(err), c->is_tty ? "\r" : "");
+        const int n =
+            snprintf(room, c->ring.room, "sallyport: %.*s: %s%s\n", (int)c->ring.room - 256,
+                     p->strings.file, strerror(err), c->is_tty ? "\r" : "");
 
         sp_ring_output(&c->ring, c->is_tty ? SP_STREAM_PTY : SP_STREAM_STDERR, (uint32_t)n);
         sp_ring_exited(&c->ring, &how);
@@ -318,7 +315,6 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->start_number = ++cell->starts;
     c->was_alone = cell->running == 0;
     c->stream[0] = c->stream[1] = c->slave = -1;
-    c->ring.fd = -1;
 
     const int r = spawn_command(cell, c, s, p, &pipes);
     for (int i = 0; i < 3 && !c->is_tty; i++)
@@ -373,6 +369,14 @@ static bool streams_ended(const struct sp_command *c)
     return c->stream[0] < 0 && c->stream[1] < 0;
 }
 
+/* What the owner was not sent yet is kept, whatever the share. */
+static void keep_unsent(const struct sp_cell_state *cell, struct sp_command *c)
+{
+    uint64_t served;
+
+    c->ring.sent = sp_bell_served(&cell->bell, c->slot, &served) ? served : UINT64_MAX;
+}
+
 /* Reads one chunk into the ring. >0: its size; 0: no data now; -1: the stream has ended and is
  * closed. */
 static ssize_t take_chunk(struct sp_cell_state *cell, struct sp_command *c, int which)
@@ -383,12 +387,14 @@ static ssize_t take_chunk(struct sp_cell_state *cell, struct sp_command *c, int 
     uint8_t *room = sp_ring_room(&c->ring);
     ssize_t n;
 
+    if (c->ring.share != 0)
+        keep_unsent(cell, c);
     do
-        n = read(c->stream[which], room, SP_RING_CHUNK);
+        n = read(c->stream[which], room, c->ring.room);
     while (n < 0 && errno == EINTR);
     /* A terminal returns at most 4095 bytes a call: several calls fill one chunk. */
-    while (c->is_tty && n >= 2048 && n <= (ssize_t)SP_RING_CHUNK - 4096) {
-        const ssize_t more = read(c->stream[which], room + n, SP_RING_CHUNK - (size_t)n);
+    while (c->is_tty && n >= 2048 && n <= (ssize_t)c->ring.room - 4096) {
+        const ssize_t more = read(c->stream[which], room + n, c->ring.room - (size_t)n);
 
         if (more <= 0)
             break; /* the next read reports the end or error again */
@@ -411,7 +417,13 @@ static bool is_too_far_ahead(const struct sp_cell_state *cell, const struct sp_c
 {
     uint64_t served;
 
-    return sp_bell_served(&cell->bell, c->slot, &served) && c->ring.end - served > limit;
+    return sp_bell_served(&cell->bell, c->slot, &served) && sp_ring_ahead(&c->ring, served) > limit;
+}
+
+/* A mark for is_too_far_ahead; a ring with a share has at most this part of it. */
+static uint64_t mark_of(const struct sp_command *c, uint64_t mark, uint32_t part)
+{
+    return c->ring.share != 0 && c->ring.share / part < mark ? c->ring.share / part : mark;
 }
 
 /* Adds the streams to epoll, or removes them while the command is paused or resting. */
@@ -437,12 +449,14 @@ static void update_watch(struct sp_cell_state *cell, struct sp_command *c)
 
 static void pause_if_ahead(struct sp_cell_state *cell, struct sp_command *c)
 {
-    if (c->is_paused || !is_too_far_ahead(cell, c, SP_RING_HIGH_WATER))
+    const uint64_t mark = mark_of(c, SP_RING_HIGH_WATER, 2);
+
+    if (c->is_paused || !is_too_far_ahead(cell, c, mark))
         return;
     sp_ring_set_paused(&c->ring, true);
     /* The front may have served more before the pause was visible: check again, or both sides would
      * wait. */
-    c->is_paused = is_too_far_ahead(cell, c, SP_RING_HIGH_WATER);
+    c->is_paused = is_too_far_ahead(cell, c, mark);
     if (c->is_paused)
         update_watch(cell, c);
     else
@@ -516,7 +530,7 @@ void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int w
             enlarge_if_chatty(cell, c, which, n);
             rest_after_small_reads(cell, c, which, n);
         }
-        if (n < (ssize_t)SP_RING_CHUNK)
+        if (n < (ssize_t)c->ring.room)
             break; /* epoll reports later data again */
     }
     if (c->life == SP_LIFE_EXITING && streams_ended(c))
@@ -536,7 +550,7 @@ static bool drain(struct sp_cell_state *cell, struct sp_command *c)
         size_t total = 0;
 
         while (c->stream[which] >= 0) {
-            if (total >= DRAIN_BYTES || is_too_far_ahead(cell, c, DRAIN_WATER))
+            if (total >= DRAIN_BYTES || is_too_far_ahead(cell, c, mark_of(c, DRAIN_WATER, 2)))
                 return false;
             const ssize_t n = take_chunk(cell, c, which);
 
@@ -681,7 +695,16 @@ void sp_command_exited(struct sp_cell_state *cell, struct sp_command *c, const s
 
 void sp_command_served(struct sp_cell_state *cell, struct sp_command *c)
 {
-    if (!c->is_paused || is_too_far_ahead(cell, c, SP_RING_LOW_WATER))
+    const uint32_t share = atomic_load(sp_bell_share(&cell->bell, c->slot));
+    const uint32_t touched = c->ring.touched.count;
+
+    if (share != 0 || c->ring.share != 0) {
+        keep_unsent(cell, c);
+        sp_ring_set_share(&c->ring, share, c->ring.sent);
+        if (c->ring.touched.count != touched)
+            sp_bell_mark(&cell->bell, c->slot); /* the front counts what is left */
+    }
+    if (!c->is_paused || is_too_far_ahead(cell, c, mark_of(c, SP_RING_LOW_WATER, 4)))
         return;
     c->is_paused = false;
     update_watch(cell, c);

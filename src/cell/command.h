@@ -72,7 +72,7 @@ struct sp_command {
     struct sp_exit how;    /* once it is reaped */
     uint64_t exit_due_ms;
     uint64_t exited_ms;
-    struct sp_ring ring;
+    struct sp_ring ring; /* of the slot: begun for each command, mapped while its segment is */
 };
 
 #define SP_REST_MS     1 /* how long a command with many small reads rests */
@@ -81,14 +81,21 @@ struct sp_command {
 #define SP_MAX_EXITING 64
 #define SP_SPARE       4
 
+/* The memory of 64 slots' rings, which a START needs. */
+struct sp_cell_rings {
+    struct sp_segment *segment; /* NULL: none */
+    int err;                    /* why the cell could not take it; 0: none was sent */
+};
+
 /* State of the cell that all of its commands share. */
 struct sp_cell_state {
     uint64_t now_ms; /* read once a turn */
     int epoll;
     struct sp_command *commands; /* by slot */
     uint32_t slots;
-    uint32_t slot_end; /* one past the highest slot ever used */
-    bool is_sweep_due; /* for strays */
+    uint32_t slot_end;           /* one past the highest slot ever used */
+    struct sp_cell_rings *rings; /* slots / SP_SEGMENT_RINGS of them */
+    bool is_sweep_due;           /* for strays */
     struct sp_bell bell;
     struct sp_pids pids; /* all children that we know of */
     bool has_dead;       /* children may wait to be reaped */
@@ -120,12 +127,12 @@ enum sp_cell_event {
 #define SP_EV(kind, n) ((uint64_t)(kind) << 32 | (uint32_t)(n))
 
 /*
- * Starts the command of *s and p->strings in the free slot *c; the caller has set c->leaf*. true:
- * p->reply has the result. After a success p->input is the descriptor to write stdin to, or -1: the
- * terminal's master (owned by the command) or a pipe (owned by the caller). After a failure *c is
- * free again. In a sandbox a program that cannot be executed is a success: a command that has
- * CLOSED already, with pid 0. If p->child is not 0, it was killed but not reaped, and *p must stay
- * until it is. false: the child still waits for a disk, and *p must stay until
+ * Starts the command of *s and p->strings in the free slot *c; the caller has set c->leaf* and
+ * begun c->ring. true: p->reply has the result. After a success p->input is the descriptor to write
+ * stdin to, or -1: the terminal's master (owned by the command) or a pipe (owned by the caller).
+ * After a failure *c is free again. In a sandbox a program that cannot be executed is a success: a
+ * command that has CLOSED already, with pid 0. If p->child is not 0, it was killed but not reaped,
+ * and *p must stay until it is. false: the child still waits for a disk, and *p must stay until
  * sp_command_poll_start returns true.
  */
 bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,

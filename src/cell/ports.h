@@ -4,8 +4,8 @@
  *
  * A socket belongs to the network namespace it was made in. Pid 1 of the cell makes the sockets and
  * hands duplicates to the front (SP_WIRE_PORTS), which passes them on to the proxy in the host's
- * namespace. All ports are below 1024: no command can bind them, and the ports of development
- * servers stay free.
+ * namespace. No command can bind ports below 1024, so that those of development servers stay
+ * free; a port above, which `ports` of the policy lists, is taken before the first command runs.
  */
 #ifndef SP_CELL_PORTS_H
 #define SP_CELL_PORTS_H

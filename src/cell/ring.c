@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cell/ring.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#define MAGIC       0x676e6972U /* "ring" */
-#define HEADER_SIZE 4096U
+#define MAGIC 0x676e6972U /* "ring" */
 
 struct record_header {
     uint64_t seq;
@@ -26,79 +21,125 @@ struct record_header {
 
 /*
  * Everything that retention may keep, the exit and close records, the unused tail of the area, and
- * room for one read: sp_ring_room never has to forget records.
+ * room for one read: without a share sp_ring_room never has to forget records.
  */
 #define AREA_NEEDED \
     (SP_RING_RETAIN_BYTES + (uint64_t)SP_RING_RETAIN_CHUNKS * (RECORD_HEADER + 7) + 4 * LARGEST)
-#define AREA ((AREA_NEEDED + 4095) & ~(uint64_t)4095)
+#define AREA ((uint64_t)SP_RING_AREA)
 
-struct sp_ring_header {
-    uint32_t magic;
-    uint32_t header_size;
-    uint64_t area;
-    /* The writer stores `oldest` before it overwrites data, and all other fields before `end`. */
-    _Alignas(64) _Atomic uint64_t end;
-    _Atomic uint64_t exit_seq;
-    _Atomic uint64_t closed_seq;
-    _Atomic uint64_t output_bytes[SP_STREAM_MAX];
-    _Alignas(64) _Atomic uint64_t oldest;
-    _Atomic uint64_t dropped_bytes;
-    _Atomic uint32_t is_paused;
-    struct sp_exit exit; /* written once, before exit_seq */
-};
+/* With a share: what retention leaves, and the most that one read gets. The pages of the first
+ * `kept + 3 reads` of the area are used over and over. */
+#define SHARE_KEPT(share) ((uint64_t)(share) / 4 * 3)
+#define SHARE_READ(share) ((share) / 16 < SP_RING_CHUNK ? (share) / 16 : SP_RING_CHUNK)
+#define SHARE_LAP(share)  (SHARE_KEPT(share) + 3 * PADDED(SHARE_READ(share)))
+/* Left between the end and the oldest record by a jump: room for the exit and close records. */
+#define JUMP_SLACK 512U
 
-_Static_assert(sizeof(struct sp_ring_header) <= HEADER_SIZE, "the header is one page");
+_Static_assert(AREA_NEEDED <= AREA && AREA % SP_RING_PAGE == 0, "the area holds what is retained");
+_Static_assert(sizeof(struct sp_ring_header) <= SP_RING_HEADER, "the header has its place");
 _Static_assert(sizeof(struct record_header) == 24, "as drawn in ring.h");
+
+static struct sp_ring_header *place_of(const struct sp_segment *s, uint32_t place)
+{
+    return (struct sp_ring_header *)(void *)(s->map + (size_t)place * SP_RING_HEADER);
+}
+
+static uint8_t *area_of(const struct sp_segment *s, uint32_t place)
+{
+    return s->map + (size_t)SP_SEGMENT_RINGS * SP_RING_HEADER + (size_t)place * SP_RING_AREA;
+}
+
+/* ---- the writer: pages ---- */
+
+static void touch(struct sp_ring *r, uint64_t pos, uint64_t len)
+{
+    struct sp_ring_touched *t = &r->touched;
+    const uint64_t first = pos % AREA / SP_RING_PAGE;
+    const uint64_t last = (pos % AREA + len - 1) / SP_RING_PAGE;
+    const uint32_t before = t->count;
+
+    if (before == SP_RING_PAGES)
+        return;
+    for (uint64_t i = first; i <= last; i++) {
+        t->count += (t->pages[i / 64] >> i % 64 & 1) == 0;
+        t->pages[i / 64] |= (uint64_t)1 << i % 64;
+    }
+    if (t->count != before)
+        atomic_store_explicit(&r->head->touched, t->count * SP_RING_PAGE, memory_order_relaxed);
+}
+
+/* Whether the page has a part of the log. */
+static bool is_in_use(const struct sp_ring *r, uint64_t page)
+{
+    const uint64_t from = page * SP_RING_PAGE;
+    const uint64_t to = from + SP_RING_PAGE;
+    const uint64_t first = r->oldest % AREA;
+    const uint64_t end = r->end % AREA;
+    const bool has_jump = r->jump != 0 && r->jump_at >= r->oldest;
+    const uint64_t jump = r->jump_at % AREA + RECORD_HEADER;
+
+    if (r->oldest == r->end)
+        return false;
+    if (has_jump)
+        return (to > first && from < jump) || from < end;
+    return first < end ? to > first && from < end : to > first || from < end;
+}
+
+/* Pages below `spared` bytes of the area stay. */
+static void punch_unused(struct sp_ring *r, uint64_t spared)
+{
+    struct sp_ring_touched *t = &r->touched;
+    uint64_t run = 0; /* pages before i that can be punched */
+
+    for (uint64_t i = spared / SP_RING_PAGE; i <= SP_RING_PAGES && t->count > 0; i++) {
+        if (i < SP_RING_PAGES && (t->pages[i / 64] >> i % 64 & 1) != 0 && !is_in_use(r, i)) {
+            run++;
+            continue;
+        }
+        /* If the kernel refuses, the pages count as touched still. */
+        if (run > 0 &&
+            madvise(r->data + (i - run) * SP_RING_PAGE, run * SP_RING_PAGE, MADV_REMOVE) == 0) {
+            t->count -= (uint32_t)run;
+            for (uint64_t k = i - run; k < i; k++)
+                t->pages[k / 64] &= ~((uint64_t)1 << k % 64);
+        }
+        run = 0;
+    }
+    atomic_store_explicit(&r->head->touched, t->count * SP_RING_PAGE, memory_order_relaxed);
+}
+
+void sp_ring_punch(struct sp_ring *r, bool is_free)
+{
+    if (r->head == NULL)
+        return;
+    if (is_free) {
+        r->oldest = r->end;
+        r->share = 0;
+    }
+    punch_unused(r, 0);
+}
 
 /* ---- the writer ---- */
 
-int sp_ring_new(struct sp_ring *ret, struct sp_err *e)
+void sp_ring_begin(struct sp_ring *r, const struct sp_segment *s, uint32_t place, uint64_t number)
 {
-    const int fd = memfd_create("sallyport-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    void *map = MAP_FAILED;
+    struct sp_ring_header *h = place_of(s, place);
 
-    if (fd < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "make output ring");
-    if (ftruncate(fd, (off_t)(HEADER_SIZE + AREA)) == 0)
-        map = mmap(NULL, HEADER_SIZE + AREA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) <
-            0) {
-        const int err = errno;
-
-        if (map != MAP_FAILED)
-            (void)munmap(map, HEADER_SIZE + AREA);
-        (void)close(fd);
-        return sp_fail(e, SP_E_SYSTEM, err, "map output ring");
-    }
-    *ret = (struct sp_ring){.fd = fd, .head = map, .data = (uint8_t *)map + HEADER_SIZE, .seq = 1};
-    ret->head->magic = MAGIC;
-    ret->head->header_size = HEADER_SIZE;
-    ret->head->area = AREA;
-    return 0;
-}
-
-void sp_ring_free(struct sp_ring *r)
-{
-    if (r->fd < 0)
-        return;
-    (void)munmap(r->head, HEADER_SIZE + AREA);
-    (void)close(r->fd);
-    *r = (struct sp_ring){.fd = -1};
-}
-
-/* Decides where the next record starts, so that `len` bytes fit behind its header unbroken. */
-static void place_record(struct sp_ring *r, uint32_t len)
-{
-    const uint64_t left = AREA - r->end % AREA;
-
-    r->start = left >= PADDED(len) ? r->end : r->end + left;
-}
-
-uint8_t *sp_ring_room(struct sp_ring *r)
-{
-    place_record(r, SP_RING_CHUNK);
-    return r->data + r->start % AREA + RECORD_HEADER;
+    *r = (struct sp_ring){
+        .head = h, .data = area_of(s, place), .seq = 1, .sent = UINT64_MAX, .touched = r->touched};
+    h->magic = MAGIC;
+    h->area = SP_RING_AREA;
+    atomic_store_explicit(&h->oldest, 0, memory_order_relaxed);
+    atomic_store_explicit(&h->end, 0, memory_order_relaxed);
+    atomic_store_explicit(&h->exit_seq, 0, memory_order_relaxed);
+    atomic_store_explicit(&h->closed_seq, 0, memory_order_relaxed);
+    atomic_store_explicit(&h->dropped_bytes, 0, memory_order_relaxed);
+    for (int i = 0; i < SP_STREAM_MAX; i++)
+        atomic_store_explicit(&h->output_bytes[i], 0, memory_order_relaxed);
+    atomic_store_explicit(&h->is_paused, 0, memory_order_relaxed);
+    atomic_store_explicit(&h->touched, r->touched.count * SP_RING_PAGE, memory_order_relaxed);
+    h->exit = (struct sp_exit){0};
+    atomic_store_explicit(&h->number, number, memory_order_release);
 }
 
 static struct record_header *header_at(const struct sp_ring *r, uint64_t pos)
@@ -106,14 +147,96 @@ static struct record_header *header_at(const struct sp_ring *r, uint64_t pos)
     return (struct record_header *)(void *)(r->data + pos % AREA);
 }
 
+/* Bytes of the log without the jump. */
+static uint64_t span(const struct sp_ring *r)
+{
+    return sp_ring_ahead(r, r->oldest);
+}
+
+/* The header and the size of the oldest record; 0: it cannot be one. Another process may have
+ * changed it. */
+static uint64_t oldest_record(const struct sp_ring *r, struct record_header *ret)
+{
+    const uint64_t left = AREA - r->oldest % AREA;
+
+    *ret = (struct record_header){.type = SP_RECORD_PAD};
+    if (left < RECORD_HEADER)
+        return left <= r->end - r->oldest ? left : 0;
+    memcpy(ret, header_at(r, r->oldest), sizeof *ret);
+    if (PADDED(ret->len) > left || PADDED(ret->len) > r->end - r->oldest)
+        return 0;
+    if (ret->type == SP_RECORD_PAD)
+        return PADDED(ret->len);
+    if (ret->len > SP_RING_CHUNK ||
+        (ret->type == SP_RECORD_OUTPUT && (ret->len > r->kept_bytes || r->kept_chunks == 0)))
+        return 0;
+    return PADDED(ret->len);
+}
+
+/* Forgets the record that oldest_record has found, or all after size 0. Returns its output. */
+static uint64_t forget_record(struct sp_ring *r, const struct record_header *h, uint64_t size)
+{
+    const bool is_output = size != 0 && h->type == SP_RECORD_OUTPUT;
+    const uint32_t len = size == 0 ? r->kept_bytes : is_output ? h->len : 0;
+
+    r->kept_bytes -= len;
+    r->kept_chunks = size == 0 ? 0 : r->kept_chunks - is_output;
+    r->oldest = size == 0 ? r->end : r->oldest + size;
+    return len;
+}
+
+static void publish_oldest(struct sp_ring *r, uint64_t dropped)
+{
+    atomic_fetch_add_explicit(&r->head->dropped_bytes, dropped, memory_order_relaxed);
+    atomic_store_explicit(&r->head->oldest, r->oldest, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* oldest is visible before data is overwritten */
+}
+
+/* Decides where the next record starts, so that `len` bytes fit behind its header unbroken. */
+static void place_record(struct sp_ring *r, uint32_t len)
+{
+    const uint64_t need = PADDED(len);
+    const uint64_t left = AREA - r->end % AREA;
+    const uint64_t next = r->end + left;
+    const bool has_lap_ended =
+        r->share != 0 && r->end % AREA + need > SHARE_LAP(r->share) &&
+        (r->oldest == r->end || next + need + JUMP_SLACK - r->oldest <= AREA);
+
+    r->start = left >= need && !has_lap_ended ? r->end : next;
+    if (r->start + need - r->oldest <= AREA)
+        return;
+    /* Only the log of a ring with a share can be in the way. */
+    uint64_t dropped = 0;
+    while (r->start + need - r->oldest > AREA && r->oldest < r->end) {
+        struct record_header h;
+        const uint64_t size = oldest_record(r, &h);
+
+        dropped += forget_record(r, &h, size);
+    }
+    publish_oldest(r, dropped);
+}
+
+uint8_t *sp_ring_room(struct sp_ring *r)
+{
+    r->room = r->share == 0 ? SP_RING_CHUNK : SHARE_READ(r->share);
+    place_record(r, r->room);
+    return r->data + r->start % AREA + RECORD_HEADER;
+}
+
 static void publish(struct sp_ring *r, enum sp_record_type type, enum sp_stream stream,
                     uint32_t len)
 {
     const uint64_t skipped = r->start - r->end;
 
-    if (skipped >= RECORD_HEADER)
+    if (skipped >= RECORD_HEADER) {
         *header_at(r, r->end) =
             (struct record_header){.len = (uint32_t)skipped - RECORD_HEADER, .type = SP_RECORD_PAD};
+        touch(r, r->end, RECORD_HEADER);
+    }
+    if (skipped > LARGEST) { /* less is the tail of the area, as without a share */
+        r->jump_at = r->end;
+        r->jump = skipped;
+    }
     *header_at(r, r->start) = (struct record_header){
         .seq = r->seq,
         .bytes_before = r->bytes,
@@ -121,6 +244,7 @@ static void publish(struct sp_ring *r, enum sp_record_type type, enum sp_stream 
         .type = (uint8_t)type,
         .stream = (uint8_t)stream,
     };
+    touch(r, r->start, PADDED(len));
     r->end = r->start + PADDED(len);
     r->seq++;
     if (type == SP_RECORD_OUTPUT) {
@@ -134,31 +258,64 @@ static void publish(struct sp_ring *r, enum sp_record_type type, enum sp_stream 
     atomic_store_explicit(&r->head->end, r->end, memory_order_release);
 }
 
-/* Forgets whole records from the front until retention holds. */
+/* Whether retention, or the share, does not want the oldest record any more. */
+static bool is_excess(const struct sp_ring *r, const struct record_header *h, uint64_t size)
+{
+    if (r->kept_bytes > SP_RING_RETAIN_BYTES || r->kept_chunks > SP_RING_RETAIN_CHUNKS)
+        return true;
+    if (r->share == 0 || r->oldest == r->end)
+        return false;
+    if (h->type == SP_RECORD_PAD || size == 0)
+        return true;
+    return r->oldest + size <= r->sent && span(r) - size >= SHARE_KEPT(r->share);
+}
+
+/* Forgets whole records from the front until retention and share hold. */
 static void forget_oldest(struct sp_ring *r)
 {
-    if (r->kept_bytes <= SP_RING_RETAIN_BYTES && r->kept_chunks <= SP_RING_RETAIN_CHUNKS)
-        return;
-
     uint64_t dropped = 0;
-    while (r->kept_bytes > SP_RING_RETAIN_BYTES || r->kept_chunks > SP_RING_RETAIN_CHUNKS) {
-        const uint64_t left = AREA - r->oldest % AREA;
-        const struct record_header *h = header_at(r, r->oldest);
+    uint64_t before = r->oldest;
 
-        if (left < RECORD_HEADER) {
-            r->oldest += left;
-            continue;
-        }
-        if (h->type == SP_RECORD_OUTPUT) {
-            r->kept_bytes -= h->len;
-            r->kept_chunks--;
-            dropped += h->len;
-        }
-        r->oldest += PADDED(h->len);
+    if (r->share == 0 && r->kept_bytes <= SP_RING_RETAIN_BYTES &&
+        r->kept_chunks <= SP_RING_RETAIN_CHUNKS)
+        return;
+    for (;;) {
+        struct record_header h;
+        const uint64_t size = oldest_record(r, &h);
+
+        if (!is_excess(r, &h, size))
+            break;
+        dropped += forget_record(r, &h, size);
     }
-    atomic_fetch_add_explicit(&r->head->dropped_bytes, dropped, memory_order_relaxed);
-    atomic_store_explicit(&r->head->oldest, r->oldest, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* oldest is visible before data is overwritten */
+    if (r->oldest != before)
+        publish_oldest(r, dropped);
+    if (r->jump == 0 || r->oldest <= r->jump_at)
+        return;
+    /* The log is one piece again. */
+    r->jump = 0;
+    r->share = r->wanted_share;
+    if (r->share != 0 && r->touched.count * (uint64_t)SP_RING_PAGE > SHARE_LAP(r->share) + LARGEST)
+        punch_unused(r, SHARE_LAP(r->share));
+}
+
+void sp_ring_set_share(struct sp_ring *r, uint32_t share, uint64_t sent)
+{
+    const bool is_more = share == 0 || (r->share != 0 && share > r->share);
+    const bool has_jump = r->jump != 0 && r->oldest <= r->jump_at;
+
+    if (share != 0 && share < SP_RING_LEAST_SHARE)
+        share = SP_RING_LEAST_SHARE;
+    if (share >= SP_RING_AREA)
+        share = 0;
+    r->wanted_share = share;
+    r->sent = sent;
+    if (!is_more || !has_jump)
+        r->share = share;
+    if (r->share == 0)
+        return;
+    forget_oldest(r);
+    if (r->touched.count * (uint64_t)SP_RING_PAGE > r->share)
+        punch_unused(r, 0);
 }
 
 void sp_ring_output(struct sp_ring *r, enum sp_stream stream, uint32_t len)
@@ -183,42 +340,19 @@ void sp_ring_closed(struct sp_ring *r)
     publish(r, SP_RECORD_CLOSED, SP_STREAM_STDOUT, 0);
 }
 
-void sp_ring_set_paused(struct sp_ring *r, bool is_paused)
-{
-    atomic_store_explicit(&r->head->is_paused, is_paused, memory_order_seq_cst);
-}
-
 /* ---- the reader ---- */
 
-int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_err *e)
+int sp_ring_view_open(struct sp_segment *s, uint32_t place, uint64_t number,
+                      struct sp_ring_view *ret, struct sp_err *e)
 {
-    const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-    struct stat st;
+    const struct sp_ring_header *h = place_of(s, place);
 
-    /* Without the seals the writer could truncate the file, and reading would raise SIGBUS. */
-    const int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & want) != want)
-        return sp_fail(e, SP_E_MALFORMED, 0, "output ring is not sealed");
-    if (fstat(fd, &st) < 0 || st.st_size != (off_t)(HEADER_SIZE + AREA))
-        return sp_fail(e, SP_E_MALFORMED, 0, "output ring has the wrong size");
-    void *map = mmap(NULL, HEADER_SIZE + AREA, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED)
-        return sp_fail(e, SP_E_SYSTEM, errno, "map output ring");
-    const struct sp_ring_header *head = map;
-    if (head->magic != MAGIC || head->header_size != HEADER_SIZE || head->area != AREA) {
-        (void)munmap(map, HEADER_SIZE + AREA);
-        return sp_fail(e, SP_E_MALFORMED, 0, "output ring has a foreign layout");
-    }
-    *ret = (struct sp_ring_view){.head = head, .data = (const uint8_t *)map + HEADER_SIZE};
+    if (atomic_load_explicit(&h->number, memory_order_acquire) != number || h->magic != MAGIC ||
+        h->area != SP_RING_AREA)
+        return sp_fail(e, SP_E_MALFORMED, 0, "the output ring is not this process's");
+    s->users++;
+    *ret = (struct sp_ring_view){.head = h, .data = area_of(s, place), .segment = s};
     return 0;
-}
-
-void sp_ring_view_unmap(struct sp_ring_view *v)
-{
-    if (v->head == NULL)
-        return;
-    (void)munmap((void *)(uintptr_t)v->head, HEADER_SIZE + AREA);
-    *v = (struct sp_ring_view){0};
 }
 
 static uint64_t load_oldest(const struct sp_ring_view *v)
@@ -345,9 +479,4 @@ int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
         s.exit = v->head->exit;
     *ret = s;
     return 0;
-}
-
-bool sp_ring_is_paused(const struct sp_ring_view *v)
-{
-    return atomic_load_explicit(&v->head->is_paused, memory_order_seq_cst) != 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring: the output, exit and close of one process, as a numbered log in shared memory.
+ * ring: the output, exit and close of one process, as a numbered log in shared memory. A slot of
+ * the cell has one ring, in a segment (cell/segment.h); each process in the slot begins it anew.
  *
  * All records share one counter. The cell is the only writer; any number of readers map the memory
  * read-only, each with its own position. Positions count bytes of the log from its beginning, so
@@ -8,13 +9,17 @@
  * it forgets the oldest records, and a reader that was too slow learns exactly how many records and
  * bytes it missed. EXITED may be forgotten, too: the header keeps it (sp_ring_catch_up).
  *
- * A reader does not trust the writer: it copies a record's header once and checks the copy.
+ * A reader does not trust the writer: it copies a record's header once and checks the copy. The
+ * writer does not trust the memory either: another process may have it mapped writable.
  *
- *   memfd:  | header page | data area, a byte ring of records |
  *   record: | seq 8 | bytes before 8 | length 4 | type 1 | stream 1 | 0 2 | payload, padded to 8 |
  *
  * A record never wraps: what does not fit before the end of the area starts at its beginning, and
  * the rest is a PAD record (or nothing, if less than a header is left).
+ *
+ * The front may give a ring a share of memory (sp_ring_set_share). Such a ring keeps about three
+ * quarters of it, hands out less room for a read, and begins the area again early (a jump, with a
+ * PAD over the rest), so that it writes to as many pages as its share has and no others.
  */
 #ifndef SP_CELL_RING_H
 #define SP_CELL_RING_H
@@ -27,12 +32,14 @@
 #include "base/error.h"
 #include "base/receipt.h"
 #include "base/stream.h"
+#include "cell/segment.h"
 
 #define SP_RING_CHUNK         65536U   /* the most one OUTPUT record carries */
 #define SP_RING_RETAIN_BYTES  1048576U /* output kept: bytes */
 #define SP_RING_RETAIN_CHUNKS 50000U   /* output kept: records */
 #define SP_RING_HIGH_WATER    262144U  /* the owner is this far behind: pause the command */
 #define SP_RING_LOW_WATER     131072U  /* resume it when the owner has come this close */
+#define SP_RING_LEAST_SHARE   65536U   /* the smallest share of memory */
 
 enum sp_record_type {
     SP_RECORD_OUTPUT = 1,
@@ -78,45 +85,97 @@ struct sp_record {
     const uint8_t *data; /* in shared memory: the writer may overwrite it at any time */
 };
 
+/* In the segment; a reader checks the number, and believes nothing else before it has checked it.
+ */
+struct sp_ring_header {
+    uint32_t magic, area;
+    _Atomic uint64_t number; /* of the process */
+    /* The writer stores `oldest` before it overwrites data, and all other fields before `end`. */
+    _Alignas(64) _Atomic uint64_t end;
+    _Atomic uint64_t exit_seq;
+    _Atomic uint64_t closed_seq;
+    _Atomic uint64_t output_bytes[SP_STREAM_MAX];
+    _Atomic uint32_t touched; /* bytes of the area that have memory */
+    _Alignas(64) _Atomic uint64_t oldest;
+    _Atomic uint64_t dropped_bytes;
+    _Atomic uint32_t is_paused;
+    struct sp_exit exit; /* written once, before exit_seq */
+};
+
 /* ---- the writer's side ---- */
 
-struct sp_ring_header;
+/* Pages of the area that were written since they were punched last, by this process or an earlier
+ * one in the slot. */
+struct sp_ring_touched {
+    uint64_t pages[(SP_RING_PAGES + 63) / 64];
+    uint32_t count;
+};
 
 struct sp_ring {
-    int fd; /* -1: none */
-    struct sp_ring_header *head;
+    struct sp_ring_header *head; /* NULL: none */
     uint8_t *data;
     uint64_t end, oldest;
     uint64_t seq, bytes; /* of the next record */
     uint64_t start;      /* where the next record goes: end, or the area's beginning after it */
+    uint32_t room;       /* bytes that sp_ring_room has given */
     uint32_t kept_bytes, kept_chunks;
     uint64_t output_bytes[SP_STREAM_MAX];
+    uint32_t share, wanted_share; /* 0: none; a larger one waits until no jump is in the log */
+    uint64_t sent; /* the owner has the records before this position: a share forgets no others */
+    uint64_t jump_at, jump; /* the newest jump: its place, and the bytes left out */
+    struct sp_ring_touched touched;
 };
 
-/* Makes, maps and seals the memory. */
-int sp_ring_new(struct sp_ring *ret, struct sp_err *e);
-void sp_ring_free(struct sp_ring *r); /* accepts {.fd = -1} */
+/* Begins the log of a process in this place of the segment, which is mapped writable. The touched
+ * pages of the place stay known in *r. */
+void sp_ring_begin(struct sp_ring *r, const struct sp_segment *s, uint32_t place, uint64_t number);
 
-/* SP_RING_CHUNK writable bytes. Does not forget any record. */
+/* r->room writable bytes: SP_RING_CHUNK, or fewer in a ring with a share. Does not forget records.
+ */
 uint8_t *sp_ring_room(struct sp_ring *r);
 /* Publishes the first len bytes of the room as one OUTPUT record, then applies retention. */
 void sp_ring_output(struct sp_ring *r, enum sp_stream stream, uint32_t len);
 void sp_ring_exited(struct sp_ring *r, const struct sp_exit *how);
 void sp_ring_closed(struct sp_ring *r);
 
+/* Bytes of the log from `served` on. */
+static inline uint64_t sp_ring_ahead(const struct sp_ring *r, uint64_t served)
+{
+    const uint64_t all = r->end - served;
+
+    return r->jump != 0 && served <= r->jump_at && all >= r->jump ? all - r->jump : all;
+}
+
+/* The ring may have `share` bytes of memory from now on (0: as much as it wants): forgets records
+ * before `sent` and punches what is free then. A change to the touched pages is published. */
+void sp_ring_set_share(struct sp_ring *r, uint32_t share, uint64_t sent);
+/* Gives the memory outside of the log back; with is_free the whole area's, and the log is lost. */
+void sp_ring_punch(struct sp_ring *r, bool is_free);
+
 /* Stores in the header whether the writer waits for its reader. */
-void sp_ring_set_paused(struct sp_ring *r, bool is_paused);
+static inline void sp_ring_set_paused(const struct sp_ring *r, bool is_paused)
+{
+    atomic_store_explicit(&r->head->is_paused, is_paused, memory_order_seq_cst);
+}
 
 /* ---- the reader's side ---- */
 
 struct sp_ring_view {
-    const struct sp_ring_header *head; /* NULL: not mapped */
+    const struct sp_ring_header *head; /* NULL: none */
     const uint8_t *data;
+    struct sp_segment *segment;
 };
 
-/* Checks size and seals, then maps read-only. The caller keeps the descriptor. */
-int sp_ring_view_map(int fd, struct sp_ring_view *ret, struct sp_err *e);
-void sp_ring_view_unmap(struct sp_ring_view *v);
+/* The log of process `number` in this place; the view keeps the segment mapped. -SP_E_MALFORMED:
+ * the place has another process's. */
+int sp_ring_view_open(struct sp_segment *s, uint32_t place, uint64_t number,
+                      struct sp_ring_view *ret, struct sp_err *e);
+
+static inline void sp_ring_view_close(struct sp_ring_view *v) /* accepts {0} */
+{
+    sp_segment_drop(v->segment);
+    *v = (struct sp_ring_view){0};
+}
 
 /* A reader's place in the log: everything before pos has been read. {0} is the beginning. */
 struct sp_ring_cursor {
@@ -148,6 +207,9 @@ struct sp_ring_state {
 int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
                      struct sp_ring_state *ret);
 
-bool sp_ring_is_paused(const struct sp_ring_view *v);
+static inline bool sp_ring_is_paused(const struct sp_ring_view *v)
+{
+    return atomic_load_explicit(&v->head->is_paused, memory_order_seq_cst) != 0;
+}
 
 #endif

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-#define SP_WIRE_VERSION 5
+#define SP_WIRE_VERSION 6
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* descriptors with one datagram */
 
@@ -42,13 +42,18 @@ enum sp_wire_op {
                             locks) as long as the cell lives */
     SP_WIRE_CONNECT,     /* front: struct sp_wire_call, token = number of the request, a = port, b =
                             AF_INET or AF_INET6: a socket to this port of the cell's loopback */
-    SP_WIRE_STARTED,     /* cell: struct sp_wire_started + ring, + input if there is one */
-    SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
-    SP_WIRE_BORN,        /* maker of a confined cell: struct sp_wire_born + the cell's pidfd */
-    SP_WIRE_PORTS,       /* managed cell, before READY: struct sp_wire_ports + its sockets */
-    SP_WIRE_SOCKET,      /* cell: struct sp_wire_done, for CONNECT; err 0: + the socket, which may
-                            still be connecting */
-    SP_WIRE_READY,       /* confined cell, as its first message: struct sp_wire_ready */
+    SP_WIRE_SEGMENT, /* front: struct sp_wire_call, a = index, b = 1: + the memory of the rings of
+                        64 slots, before the first START in one of them; b = 0: it is used no
+                        more. Cell, b = errno: it could not take that segment */
+    SP_WIRE_PUNCH,   /* front: struct sp_wire_call; the ring gives back memory that holds no
+                        log. number 0: the slot is free, all of its memory */
+    SP_WIRE_STARTED, /* cell: struct sp_wire_started, + input if there is one */
+    SP_WIRE_DONE,    /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
+    SP_WIRE_BORN,    /* maker of a confined cell: struct sp_wire_born + the cell's pidfd */
+    SP_WIRE_PORTS,   /* managed cell, before READY: struct sp_wire_ports + its sockets */
+    SP_WIRE_SOCKET,  /* cell: struct sp_wire_done, for CONNECT; err 0: + the socket, which may
+                        still be connecting */
+    SP_WIRE_READY,   /* confined cell, as its first message: struct sp_wire_ready */
     SP_WIRE_OP_MAX
 };
 

@@ -139,6 +139,7 @@ static void on_slot_news(void *user, uint32_t slot)
     struct sp_cell *c = user;
     struct sp_seat *s = c->seats[slot];
 
+    sp_ring_slots_note(&c->slots, slot);
     if (s != NULL)
         s->ops->news(s);
 }
@@ -195,6 +196,7 @@ int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, 
     g->loop = loop;
     g->is_embedded = is_embedded;
     sp_list_init(&g->cells);
+    sp_rings_init(&g->rings, loop);
     if (!is_embedded)
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     *ret = g;
@@ -225,6 +227,7 @@ void sp_cells_free(struct sp_cells *g)
         (void)poll(NULL, 0, ORPHAN_FIRST_PAUSE);
     }
     (void)sp_loop_hook(g->loop, NULL);
+    sp_loop_cancel(g->loop, &g->rings.on_pressure);
     free(g);
 }
 
@@ -385,6 +388,11 @@ int sp_cell_send(const struct sp_seat *s, enum sp_wire_op op, uint64_t token, in
 
 /* ---- seats ---- */
 
+static int send_for_slots(struct sp_ring_slots *s, const struct sp_wire_call *m, int fd)
+{
+    return send_message(SP_CONTAINER(s, struct sp_cell, slots), m, sizeof *m, NULL, 0, fd);
+}
+
 static uint32_t count_idle(const struct sp_cell *c)
 {
     uint32_t n = 0;
@@ -426,7 +434,7 @@ static void give_seat_back(struct sp_seat *s)
     note_answered(s);
     sp_cell_note_closed(s);
     c->seats[s->slot] = NULL;
-    c->free_slots[c->free_count++] = s->slot;
+    sp_ring_slots_give(&c->slots, s->slot);
     s->cell = NULL;
 }
 
@@ -442,20 +450,17 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
         return r;
     if (strings->len > SP_WIRE_STRINGS)
         return sp_fail(e, SP_E_SYSTEM, E2BIG, "arguments and environment");
-    if (c->free_count == 0) /* sp_proc_start counts the processes of all cells: it refuses first */
-        return sp_fail(
-            e, SP_E_LIMIT, 0,
-            "at most %u processes may exist at once, closed ones included (--max-processes)",
-            c->options.slots);
     if (!is_inline && (fd = sp_seal("sallyport-start", &bytes, 1)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over arguments");
+    r = sp_ring_slots_take(&c->slots, &s->slot, e);
+    if (r < 0)
+        return r;
 
     s->cell = c;
     s->has_closed = false;
     s->is_starting = true;
     c->starting++;
     c->busy++;
-    s->slot = c->free_slots[--c->free_count];
     s->number = ++c->next_number;
     c->seats[s->slot] = s;
     m->head = (struct sp_wire_head){
@@ -619,8 +624,8 @@ static void release_cell(struct sp_cell *c)
         sp_journal_remove(c->options.journal, SP_JOURNAL_CGROUP, c->cgroup_path);
     sp_outbox_free(&c->outbox);
     sp_bell_free(&c->bell);
+    sp_ring_slots_done(&c->slots);
     free(c->seats);
-    free(c->free_slots);
     free(c);
 }
 
@@ -713,7 +718,7 @@ static void on_started(struct sp_cell *c)
 {
     const struct sp_wire_started *m = (const void *)c->message.bytes;
     struct sp_seat *s = seat_of(c, &m->head);
-    const int want = m->step != SP_STEP_NONE ? 0 : m->has_input != 0 ? 2 : 1;
+    const int want = m->step == SP_STEP_NONE && m->has_input != 0;
 
     if (s == NULL)
         return; /* forgotten while it started */
@@ -724,13 +729,12 @@ static void on_started(struct sp_cell *c)
         const struct sp_wire_started failed = {
             .head = m->head, .step = SP_STEP_PREPARE, .err = EMFILE};
 
-        s->ops->started(s, &failed, -1, -1);
+        s->ops->started(s, &failed, -1);
         return;
     }
-    const int ring = want > 0 ? c->message.fds[0] : -1;
-    const int input = want > 1 ? sp_fd_lift(c->message.fds[1]) : -1;
+    const int input = want > 0 ? sp_fd_lift(c->message.fds[0]) : -1;
     c->message.fd_count = 0;
-    s->ops->started(s, m, ring, input);
+    s->ops->started(s, m, input);
 }
 
 /* false: the cell breaks the protocol, or has no network. */
@@ -768,6 +772,12 @@ static bool on_message(struct sp_cell *c)
 
         return c->options.published != NULL &&
                sp_published_take(c->options.published, bytes, fd, c->message.is_cut);
+    } else if (head->op == SP_WIRE_SEGMENT) {
+        const struct sp_wire_call *m = bytes;
+
+        sp_log(SP_LOG_WARN, "the cell (pid %d) cannot map output rings: %s", (int)c->self.pid,
+               sp_errno_text(m->b));
+        sp_ring_slots_refused(&c->slots, (uint32_t)m->a);
     } else if (head->op == SP_WIRE_DONE) {
         const struct sp_wire_done *m = bytes;
         struct sp_seat *s = seat_of(c, head);
@@ -838,14 +848,13 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         c->cgroup_path[0] = 0;
     memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));
-    c->free_slots = calloc(o->slots, sizeof *c->free_slots);
-    if (c->seats == NULL || c->free_slots == NULL || !sp_outbox_reserve(&c->outbox)) {
+    c->slots.rings = &g->rings;
+    c->slots.count = o->slots;
+    c->slots.bell = &c->bell;
+    c->slots.send = send_for_slots;
+    if (c->seats == NULL || !sp_outbox_reserve(&c->outbox)) {
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
         goto fail;
-    }
-    while (c->free_count < o->slots) { /* a stack: the lowest slot is taken first */
-        c->free_slots[c->free_count] = o->slots - 1 - c->free_count;
-        c->free_count++;
     }
     r = sp_bell_new(o->slots, &c->bell, e);
     if (r == 0)

@@ -16,6 +16,7 @@
 #include "cell/wire.h"
 #include "core/cell_child.h"
 #include "core/outbox.h"
+#include "core/rings.h"
 #include "os/cgroup.h"
 #include "os/loop.h"
 
@@ -32,8 +33,8 @@ struct sp_seat;
 
 /* Events of a seat. lost may come at any time after the start, and is the last. */
 struct sp_seat_ops {
-    /* The answer to the start. The seat closes both descriptors; -1: none. */
-    void (*started)(struct sp_seat *s, const struct sp_wire_started *m, int ring_fd, int input_fd);
+    /* The answer to the start. The seat closes the descriptor; -1: none. */
+    void (*started)(struct sp_seat *s, const struct sp_wire_started *m, int input_fd);
     void (*news)(struct sp_seat *s); /* the ring has new records */
     void (*done)(struct sp_seat *s, uint64_t token, int err);
     /* The cell is gone, and the process with it. why->code NONE: the cause is unknown. */
@@ -89,6 +90,7 @@ struct sp_cells {
      * requests until options.drained was called. */
     uint64_t overflows;
     struct sp_list cells; /* struct sp_cell, the newest first */
+    struct sp_rings rings;
 
     /* Processes that a killed cell without a pid namespace has left, see "orphans". */
     bool expects_orphans;
@@ -118,7 +120,7 @@ struct sp_cell {
     struct sp_deferred deferred_end; /* report the loss, or reap and free */
 
     struct sp_seat **seats; /* by slot */
-    uint32_t *free_slots, free_count;
+    struct sp_ring_slots slots;
     uint64_t next_number;
 
     struct sp_list workers;

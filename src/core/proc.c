@@ -300,7 +300,7 @@ static void on_news(struct sp_seat *seat)
     struct sp_front *front = p->session->front;
 
     if (p->life == SP_PROC_STARTING)
-        return; /* the ring arrives with the answer to the start */
+        return; /* the ring can be read from the answer to the start on */
     refresh(p);
     if (p->life == SP_PROC_RUNNING && p->state.exit_seq != 0) {
         p->life = SP_PROC_EXITED;
@@ -493,20 +493,18 @@ static bool start_elsewhere(struct sp_proc *p)
     return true;
 }
 
-static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int ring_fd,
-                       int input_fd)
+static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int input_fd)
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
     struct sp_start_wait *w = p->start_wait;
     struct sp_err e = {0};
-    auto_close int ring = ring_fd;
     auto_close int input = input_fd;
 
     if (m->err == EMFILE && m->step != SP_STEP_NONE && start_elsewhere(p))
         return;
     if (m->step != SP_STEP_NONE)
         explain_start(p, m, &e);
-    else if (sp_ring_view_map(ring, &p->view, &e) == 0)
+    else if (sp_ring_slots_view(&seat->cell->slots, seat->slot, seat->number, &p->view, &e) == 0)
         e.code = SP_E_NONE;
     if (e.code != SP_E_NONE) {
         fail_start(p, &e);
@@ -572,7 +570,7 @@ static void release_proc(struct sp_proc *p)
     sp_managed_done(p);
     free(p->denial);
     sp_output_times_done(&p->times);
-    sp_ring_view_unmap(&p->view);
+    sp_ring_view_close(&p->view);
     sp_input_done(&p->input);
     sp_buf_done(&p->strings);
     free((void *)(uintptr_t)p->id.p);

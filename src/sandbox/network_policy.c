@@ -105,11 +105,9 @@ static bool has_port(const uint16_t *ports, size_t count, uint16_t port)
 
 int sp_network_policy_add_port(struct sp_network_policy *p, uint64_t port, struct sp_err *e)
 {
-    if (port == 0 || port >= PRIVILEGED_PORTS)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "port %llu cannot be reached by name: only ports from 1 to %d can; programs "
-                       "that use the proxy variables reach every port",
-                       (unsigned long long)port, PRIVILEGED_PORTS - 1);
+    if (port == 0 || port > UINT16_MAX)
+        return sp_fail(e, SP_E_INVALID, 0, "%llu is no port: they are from 1 to %d",
+                       (unsigned long long)port, UINT16_MAX);
     if (port == 53 || port == SP_NETWORK_PROXY_PORT)
         return sp_fail(e, SP_E_INVALID, 0, "port %llu is used by the sandbox itself",
                        (unsigned long long)port);

@@ -61,8 +61,9 @@ int sp_network_policy_add(struct sp_network_policy *p, struct sp_str pattern,
                           enum sp_domain_word word, bool takes_port, bool replaces,
                           struct sp_err *e);
 int sp_network_policy_add_port(struct sp_network_policy *p, uint64_t port, struct sp_err *e);
-/* The ports below 1024 that are reached by name: `ports`, and those of patterns. Returns their
- * count, at most SP_NETWORK_PORTS_MAX. */
+/* The ports that are reached by name: `ports`, and those below 1024 of patterns. No command can
+ * listen on them, so a port above is only taken if `ports` says so. Returns their count, at most
+ * SP_NETWORK_PORTS_MAX. */
 size_t sp_network_policy_ports(const struct sp_network_policy *p,
                                uint16_t ret[SP_NETWORK_PORTS_MAX]);
 

@@ -588,11 +588,31 @@ class Streams(NameCase):
         ''')
         self.assertEqual(said, ['ConnectionRefusedError 111', True])
 
-    def test_other_ports_are_refused(self):
-        """29: a port that is not among the `ports` has no listener."""
-        self.name(HOST, {5432: self.serve(echo)})
-        self.assertEqual(self.python('say(attempt(socket.create_connection, ("a.test", 5432)))'),
-                         'ConnectionRefusedError 111')
+    def test_29_other_ports(self):
+        """A port that is not among the `ports` has no listener. One that is leads to the host, and no server of the
+        sandbox can take it; hosts on no list are refused there as elsewhere."""
+        server = self.serve(echo)
+        self.name(HOST, {5432: server})
+        self.name('b.test', {5432: server})
+        script = '''
+            def bind(address):
+                with socket.socket() as s:
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                    s.bind((address, 5432))
+                    s.listen()
+                return 'ok'
+            def talk(host):
+                with socket.create_connection((host, 5432)) as s:
+                    s.sendall(b'select')
+                    return s.recv(6, socket.MSG_WAITALL).decode()
+            say([attempt(talk, 'a.test'), attempt(talk, 'b.test'), attempt(talk, 'localhost'), attempt(bind, '0.0.0.0'),
+                 attempt(bind, '127.0.0.1')])
+        '''
+        refused, reset, taken = 'ConnectionRefusedError 111', 'ConnectionResetError 104', 'OSError 98'
+        self.assertEqual(self.python(script), [refused, refused, refused, 'ok', 'ok'])
+        self.assertEqual(self.python(script, args=['--allow-port', '5432']), ['select', reset, reset, taken, taken])
+        self.assertEqual(len(server.connections), 1)
 
 
 if __name__ == '__main__':

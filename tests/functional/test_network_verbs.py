@@ -187,7 +187,7 @@ class Options(Verbs):
                 ('--allow-host: domain pattern "a b"', '--allow-host', 'a b'),
                 ('--deny-host: unsupported global wildcard domain pattern', '--network', 'managed', '--deny-host', '*'),
                 ('--allow-port: `x` is not a port', '--network', 'managed', '--allow-port', 'x'),
-                ('--allow-port: port 5432 cannot be reached by name', '--network', 'managed', '--allow-port', '5432')):
+                ('--allow-port: `65536` is not a port', '--network', 'managed', '--allow-port', '65536')):
             for verb in (('sandbox',), ('exec', '--sandbox', ':read-only')):
                 with self.subTest(words=words, verb=verb):
                     self.refused(125, text, *verb, *words, '--', 'touch', 'ran')

@@ -256,17 +256,16 @@ static inline void run_news(struct sp_seat *s)
         run_hear(r);
 }
 
-static inline void run_started(struct sp_seat *s, const struct sp_wire_started *m, int ring_fd,
-                               int input_fd)
+static inline void run_started(struct sp_seat *s, const struct sp_wire_started *m, int input_fd)
 {
     struct run *r = (struct run *)(void *)s;
-    auto_close int ring = ring_fd;
     auto_close int input = input_fd;
 
     (void)input;
     r->step = m->step;
     if (m->step == SP_STEP_NONE)
-        assert_int_equal(sp_ring_view_map(ring, &r->view, NULL), 0);
+        assert_int_equal(sp_ring_slots_view(&s->cell->slots, s->slot, s->number, &r->view, NULL),
+                         0);
     r->is_started = true;
     if (m->step == SP_STEP_NONE)
         run_hear(r);
@@ -294,7 +293,7 @@ static const struct sp_seat_ops run_ops = {
 static inline void run_done_with(struct run *r)
 {
     sp_cell_forget(&r->seat);
-    sp_ring_view_unmap(&r->view);
+    sp_ring_view_close(&r->view);
 }
 
 static inline void ask_run(struct run *r, struct sp_cell *c, uint64_t session, const char *script)

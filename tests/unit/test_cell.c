@@ -26,6 +26,7 @@ static const char *puppet;
 static pid_t cell_pid;
 static int control;
 static struct sp_bell bell;
+static struct sp_segment *segment; /* ours of the cell's only one */
 static struct sp_wire_message message;
 static uint64_t next_number;
 static int fds_before;
@@ -89,6 +90,22 @@ static void greet(bool use_cgroups)
     bell.wake[SP_SIDE_CELL] = -1;
 }
 
+/* Gives the cell the memory of its rings, or takes it back. */
+static void send_segment(uint32_t index, int fd)
+{
+    const struct sp_wire_call m = {
+        .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_SEGMENT}, .a = (int)index, .b = fd >= 0};
+
+    assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, &fd, fd >= 0), 0);
+}
+
+static void give_rings(void)
+{
+    assert_int_equal(sp_segment_new(SLOTS, &segment, NULL), 0);
+    send_segment(0, segment->fd);
+    (void)close(TAKE_FD(segment->fd));
+}
+
 static int begin(void **state)
 {
     fds_before = open_fds();
@@ -97,6 +114,7 @@ static int begin(void **state)
         return -1;
     fork_cell();
     greet(**(bool **)state);
+    give_rings();
     return 0;
 }
 
@@ -119,6 +137,7 @@ static int end(void **state)
     (void)state;
     hang_up();
     sp_bell_free(&bell);
+    sp_segment_drop(TAKE_PTR(segment));
     return open_fds() == fds_before ? 0 : -1;
 }
 
@@ -163,18 +182,17 @@ static void hear_started(struct proc *p)
         assert_int_equal(message.fd_count, 0);
         return;
     }
-    assert_int_equal(message.fd_count, p->started.has_input != 0 ? 2 : 1);
-    assert_int_equal(sp_ring_view_map(message.fds[0], &p->view, NULL), 0);
-    (void)close(message.fds[0]);
-    if (message.fd_count == 2)
-        p->input = message.fds[1];
+    assert_int_equal(message.fd_count, p->started.has_input != 0);
+    assert_int_equal(sp_ring_view_open(segment, p->head.slot, p->head.number, &p->view, NULL), 0);
+    if (message.fd_count == 1)
+        p->input = message.fds[0];
     message.fd_count = 0;
 }
 
 /* Sends a START as it is given, and hears the answer. */
 static void ask(struct proc *p, struct sp_wire_start *m, const char *strings, size_t len, int fd)
 {
-    sp_ring_view_unmap(&p->view);
+    sp_ring_view_close(&p->view);
     memset(p, 0, sizeof *p);
     p->head = m->head;
     assert_int_equal(sp_wire_send(control, true, m, sizeof *m, strings, len, &fd, fd >= 0), 0);
@@ -335,7 +353,7 @@ static void forget(struct proc *p)
     if (p->input >= 0)
         (void)close(p->input);
     p->input = -1;
-    sp_ring_view_unmap(&p->view);
+    sp_ring_view_close(&p->view);
 }
 
 static void ends_with(struct proc *p, int code)
@@ -790,7 +808,7 @@ static void test_the_end_of_the_front_ends_everything(void **state)
     for (int i = 0; i < 6; i++) {
         if (many[i].input >= 0)
             (void)close(many[i].input);
-        sp_ring_view_unmap(&many[i].view);
+        sp_ring_view_close(&many[i].view);
     }
 }
 
@@ -1008,7 +1026,7 @@ static void test_a_cell_ends_when_it_is_not_spoken_to_properly(void **state)
     const int child = pidfd_of_line(&p1);
     assert_int_equal(send(control, "nonsense", 8, MSG_NOSIGNAL), 8);
     is_killed(child);
-    sp_ring_view_unmap(&p1.view);
+    sp_ring_view_close(&p1.view);
     hang_up();
 }
 

@@ -173,7 +173,7 @@ static void test_what_is_refused(void **state)
         {"ports = 22\n", "`ports`: expected an array of integers"},
         {"ports = ['22']\n", "`ports`: expected an integer from 1 to 65535"},
         {"ports = [0]\n", "`ports`: expected an integer from 1 to 65535"},
-        {"ports = [5432]\n", "port 5432 cannot be reached by name"},
+        {"ports = [65536]\n", "expected an integer from 1 to 65535"},
         {"ports = [53]\n", "port 53 is used by the sandbox itself"},
         {"enabled = false\nmanaged = true\n", "`managed = true` contradicts `enabled = false`"},
         {"enabled = true\nmanaged = false\nask = false\n", "`managed = false` gives commands"},

@@ -7,12 +7,14 @@
 #include "base/auto.h"
 #include "core/history.h"
 #include "core/session.h"
+#include "ring_fixture.h"
 #include "test.h"
 
 /* A process whose log we write ourselves; nothing runs. */
 struct scene {
     struct sp_session session;
     struct sp_proc proc;
+    struct rings rings;
     struct sp_ring ring;
     struct sp_history *history;
     uint8_t *file; /* the memory file, mapped a second time */
@@ -57,8 +59,8 @@ static struct scene *new_scene(uint32_t entries)
     s->proc.ended_ms = 2000;
     assert_true(sp_buf_add(&s->proc.strings, "/work\0/bin/sh\0sh\0-c\0make all", 28));
     assert_true(sp_buf_add(&s->proc.strings, "", 1));
-    assert_int_equal(sp_ring_new(&s->ring, &e), 0);
-    assert_int_equal(sp_ring_view_map(s->ring.fd, &s->proc.view, &e), 0);
+    s->rings = make_rings();
+    begin_ring(&s->rings, 0, 1, &s->ring, &s->proc.view);
     assert_int_equal(sp_history_new(entries, &s->history, &e), 0);
     map_file(s);
     return s;
@@ -70,8 +72,8 @@ static void free_scene(struct scene *s)
     sp_history_free(s->history);
     sp_output_times_done(&s->proc.times);
     sp_buf_done(&s->proc.strings);
-    sp_ring_view_unmap(&s->proc.view);
-    sp_ring_free(&s->ring);
+    sp_ring_view_close(&s->proc.view);
+    drop_rings(&s->rings);
     free(s);
 }
 

@@ -2,6 +2,7 @@
 #include "base/auto.h"
 #include "core/observer.h"
 #include "core/session.h"
+#include "ring_fixture.h"
 #include "test.h"
 
 /* A process whose log we write ourselves; nothing runs. */
@@ -9,13 +10,13 @@ struct scene {
     struct sp_front server;
     struct sp_session session;
     struct sp_proc proc;
+    struct rings rings;
     struct sp_ring ring;
 };
 
 static int set_up(void **state)
 {
     struct scene *s = calloc(1, sizeof *s);
-    struct sp_err e = {0};
 
     assert_non_null(s);
     s->session.front = &s->server;
@@ -23,8 +24,8 @@ static int set_up(void **state)
     sp_list_init(&s->proc.observers);
     s->proc.id = SP_STR("p");
     s->proc.life = SP_PROC_CLOSED; /* so that nobody is asked to do anything */
-    assert_int_equal(sp_ring_new(&s->ring, &e), 0);
-    assert_int_equal(sp_ring_view_map(s->ring.fd, &s->proc.view, &e), 0);
+    s->rings = make_rings();
+    begin_ring(&s->rings, 0, 1, &s->ring, &s->proc.view);
     *state = s;
     return 0;
 }
@@ -36,8 +37,8 @@ static int tear_down(void **state)
     assert_true(sp_list_is_empty(&s->proc.observers));
     assert_int_equal(s->proc.observer_count, 0);
     assert_null(s->proc.writer);
-    sp_ring_view_unmap(&s->proc.view);
-    sp_ring_free(&s->ring);
+    sp_ring_view_close(&s->proc.view);
+    drop_rings(&s->rings);
     free(s);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "cell/bell.h"
 #include "cell/ring.c" /* NOLINT: see above */
 #include "process_fixture.h"
+#include "ring_fixture.h"
 
 /* ---- what the output is: any record's bytes follow from its place in the stream ---- */
 
@@ -182,6 +183,7 @@ static uint32_t a_size(enum size_kind kind, uint64_t *seed)
 #define READERS 5
 
 struct life {
+    struct rings rings;
     struct sp_ring ring;
     struct sp_ring_view view;
     struct model model;
@@ -220,17 +222,14 @@ static void life_step(struct life *l, enum size_kind kind, uint64_t *seed)
 
 static void begin_life(struct life *l)
 {
-    struct sp_err e = {0};
-
-    *l = (struct life){.ring = {.fd = -1}};
-    assert_int_equal(sp_ring_new(&l->ring, &e), 0);
-    assert_int_equal(sp_ring_view_map(l->ring.fd, &l->view, &e), 0);
+    *l = (struct life){.rings = make_rings()};
+    begin_ring(&l->rings, 5, 99, &l->ring, &l->view);
 }
 
 static void end_life(struct life *l)
 {
-    sp_ring_view_unmap(&l->view);
-    sp_ring_free(&l->ring);
+    sp_ring_view_close(&l->view);
+    drop_rings(&l->rings);
     free(l->model.all);
 }
 
@@ -447,59 +446,86 @@ static void test_a_ring_leaves_no_descriptor_and_no_mapping(void **state)
     assert_int_equal(open_fds(), before + 1);
     end_life(&l);
     assert_int_equal(open_fds(), before);
-    sp_ring_free(&l.ring); /* accepts none */
-    sp_ring_view_unmap(&l.view);
+    sp_ring_view_close(&l.view); /* accepts none */
 }
 
 /* ---- hostile memory ---- */
 
-#define ALL_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL)
+#define SIZE ((off_t)SP_SEGMENT_RINGS * SP_RING_HEADER + 8 * (off_t)SP_RING_AREA)
 
-static void refuses(int seals, off_t size, uint32_t magic, uint64_t area, int want)
+static void refuses(int seals, off_t size, int want)
 {
-    const int fd = memfd_create("sallyport-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    const struct sp_ring_header h = {.magic = magic, .header_size = HEADER_SIZE, .area = area};
-    struct sp_ring_view v = {0};
+    int fd = memfd_create("sallyport-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct sp_segment *s = NULL;
     struct sp_err e = {0};
 
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, size), 0);
-    if (size >= (off_t)sizeof h)
-        assert_int_equal(pwrite(fd, &h, sizeof h, 0), sizeof h);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
-    assert_int_equal(sp_ring_view_map(fd, &v, &e), want);
-    if (want != 0)
+    assert_int_equal(sp_segment_take(&fd, &s, &e), want);
+    if (want != 0) {
         assert_string_not_equal(e.msg, "");
-    sp_ring_view_unmap(&v);
-    assert_null(v.head);
-    (void)close(fd);
+        assert_null(s);
+        (void)close(fd);
+    }
+    sp_segment_drop(s);
 }
 
-static void test_only_sealed_memory_of_the_right_shape_is_mapped(void **state)
+static void test_only_sealed_memory_of_the_right_size_is_taken(void **state)
 {
-    const off_t size = (off_t)(HEADER_SIZE + AREA);
-    struct sp_ring_view v;
+    const int all = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    struct sp_segment *s;
     int fd[2];
 
     (void)state;
-    refuses(ALL_SEALS, size, MAGIC, AREA, 0);
-    refuses(0, size, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS & ~F_SEAL_SHRINK, size, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS & ~F_SEAL_GROW, size, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS & ~F_SEAL_FUTURE_WRITE, size, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS & ~F_SEAL_SEAL, size, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS, 0, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS, size - 1, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS, size - 4096, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS, size + 1, MAGIC, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS, size, MAGIC + 1, AREA, -SP_E_MALFORMED);
-    refuses(ALL_SEALS, size, MAGIC, AREA + 4096, -SP_E_MALFORMED);
+    refuses(all, SIZE, 0);
+    refuses(0, SIZE, -SP_E_MALFORMED);
+    refuses(all & ~F_SEAL_SHRINK, SIZE, -SP_E_MALFORMED);
+    refuses(all & ~F_SEAL_GROW, SIZE, -SP_E_MALFORMED);
+    refuses(all & ~F_SEAL_SEAL, SIZE, -SP_E_MALFORMED);
+    refuses(all, SIZE - 7 * (off_t)SP_RING_AREA, 0);
+    refuses(all, SIZE - 8 * (off_t)SP_RING_AREA, -SP_E_MALFORMED);
+    refuses(all, SIZE + 56 * (off_t)SP_RING_AREA, 0);
+    refuses(all, SIZE + 57 * (off_t)SP_RING_AREA, -SP_E_MALFORMED);
+    refuses(all, 0, -SP_E_MALFORMED);
+    refuses(all, SIZE - 1, -SP_E_MALFORMED);
+    refuses(all, SIZE - 4096, -SP_E_MALFORMED);
+    refuses(all, SIZE + 1, -SP_E_MALFORMED);
     /* Not a memfd at all. */
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
-    assert_int_equal(sp_ring_view_map(fd[0], &v, NULL), -SP_E_MALFORMED);
-    assert_int_equal(sp_ring_view_map(-1, &v, NULL), -SP_E_MALFORMED);
+    assert_int_equal(sp_segment_take(&fd[0], &s, NULL), -SP_E_MALFORMED);
+    assert_int_equal(sp_segment_take(&(int){-1}, &s, NULL), -SP_E_MALFORMED);
     (void)close(fd[0]);
     (void)close(fd[1]);
+}
+
+/* The kernel holds the cell to its size, and the front's reads of a hole are zeros. */
+static void test_a_segment_cannot_change_its_size(void **state)
+{
+    struct rings s = make_rings();
+
+    (void)state;
+    assert_int_equal(ftruncate(s.cell->fd, SIZE - 4096), -1);
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(ftruncate(s.cell->fd, SIZE + 4096), -1);
+    assert_int_equal(errno, EPERM);
+    drop_rings(&s);
+}
+
+static void test_only_the_process_that_was_asked_for_is_read(void **state)
+{
+    struct rings s = make_rings();
+    struct sp_ring_view v = {0};
+    struct sp_ring r = {0};
+
+    (void)state;
+    assert_int_equal(sp_ring_view_open(s.front, 7, 0, &v, NULL), -SP_E_MALFORMED); /* none yet */
+    begin_ring(&s, 7, 41, &r, &v);
+    sp_ring_view_close(&v);
+    assert_int_equal(sp_ring_view_open(s.front, 7, 42, &v, NULL), -SP_E_MALFORMED);
+    assert_int_equal(sp_ring_view_open(s.front, 6, 41, &v, NULL), -SP_E_MALFORMED);
+    assert_null(v.head);
+    drop_rings(&s);
 }
 
 /* The ring after three records of 100 bytes (128 with header and padding), for a test to spoil. */
@@ -977,7 +1003,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_new_ring_says_nothing),
     cmocka_unit_test(test_the_exit_is_told_as_it_was_written),
     cmocka_unit_test(test_a_ring_leaves_no_descriptor_and_no_mapping),
-    cmocka_unit_test(test_only_sealed_memory_of_the_right_shape_is_mapped),
+    cmocka_unit_test(test_only_sealed_memory_of_the_right_size_is_taken),
+    cmocka_unit_test(test_a_segment_cannot_change_its_size),
+    cmocka_unit_test(test_only_the_process_that_was_asked_for_is_read),
     cmocka_unit_test(test_broken_positions_are_malformed),
     cmocka_unit_test(test_an_end_that_goes_back_is_malformed),
     cmocka_unit_test(test_a_log_longer_than_the_area_is_malformed),

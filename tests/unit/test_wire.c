@@ -132,6 +132,8 @@ static void test_every_op_has_a_least_size(void **state)
         {SP_WIRE_FILES, sizeof(struct sp_wire_call)},
         {SP_WIRE_HOLD, sizeof(struct sp_wire_call)},
         {SP_WIRE_CONNECT, sizeof(struct sp_wire_call)},
+        {SP_WIRE_SEGMENT, sizeof(struct sp_wire_call)},
+        {SP_WIRE_PUNCH, sizeof(struct sp_wire_call)},
         {SP_WIRE_STARTED, sizeof(struct sp_wire_started)},
         {SP_WIRE_DONE, sizeof(struct sp_wire_done)},
         {SP_WIRE_BORN, sizeof(struct sp_wire_born)},
