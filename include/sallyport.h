@@ -76,6 +76,26 @@ enum sp_event_kind {
 
 enum sp_output_stream { SP_OUTPUT_STDOUT = 0, SP_OUTPUT_STDERR = 1 };
 
+/* A number of a receipt that is not known. */
+#define SP_RECEIPT_UNKNOWN UINT64_MAX
+
+/* What a command consumed, and why it ended. */
+struct sp_receipt {
+    size_t size;
+    /* "exit", "signal", "terminated", "session_end", "memory_limit", "cpu_limit", "wall_limit",
+     * "output_limit" or "lost"; later versions may add words. */
+    const char *reason;
+    uint64_t wall_ms;                           /* from the start to the end */
+    uint64_t user_ms, system_ms;                /* of it and of descendants that were waited for */
+    uint64_t max_rss_bytes;                     /* of the largest process */
+    uint64_t peak_memory_bytes, peak_processes; /* of the whole tree */
+    uint64_t read_bytes, written_bytes;         /* of storage */
+    uint64_t voluntary_switches, involuntary_switches;
+    uint64_t major_faults;
+    uint64_t stdout_bytes, stderr_bytes, pty_bytes; /* written */
+    uint64_t dropped_bytes;                         /* of these, forgotten by the executor */
+};
+
 struct sp_event {
     size_t size;
     enum sp_event_kind kind;
@@ -94,7 +114,8 @@ struct sp_event {
      * Not NUL-terminated. */
     const char *bytes;
     size_t byte_count;
-    enum sp_output_stream stream; /* OUTPUT: of a run; sessions do not tell them apart */
+    enum sp_output_stream stream;     /* OUTPUT: of a run; sessions do not tell them apart */
+    const struct sp_receipt *receipt; /* ENDED; NULL: nothing is known */
 };
 
 /* ---- questions ---- */
@@ -256,6 +277,7 @@ struct sp_answer {
     /* Hosts that the command reached through its managed network, and those that it was denied:
      * {"reached":[...],"denied":[...],"truncated":false}; NULL: none. Up to this answer. */
     const char *network_json;
+    const struct sp_receipt *receipt; /* of a command that has ended; NULL: nothing is known */
 };
 
 /* Called once for each call. */

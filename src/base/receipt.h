@@ -76,6 +76,16 @@ static inline void sp_receipt_set(struct sp_command_receipt *r, enum sp_receipt_
     r->numbers[i] = n;
 }
 
+/* Fills in what is missing from what a client itself knows. */
+static inline void sp_receipt_note_end(struct sp_command_receipt *r, enum sp_end_reason reason,
+                                       uint64_t wall_ns)
+{
+    if (r->reason == SP_END_NONE)
+        r->reason = reason;
+    if (!sp_receipt_knows(r, SP_RECEIPT_WALL_MS))
+        sp_receipt_set(r, SP_RECEIPT_WALL_MS, wall_ns / 1000000);
+}
+
 /* Microseconds as the nearest number of milliseconds. */
 static inline uint64_t sp_receipt_ms(uint64_t us)
 {

@@ -666,10 +666,7 @@ static void note_end(struct sp_carry *c, enum sp_end_reason reason)
     if (c->started_ns == 0)
         return;
     r->is_known = true;
-    if (r->is.reason == SP_END_NONE)
-        r->is.reason = reason;
-    if (!sp_receipt_knows(&r->is, SP_RECEIPT_WALL_MS))
-        sp_receipt_set(&r->is, SP_RECEIPT_WALL_MS, (sp_clock_ns() - c->started_ns) / 1000000);
+    sp_receipt_note_end(&r->is, reason, sp_clock_ns() - c->started_ns);
 }
 
 /* Output may still be on its way: on_closed, or the quiet timer, ends the run. */

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "base/receipt.h"
 #include "base/str.h"
 #include "base/stream.h"
 
@@ -52,6 +53,7 @@ struct sp_exec_event {
     int exit_code; /* -1: unknown */
     uint64_t duration_ns;
     enum sp_event_status status;
+    const struct sp_command_receipt *receipt; /* END; NULL: not known */
 };
 
 #endif

@@ -76,6 +76,7 @@ static void publish_end(struct sp_process *p)
         e.at_ms = (int64_t)sp_clock_unix_ms();
         e.duration_ns = (p->exited_ns != 0 ? p->exited_ns : sp_clock_ns()) - p->start_ns;
         e.exit_code = has_failed ? -1 : p->exit.code;
+        e.receipt = sp_process_receipt(p);
         e.status = !has_failed && p->exit.code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
         e.err = has_failed ? sp_str_of(p->failure.msg) : SP_STR("");
         /* aggregated: with the failure's text behind the output; formatted: truncated for a model.
@@ -624,15 +625,6 @@ static void on_gap(struct sp_job *j, uint64_t bytes)
     p->owes_gap = !add_output(p, SP_STR(LOST));
 }
 
-/* What our own clock tells, until the executor says more. */
-static void note_end(struct sp_process *p, enum sp_end_reason reason)
-{
-    if (p->receipt.reason == SP_END_NONE)
-        p->receipt.reason = reason;
-    if (!sp_receipt_knows(&p->receipt, SP_RECEIPT_WALL_MS))
-        sp_receipt_set(&p->receipt, SP_RECEIPT_WALL_MS, (sp_clock_ns() - p->start_ns) / 1000000);
-}
-
 /* An answer has the sandbox's denials and the hosts in members of their own. */
 static void on_receipt(struct sp_job *j, const struct sp_command_receipt *r)
 {
@@ -661,7 +653,8 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
         }
         p->has_exit_code = true;
         p->is_code_known = true;
-        note_end(p, how->signal != 0 ? SP_END_SIGNAL : SP_END_EXIT);
+        sp_receipt_note_end(&p->receipt, how->signal != 0 ? SP_END_SIGNAL : SP_END_EXIT,
+                            sp_clock_ns() - p->start_ns);
     }
     become_exited(p);
     sp_process_changed(p);
@@ -695,7 +688,7 @@ static void on_failed(struct sp_job *j, const char *why)
     }
     note_failure(p, why);
     sp_process_blame(p, SP_END_LOST);
-    note_end(p, SP_END_LOST);
+    sp_receipt_note_end(&p->receipt, SP_END_LOST, sp_clock_ns() - p->start_ns);
     become_exited(p);
     end_job(p);
 }

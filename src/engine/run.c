@@ -49,6 +49,7 @@ struct sp_run {
     enum sp_job_sandbox sandbox;
     struct sp_job_exit how;
     struct sp_denial_facts denial;
+    struct sp_command_receipt receipt;
     struct sp_err error;
     bool has_lost_output, is_terminated;
     uint64_t timeout_ms, started_ns;
@@ -147,6 +148,7 @@ static void tell_end(struct sp_run *run, const struct sp_run_result *r)
     e.type = SP_EVENT_END;
     e.at_ms = (int64_t)sp_clock_unix_ms();
     e.exit_code = r->exit_code;
+    e.receipt = r->receipt.reason != SP_END_NONE ? &r->receipt : NULL;
     e.duration_ns = r->duration_ns;
     e.status = r->exit_code == 0 ? SP_STATUS_COMPLETED : SP_STATUS_FAILED;
     /* The error of a failed run takes the place of its stderr. */
@@ -229,6 +231,7 @@ static void on_finish(struct sp_deferred *d)
         .duration_ns = sp_clock_ns() - r->started_ns,
         .timeout_ms = r->timeout_ms,
         .denial = r->how.denial,
+        .receipt = r->receipt,
         .out = sp_buf_str(&r->out.kept),
         .err = sp_buf_str(&r->err.kept),
         .out_total = r->out.total,
@@ -448,6 +451,14 @@ static void on_gap(struct sp_job *j, uint64_t bytes)
     (void)on_output(j, SP_STREAM_STDOUT, SP_STR(LOST));
 }
 
+static void on_receipt(struct sp_job *j, const struct sp_command_receipt *from)
+{
+    struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
+
+    r->receipt = *from;
+    r->receipt.sandbox = r->receipt.network = (struct sp_str){0}; /* borrowed */
+}
+
 static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
 {
     struct sp_run *r = SP_CONTAINER(j, struct sp_run, job);
@@ -456,6 +467,8 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
         return;
     r->stage = EXITED;
     r->how = *how;
+    sp_receipt_note_end(&r->receipt, how->signal != 0 ? SP_END_SIGNAL : SP_END_EXIT,
+                        sp_clock_ns() - r->started_ns);
     r->how.kernel = NULL; /* borrowed */
     if (how->denial != NULL) {
         r->denial = *how->denial;
@@ -483,6 +496,8 @@ static void on_failed(struct sp_job *j, const char *why)
 
     if (!r->is_settled)
         fail_run(r, SP_E_FAILED, 0, why);
+    if (r->stage == RUNNING)
+        sp_receipt_note_end(&r->receipt, SP_END_LOST, sp_clock_ns() - r->started_ns);
     r->has_lost_output = true; /* unknown, so assume the worst */
     finish_run(r);
 }
@@ -495,6 +510,7 @@ static const struct sp_job_ops job_ops = {
     .exited = on_exited,
     .closed = on_closed,
     .failed = on_failed,
+    .receipt = on_receipt,
 };
 
 /* ---- start ---- */

@@ -160,6 +160,7 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
                        const char *json)
 {
     auto_free char *error = NULL;
+    struct sp_receipt receipt;
     struct sp_answer a = {
         .outcome = fault_outcomes[r->fault],
         .exit_code = -1,
@@ -175,6 +176,7 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
         .text_size = text.n,
         .json = json,
         .network_json = r->network == NULL ? NULL : r->network->json.p,
+        .receipt = sp_lib_receipt(r->receipt, &receipt),
     };
 
     if (r->fault == SP_FAULT_NONE && c->starts_nothing) {
@@ -228,6 +230,7 @@ static void tell_result(struct sp_lib_call *c, const struct sp_run_result *r)
     const struct sp_network_receipt *network =
         sp_network_job_receipt(SP_CONTAINER(c, struct run_call, call)->network);
     char error[sizeof r->error->msg + 64];
+    struct sp_receipt receipt;
     struct sp_answer a = {
         .outcome = run_outcomes[r->kind],
         .exit_code = r->exit_code,
@@ -245,6 +248,7 @@ static void tell_result(struct sp_lib_call *c, const struct sp_run_result *r)
         .to = r->out_total + r->err_total,
         .text = "",
         .network_json = network == NULL ? NULL : network->json.p,
+        .receipt = sp_lib_receipt(&r->receipt, &receipt),
     };
 
     if (r->error != NULL && (a.outcome == SP_OUTCOME_FAILED || a.outcome == SP_OUTCOME_REFUSED))

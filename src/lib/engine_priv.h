@@ -122,6 +122,10 @@ int sp_lib_take(const void *from, void *to, size_t size, size_t least, const cha
 /* The size that the struct had in the first version, when `last` was its last member. */
 #define SP_LIB_LEAST(type, last) (offsetof(type, last) + sizeof(((const type *)NULL)->last))
 
+/* The receipt in the type of sallyport.h, in *room; from NULL, or without a reason: NULL. */
+const struct sp_receipt *sp_lib_receipt(const struct sp_command_receipt *from,
+                                        struct sp_receipt *room);
+
 /* An event in the type of sallyport.h. */
 void sp_lib_tell_event(void *engine, const struct sp_exec_event *ev);
 

@@ -128,6 +128,39 @@ static uint64_t number_of(struct sp_str call_id)
     return number;
 }
 
+/* ---- receipts ---- */
+
+const struct sp_receipt *sp_lib_receipt(const struct sp_command_receipt *from,
+                                        struct sp_receipt *room)
+{
+    uint64_t *const numbers[SP_RECEIPT_ITEMS] = {
+        [SP_RECEIPT_WALL_MS] = &room->wall_ms,
+        [SP_RECEIPT_USER_MS] = &room->user_ms,
+        [SP_RECEIPT_SYSTEM_MS] = &room->system_ms,
+        [SP_RECEIPT_MAX_RSS] = &room->max_rss_bytes,
+        [SP_RECEIPT_PEAK_MEMORY] = &room->peak_memory_bytes,
+        [SP_RECEIPT_PEAK_PROCESSES] = &room->peak_processes,
+        [SP_RECEIPT_READ] = &room->read_bytes,
+        [SP_RECEIPT_WRITTEN] = &room->written_bytes,
+        [SP_RECEIPT_VOLUNTARY] = &room->voluntary_switches,
+        [SP_RECEIPT_INVOLUNTARY] = &room->involuntary_switches,
+        [SP_RECEIPT_MAJOR_FAULTS] = &room->major_faults,
+        [SP_RECEIPT_STDOUT] = &room->stdout_bytes,
+        [SP_RECEIPT_STDERR] = &room->stderr_bytes,
+        [SP_RECEIPT_PTY] = &room->pty_bytes,
+        [SP_RECEIPT_DROPPED] = &room->dropped_bytes,
+    };
+
+    if (from == NULL || sp_end_reason_name(from->reason) == NULL)
+        return NULL;
+    room->size = sizeof *room;
+    room->reason = sp_end_reason_name(from->reason);
+    for (int i = 0; i < SP_RECEIPT_ITEMS; i++)
+        *numbers[i] =
+            sp_receipt_knows(from, (enum sp_receipt_item)i) ? from->numbers[i] : SP_RECEIPT_UNKNOWN;
+    return room;
+}
+
 /* ---- events ---- */
 
 static void set_bytes(struct sp_event *ev, struct sp_str bytes)
@@ -142,6 +175,7 @@ void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
     struct sp_engine *engine = user;
     auto_free char **argv = NULL;
     auto_free char *cwd = NULL;
+    struct sp_receipt receipt;
     struct sp_event ev = {
         .size = sizeof ev,
         .session = from->process_id,
@@ -170,6 +204,7 @@ void sp_lib_tell_event(void *user, const struct sp_exec_event *from)
         ev.exit_code = from->exit_code;
         ev.is_failed = from->status != SP_STATUS_COMPLETED;
         ev.ns = from->duration_ns;
+        ev.receipt = sp_lib_receipt(from->receipt, &receipt);
         set_bytes(&ev, from->aggregated);
         /* fallthrough */
     case SP_EVENT_BEGIN:

@@ -26,6 +26,25 @@ int main(void)
     MEMBER(sp_event, bytes);
     MEMBER(sp_event, byte_count);
     MEMBER(sp_event, stream);
+    MEMBER(sp_event, receipt);
+
+    SIZE(sp_receipt);
+    MEMBER(sp_receipt, reason);
+    MEMBER(sp_receipt, wall_ms);
+    MEMBER(sp_receipt, user_ms);
+    MEMBER(sp_receipt, system_ms);
+    MEMBER(sp_receipt, max_rss_bytes);
+    MEMBER(sp_receipt, peak_memory_bytes);
+    MEMBER(sp_receipt, peak_processes);
+    MEMBER(sp_receipt, read_bytes);
+    MEMBER(sp_receipt, written_bytes);
+    MEMBER(sp_receipt, voluntary_switches);
+    MEMBER(sp_receipt, involuntary_switches);
+    MEMBER(sp_receipt, major_faults);
+    MEMBER(sp_receipt, stdout_bytes);
+    MEMBER(sp_receipt, stderr_bytes);
+    MEMBER(sp_receipt, pty_bytes);
+    MEMBER(sp_receipt, dropped_bytes);
 
     SIZE(sp_question);
     MEMBER(sp_question, id);
@@ -73,6 +92,7 @@ int main(void)
     MEMBER(sp_answer, error);
     MEMBER(sp_answer, json);
     MEMBER(sp_answer, network_json);
+    MEMBER(sp_answer, receipt);
 
     SIZE(sp_exec_options);
     MEMBER(sp_exec_options, script);

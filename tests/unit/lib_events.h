@@ -17,6 +17,7 @@ struct watched {
     bool is_failed;
     enum sp_output_stream stream;
     char bytes[512], first[64], cwd[512];
+    const char *reason;
 };
 
 static struct watched events[256];
@@ -38,6 +39,8 @@ static inline void on_event(void *user, const struct sp_event *ev)
     copy_text(w->bytes, sizeof w->bytes, ev->bytes, ev->byte_count);
     if (ev->kind == SP_EVENT_STARTED || ev->kind == SP_EVENT_ENDED) {
         assert_true(ev->at_ms > 1600000000000);
+        assert_true(ev->kind == SP_EVENT_ENDED || ev->receipt == NULL);
+        w->reason = ev->receipt == NULL ? "" : ev->receipt->reason;
         copy_text(w->first, sizeof w->first, ev->argv[0], strlen(ev->argv[0]));
         copy_text(w->cwd, sizeof w->cwd, ev->cwd, strlen(ev->cwd));
     }

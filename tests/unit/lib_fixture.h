@@ -33,6 +33,8 @@
 
 /* A copy of an answer. */
 struct heard {
+    bool has_receipt;
+    struct sp_receipt receipt;
     int count; /* how often the function was called: once, as it should be */
     uint64_t call;
     enum sp_outcome outcome;
@@ -89,6 +91,9 @@ static inline void on_heard(void *user, const struct sp_answer *a)
     h->omitted = a->omitted;
     h->from = a->from;
     h->to = a->to;
+    h->has_receipt = a->receipt != NULL;
+    if (h->has_receipt)
+        h->receipt = *a->receipt;
     h->output_size = a->output_size;
     copy_text(h->output, sizeof h->output, a->output, a->output_size);
     copy_text(h->out, sizeof h->out, a->out, a->out_size);

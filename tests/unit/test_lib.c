@@ -20,6 +20,14 @@ static void test_a_short_command_answers_with_its_end(void **state)
     assert_int_equal(h.to, strlen("hello\ntrouble\n"));
     assert_true(h.wall_ns < 4000000000);
     assert_string_equal(h.error, "");
+    assert_true(h.has_receipt);
+    assert_int_equal(h.receipt.size, sizeof h.receipt);
+    assert_string_equal(h.receipt.reason, "exit");
+    assert_int_equal(h.receipt.stdout_bytes, 6);
+    assert_int_equal(h.receipt.stderr_bytes, 8);
+    assert_true(h.receipt.pty_bytes == SP_RECEIPT_UNKNOWN);
+    assert_true(h.receipt.user_ms < 4000 && h.receipt.wall_ms < 4000);
+    assert_true(h.receipt.max_rss_bytes > 100000 && h.receipt.max_rss_bytes < 1 << 30);
 }
 
 static void test_a_command_that_lives_on_has_a_session(void **state)
@@ -37,6 +45,7 @@ static void test_a_command_that_lives_on_has_a_session(void **state)
     assert_true(first.session >= 1000);
     assert_int_equal(first.exit_code, -1);
     assert_true(first.wall_ns >= 400000000);
+    assert_false(first.has_receipt);
 
     do_write(&h, first.session, "go\n", 20000);
     assert_int_equal(h.outcome, SP_OUTCOME_EXITED);

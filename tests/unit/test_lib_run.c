@@ -17,6 +17,10 @@ static void test_a_run_tells_its_streams_apart(void **state)
     assert_string_equal(h.output, "to out\nto err\n");
     assert_non_null(strstr(h.text, "Exit code: 5\n"));
     assert_int_equal(h.session, 0);
+    assert_true(h.has_receipt);
+    assert_string_equal(h.receipt.reason, "exit");
+    assert_int_equal(h.receipt.stdout_bytes, 7);
+    assert_int_equal(h.receipt.stderr_bytes, 7);
 }
 
 static void test_a_run_ends_at_its_time_with_all_that_it_started(void **state)
@@ -29,6 +33,8 @@ static void test_a_run_ends_at_its_time_with_all_that_it_started(void **state)
     assert_int_equal(h.outcome, SP_OUTCOME_TIMED_OUT);
     assert_int_equal(h.exit_code, 124);
     assert_string_equal(h.out, "begun\n");
+    assert_true(h.has_receipt);
+    assert_string_equal(h.receipt.reason, "terminated");
     assert_true(now_ms() - before < 5000);
 }
 
