@@ -82,9 +82,31 @@ static bool receive_ask(int socket, struct taken *t)
     return true;
 }
 
-/* Data that does not fit the window comes in a memory file, mapped for this call. */
-static void carry_out(const struct taken *t, char *window, struct sp_file_answer *a)
+/* An answer, and where its READ tells of pieces. */
+struct making {
+    struct sp_file_answer answer;
+    int socket;
+    uint64_t number;
+    struct sp_files_head *head;
+    bool has_begun;
+};
+
+static void on_read_some(struct sp_file_answer *a, uint64_t bytes, uint64_t size)
 {
+    struct making *m = SP_CONTAINER(a, struct making, answer);
+    const struct sp_file_wire_answer begun = {
+        .number = m->number, .flags = SP_FILES_BEGUN, .size = size};
+
+    atomic_store_explicit(&m->head->filled, bytes, memory_order_release);
+    if (!m->has_begun) /* an error: the front is gone, as send_answer finds */
+        (void)sp_wire_send(m->socket, true, &begun, sizeof begun, NULL, 0, NULL, 0);
+    m->has_begun = true;
+}
+
+/* Data that does not fit the window comes in a memory file, mapped for this call. */
+static void carry_out(const struct taken *t, char *window, struct making *making)
+{
+    struct sp_file_answer *a = &making->answer;
     const struct sp_file_wire_ask *h = &t->head;
     struct sp_file_ask ask = {
         .op = (enum sp_file_op)h->op,
@@ -104,8 +126,14 @@ static void carry_out(const struct taken *t, char *window, struct sp_file_answer
     };
     void *map = MAP_FAILED;
 
-    *a = (struct sp_file_answer){
-        .fd = -1, .memory = -1, .window = window, .window_size = SP_FILES_WINDOW, .err = EINVAL};
+    *a = (struct sp_file_answer){.fd = -1,
+                                 .memory = -1,
+                                 .window = window,
+                                 .window_size = SP_FILES_WINDOW,
+                                 .read_some = on_read_some,
+                                 .err = EINVAL};
+    making->number = h->number;
+    making->has_begun = false;
     if ((t->head.flags & SP_FILES_DATA_APART) != 0 && ask.data_len != 0) {
         map = mmap(NULL, ask.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, t->fd, 0);
         ask.data = map;
@@ -151,22 +179,24 @@ static bool send_answer(int socket, uint64_t number, const struct sp_file_answer
 static void serve(int socket)
 {
     static struct taken t;
-    struct sp_file_answer a;
+    struct making making = {.socket = socket};
+    struct sp_file_answer *a = &making.answer;
 
     if (!receive_ask(socket, &t) || t.fd < 0)
         return;
-    char *window = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, t.fd, 0);
+    char *window = mmap(NULL, SP_FILES_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, t.fd, 0);
     (void)close(t.fd);
     if (window == MAP_FAILED)
         return;
+    making.head = (void *)(window + SP_FILES_WINDOW);
     while (receive_ask(socket, &t) &&
            sp_files_cut_paths(&t.head, t.paths, t.len, &t.path, &t.other)) {
-        carry_out(&t, window, &a);
+        carry_out(&t, window, &making);
         /* close() may be the first to report a failed write (NFS, quotas), and does it once. */
         if (t.fd >= 0 && close(TAKE_FD(t.fd)) < 0 && errno != EINTR &&
-            t.head.op == SP_FILE_WRITE_BLOCK && a.err == 0)
-            a.err = errno;
-        if (!send_answer(socket, t.head.number, &a))
+            t.head.op == SP_FILE_WRITE_BLOCK && a->err == 0)
+            a->err = errno;
+        if (!send_answer(socket, t.head.number, a))
             return;
     }
 }

@@ -8,21 +8,32 @@
  * without execve, because a confined view may not contain our program. The child closes all
  * descriptors of the cell except that socket, enters the Landlock scope that commands enter, and
  * serves until the socket ends. The first datagram brings the window: a memory file of
- * SP_FILES_WINDOW bytes that both sides map.
+ * SP_FILES_SHARED bytes that both sides map.
  *
  * An ask is one datagram: struct sp_file_wire_ask, its paths, and a descriptor if the operation
  * needs one (a file for blocks, an inotify descriptor, or a memory file with data that exceeds the
  * window). An answer is one datagram: struct sp_file_wire_answer and at most one descriptor. After
  * an OPEN a second datagram, SP_FILES_CLOSED, says that the child has closed its copy of the file;
- * it takes no ask before. The front treats answers as hostile: commands in the cell have the
- * worker's uid. It is not dumpable, but the front does not rely on that.
+ * it takes no ask before. A READ of several pieces sends SP_FILES_BEGUN with the size of the file
+ * after the first one, and counts the pieces in the window's head: the front encodes them while the
+ * next ones are read, and sends nothing before the answer. The front treats answers as hostile:
+ * commands in the cell have the worker's uid. It is not dumpable, but the front does not rely on
+ * that.
  */
 #ifndef SP_CELL_CELL_FILES_H
 #define SP_CELL_CELL_FILES_H
 
+#include <stdatomic.h>
+
 #include "cell/file/file.h"
 
 #define SP_FILES_WINDOW (2U << 20)
+#define SP_FILES_SHARED (SP_FILES_WINDOW + 4096) /* the memory file: the window, and its head */
+
+/* Behind the window. The front sets it to 0 before a READ. */
+struct sp_files_head {
+    _Atomic uint64_t filled; /* bytes of the file that are in the window, and stay there */
+};
 
 enum { /* flags of an ask */
        SP_FILES_FOLLOWS = 1,
@@ -51,6 +62,7 @@ enum { /* flags of an answer */
        SP_FILES_IS_FILE = 16,
        SP_FILES_IS_LINK = 32,
        SP_FILES_CLOSED = 64, /* not an answer: the child has closed the OPENED file */
+       SP_FILES_BEGUN = 128, /* not an answer: a first piece of a file is in the window */
 };
 
 struct sp_file_wire_answer {

@@ -52,6 +52,7 @@ struct sp_file_worker {
     bool is_confined, is_working;
     bool is_orphan;  /* works for a client that is gone */
     bool is_closing; /* has answered, and is closing the file it has opened */
+    bool has_begun;  /* has told that its READ has begun */
     int socket;
     struct sp_watch watch;
     struct sp_timer idle; /* rests too long; or see end_worker */
@@ -72,6 +73,11 @@ static bool try_again(struct sp_files_call *c);
 
 static void try_all_waiting(struct sp_deferred *d);
 
+static struct sp_files_head *head_of(const struct sp_file_worker *w)
+{
+    return (void *)(w->window + SP_FILES_WINDOW);
+}
+
 /* ---- the end of a worker ---- */
 
 static void free_worker(struct sp_deferred *d)
@@ -80,7 +86,7 @@ static void free_worker(struct sp_deferred *d)
 
     sp_list_remove(&w->link);
     if (w->window != NULL)
-        (void)munmap(w->window, SP_FILES_WINDOW);
+        (void)munmap(w->window, SP_FILES_SHARED);
     free(w);
 }
 
@@ -226,6 +232,12 @@ static bool is_file(int fd)
            S_ISREG(sx.stx_mode);
 }
 
+/* A READ has begun; once for each, and without a descriptor. */
+static bool is_begun(const struct sp_file_worker *w, const struct received *h)
+{
+    return h->m.flags == SP_FILES_BEGUN && h->fd < 0 && w->op == SP_FILE_READ && !w->has_begun;
+}
+
 /* 1: *h is filled; 0: no message; -1: the process has ended, or the message is invalid. The control
  * buffer has room for one descriptor, or none if the answer is dropped: the kernel discards others
  * without a close() that could block. */
@@ -240,12 +252,14 @@ static int receive(const struct sp_file_worker *w, struct received *h)
     h->fd = fd_count == 0 ? -1 : sp_fd_lift(h->fd);
     if (n < 0)
         return errno == EAGAIN ? 0 : -1;
-    const bool is_fine =
-        n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 && h->m.number == w->number &&
-        w->is_working && w->is_closing == ((h->m.flags & SP_FILES_CLOSED) != 0) &&
-        (w->call == NULL || ((msg.msg_flags & MSG_CTRUNC) == 0 &&
-                             sp_files_is_answer(w->op, w->length, &h->m, h->fd >= 0) &&
-                             (w->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd))));
+    const bool is_fine = n == (ssize_t)sizeof h->m && (msg.msg_flags & MSG_TRUNC) == 0 &&
+                         h->m.number == w->number && w->is_working &&
+                         w->is_closing == ((h->m.flags & SP_FILES_CLOSED) != 0) &&
+                         (is_begun(w, h) || (h->m.flags & SP_FILES_BEGUN) == 0) &&
+                         (w->call == NULL || is_begun(w, h) ||
+                          ((msg.msg_flags & MSG_CTRUNC) == 0 &&
+                           sp_files_is_answer(w->op, w->length, &h->m, h->fd >= 0) &&
+                           (w->op != SP_FILE_OPEN || h->fd < 0 || is_file(h->fd))));
     if (!is_fine)
         drop_fd(w, h);
     return is_fine ? 1 : -1;
@@ -327,13 +341,32 @@ static void end_worker(struct sp_timer *t)
         fail_worker(w, NULL);
 }
 
+/* Lets the call use the data while more is read. 1: that took so long that the answer has come, in
+ * *h; else as receive. */
+static int use_some(struct sp_file_worker *w, struct received *h)
+{
+    const uint64_t size = h->m.size < SP_FILES_WINDOW ? h->m.size : SP_FILES_WINDOW;
+    struct sp_files_call *c = w->call;
+
+    w->has_begun = true;
+    if (c == NULL || c->some == NULL)
+        return 0;
+    c->some(c, w->window, &head_of(w)->filled, size);
+    const int r = receive(w, h);
+    if (r <= 0 || h->m.err != 0 || h->m.refusal != 0 || (h->m.flags & SP_FILES_APART) != 0)
+        c->some(c, NULL, NULL, 0);
+    return r;
+}
+
 static void on_socket(struct sp_watch *watch, uint32_t events)
 {
     struct sp_file_worker *w = SP_CONTAINER(watch, struct sp_file_worker, watch);
     struct received h;
-    const int r = receive(w, &h);
+    int r = receive(w, &h);
 
     (void)events;
+    if (r > 0 && h.m.flags == SP_FILES_BEGUN)
+        r = use_some(w, &h);
     if (r > 0)
         on_answer(w, &h);
     else if (r < 0)
@@ -362,9 +395,9 @@ static int open_worker(struct sp_file_worker *w, struct sp_cell *cell, struct sp
     auto_close int theirs = sp_fd_lift(pair[1]);
     auto_close int window = memfd_create("sallyport-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void *map = MAP_FAILED;
-    if (window >= 0 && ftruncate(window, SP_FILES_WINDOW) == 0 &&
+    if (window >= 0 && ftruncate(window, SP_FILES_SHARED) == 0 &&
         fcntl(window, F_ADD_SEALS, WINDOW_SEALS) == 0)
-        map = mmap(NULL, SP_FILES_WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, window, 0);
+        map = mmap(NULL, SP_FILES_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, window, 0);
     if (map == MAP_FAILED)
         return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
     w->window = map;
@@ -693,6 +726,8 @@ static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, st
 
     sp_loop_cancel(worker->files->loop, &worker->idle);
     p->head.number = ++worker->number;
+    worker->has_begun = false;
+    atomic_store_explicit(&head_of(worker)->filled, 0, memory_order_relaxed);
     const int r = send_ask(worker->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
     if (r < 0) {
         hang_up(worker);

@@ -82,6 +82,11 @@ struct sp_files_call {
      * cannot be enforced) a is NULL. Data in *a->window is borrowed, hostile, and may change while
      * it is read: copy it before checking it. The callee closes the fd of OPEN. */
     void (*done)(struct sp_files_call *c, const struct sp_file_answer *a, const struct sp_err *e);
+    /* READ: a file of about `size` bytes is being read; *filled of them are in the window, and more
+     * come meanwhile. Either the answer with all of them follows at once, or a call with window
+     * NULL: then it comes later, with everything. NULL: not called. */
+    void (*some)(struct sp_files_call *c, const char *window, const _Atomic uint64_t *filled,
+                 uint64_t size);
 
     /* private */
     struct sp_files *files;

@@ -156,9 +156,11 @@ class FsCase(Ground, Case):
 class FsSandboxCase(Ground, SandboxCase):
     """The same with W, O and T of sandbox_policy; d is what they are in."""
 
+    args = ()
+
     def setUp(self):
         super().setUp()
-        self.srv = self.server(env={'TMPDIR': self.t})
+        self.srv = self.server(*self.args, env={'TMPDIR': self.t})
         self.client = self.srv.session()
         self.fs = Calls(self.client)
         self.d = self.base

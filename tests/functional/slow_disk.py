@@ -34,6 +34,7 @@ class SlowDisk:
         self.content = bytearray(b'content\n')
         self.lock = threading.Condition()
         self.held = set()    # opcodes that get no answer for now
+        self.held_from = None  # READ of this offset and above gets none either
         self.kept = []       # their answers
         self.seen = []       # opcodes, in order
         self.fails = {}      # opcode -> errno
@@ -58,6 +59,7 @@ class SlowDisk:
     def release(self):
         with self.lock:
             self.held.clear()
+            self.held_from = None
             kept, self.kept = self.kept, []
         for message in kept:
             self._send(message)
@@ -86,7 +88,9 @@ class SlowDisk:
             err, body = self._answer(opcode, node, message[40:])
             out = struct.pack('<IiQ', 16 + len(body), -err, unique) + body
             with self.lock:
-                if opcode in self.held:
+                is_far = (opcode == READ and self.held_from is not None and
+                          struct.unpack_from('<Q', message, 48)[0] >= self.held_from)
+                if opcode in self.held or is_far:
                     self.kept.append(out)
                     self.lock.notify_all()
                     continue

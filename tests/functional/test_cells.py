@@ -161,7 +161,7 @@ class Cells(Case):
         owner.close()  # its session ends, and the strays with it
         wait_until(lambda: self.count() == 1, 'end of the idle cells', 90, step=1)
         self.assertGreaterEqual(time.monotonic() - began, 120)
-        self.assertEqual(int(c.sh('echo $PPID').stdout), first)
+        self.assertEqual(int(self.srv.session().sh('echo $PPID').stdout), first)
 
 
 if __name__ == '__main__':

@@ -4,6 +4,7 @@ them: nothing outside is ever read or changed."""
 
 import os
 import shutil
+import subprocess
 
 import tap
 from fs_ground import WALK, FsSandboxCase
@@ -28,6 +29,20 @@ while True:
             except OSError:
                 pass
     n += 1
+'''
+
+# Text that tells where it stands, of one length after another.
+RESIZE = r'''
+import os, random, sys
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+top = int(sys.argv[2])
+text = b"".join(i.to_bytes(4, "big") for i in range(top // 4))
+print("go", flush=True)
+while True:
+    os.ftruncate(f, 0)  # to a page's middle, the kernel would let readers see the zeros behind it
+    at, end = 0, random.randrange(top)
+    while at < end:
+        at += os.pwrite(f, text[at:min(end, at + 65536)], at)
 '''
 
 ROUNDS = 1000
@@ -166,6 +181,33 @@ class Swapped(FsSandboxCase):
         self.swapper.wait_closed('swap')
         shutil.rmtree(self.w, ignore_errors=True)
         super().tearDown()
+
+
+@ours_only
+class Resized(FsSandboxCase):
+    """A file that grows and shrinks while it is read, in pieces up to 2 MiB: what comes is a beginning of its text."""
+
+    TEXT = b''.join(i.to_bytes(4, 'big') for i in range(5 << 17))  # 2.5 MiB
+
+    def test_sizes_around_the_pieces(self):
+        path = os.path.join(self.w, 'f')
+        piece = 128 << 10
+        for size in [n * piece + more for n in (1, 2, 3, 8, 15, 16) for more in (-1, 0, 1)]:
+            with open(path, 'wb') as f:
+                f.write(self.TEXT[:size])
+            self.assertEqual(self.fs.read(path), self.TEXT[:size], size)
+
+    def test_while_it_changes(self):
+        path = os.path.join(self.w, 'f')
+        writer = subprocess.Popen([PYTHON, '-c', RESIZE, path, str(len(self.TEXT))], stdout=subprocess.PIPE)
+        self.addCleanup(lambda: (writer.kill(), writer.wait(), writer.stdout.close()))
+        writer.stdout.readline()
+        lengths = set()
+        for _ in range(2000 if tap.IS_LONG else 150):
+            text = self.fs.read(path)
+            lengths.add(len(text))
+            self.assertEqual(text, self.TEXT[:len(text)])
+        self.assertGreater(len(lengths), 5, 'the file has changed')
 
 
 if __name__ == '__main__':

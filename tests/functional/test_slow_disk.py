@@ -2,15 +2,16 @@
 """A disk that does not answer holds up those who asked for it, and nobody else."""
 
 import os
+import signal
 import time
 import unittest
 
 import slow_disk
 import tap
-from fs_ground import Calls, FsSandboxCase
+from fs_ground import Calls, FsSandboxCase, workers
 from sandbox_policy import ROOT, context, pattern, place, read_only, restricted, workspace_write
 from server import descendants, name_of
-from wire import RpcError, file_uri, wait_until
+from wire import RpcError, file_uri, unb64, wait_until
 
 
 @unittest.skipUnless(slow_disk.is_possible(), 'no file system of our own can be mounted here')
@@ -124,9 +125,60 @@ class Handles(SlowDiskCase):
         self.assertEqual(self.disk.content, b'newmore')
 
 
+class Pieces(SlowDiskCase):
+    """A file is encoded while it is read: its first pieces are there, and then the disk hangs."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk.content = bytearray(os.urandom(1 << 20))
+        self.disk.held_from = 512 << 10
+        self.number = self.fs.post('readFile', self.file)
+        self.disk.wait_kept()
+        self.client.fence()  # its answers and events are not held up
+        self.assertEqual(self.client.sh('echo here').text, 'here\n')
+        self.assertTrue(self.is_open(self.number))
+
+    def content(self):
+        return unb64(self.client.result(self.number)['dataBase64'])
+
+    def test_the_rest_comes_late(self):
+        self.all_is_well()
+        self.disk.release()
+        self.assertEqual(self.content(), self.disk.content)
+
+    def test_others_are_read_meanwhile(self):
+        texts = {name: os.urandom(size) for name, size in (('a', 100), ('b', 300 << 10), ('c', (2 << 20) - 1), ('d', 3 << 20))}
+        for name, text in texts.items():
+            self.fs.write(os.path.join(self.w, name), text)
+        for name, text in texts.items():
+            self.assertEqual(self.fs.read(os.path.join(self.w, name)), text, name)
+        self.disk.release()
+        self.assertEqual(self.content(), self.disk.content)
+
+    def test_its_process_is_killed(self):
+        self.fs.write(os.path.join(self.w, 'x'), b'text')
+        for pid in workers(self.srv):
+            with open('/proc/%d/syscall' % pid) as call:
+                if call.read().startswith('0 '):  # in read(2)
+                    os.kill(pid, signal.SIGKILL)
+        self.all_is_well()
+        self.disk.release()  # it dies when its system call ends
+        self.assertError(self.client.reply(self.number)['error'], -32603,
+                         'the process that did this file operation has ended; try it again')
+        self.assertEqual(self.fs.read(self.file), self.disk.content)
+
+    def test_the_client_goes(self):
+        self.client.abort()
+        self.all_is_well()
+        self.disk.release()
+        wait_until(lambda: slow_disk.RELEASE in self.disk.seen, 'a closed file')
+        self.assertEqual(self.other_fs.read(self.file), self.disk.content)
+
+
 class Starts(SlowDiskCase):
     """The child of a start waits for the disk, the cell that all sessions share does not."""
 
+    args = ('--cells', '1')
     PENDING = 64     # starts that a cell lets wait
     DEADLINE = 10    # seconds after which a start fails
 

@@ -21,9 +21,13 @@ static void test_every_field_of_an_answer(void **state)
     } cases[] = {
         {SP_FILE_STAT, {.size = UINT64_MAX, .created_ms = INT64_MIN}, true},
         {SP_FILE_STAT,
-         {.flags = UINT32_MAX & ~(uint32_t)(SP_FILES_APART | SP_FILES_OPENED | SP_FILES_CLOSED)},
+         {.flags = UINT32_MAX & ~(uint32_t)(SP_FILES_APART | SP_FILES_OPENED | SP_FILES_CLOSED |
+                                            SP_FILES_BEGUN)},
          true},
         {SP_FILE_STAT, {.flags = SP_FILES_CLOSED}, false},
+        {SP_FILE_STAT, {.flags = SP_FILES_BEGUN}, false},
+        {SP_FILE_READ, {.flags = SP_FILES_BEGUN | SP_FILES_CUT}, false},
+        {SP_FILE_READ, {.flags = SP_FILES_BEGUN, .number = 1}, false},
         {SP_FILE_READ, {.data_len = SP_FILES_WINDOW}, true},
         {SP_FILE_READ, {.data_len = SP_FILES_WINDOW + 1}, false},
         {SP_FILE_READ, {.data_len = UINT64_MAX}, false},
@@ -221,6 +225,63 @@ static void test_what_comes_too_early_or_twice(void **state)
         if (i == 2)
             comes_back(end);
         until_workers(i == 2 ? 1 : 0);
+    }
+    (void)close(file);
+}
+
+static int begun, withdrawn;
+static uint64_t begun_size;
+
+static void on_some(struct sp_files_call *c, const char *window, const _Atomic uint64_t *filled,
+                    uint64_t size)
+{
+    (void)c;
+    assert_true(window == NULL || *filled == 0);
+    begun += window != NULL;
+    withdrawn += window == NULL;
+    if (window != NULL)
+        begun_size = size;
+}
+
+static bool is_withdrawn(const void *n)
+{
+    return withdrawn == *(const int *)n;
+}
+
+/* A READ tells once that it has begun; the answer follows at once, or later. */
+static void test_a_read_that_has_begun(void **state)
+{
+    const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int once = 1;
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        const struct end *end = ask_one(SP_FILE_READ);
+        const int fds = open_fds() - 1;
+        struct sp_file_wire_answer m = fine(end);
+
+        begun = withdrawn = 0;
+        call.call.some = i == 0 ? NULL : on_some;
+        m.flags = SP_FILES_BEGUN;
+        m.size = UINT64_MAX;
+        say(end, &m, sizeof m, &file, i == 4);
+        if (i == 2)
+            until(is_withdrawn, &once); /* without the answer */
+        m.flags = i == 3 ? SP_FILES_BEGUN : 0;
+        m.data_len = i == 3 ? 0 : 8;
+        if (i != 4)
+            say(end, &m, sizeof m, NULL, 0);
+        if (i >= 3) {
+            is_not_believed(fds);
+        } else {
+            awaits(&call);
+            assert_true(call.has_answer);
+            assert_int_equal(call.answer.data_len, 8);
+        }
+        assert_int_equal(begun, i == 0 || i == 4 ? 0 : 1);
+        assert_int_equal(withdrawn, i == 2 || i == 3 ? 1 : 0);
+        if (begun > 0)
+            assert_int_equal(begun_size, SP_FILES_WINDOW);
     }
     (void)close(file);
 }
@@ -440,6 +501,7 @@ int main(void)
         front_test(test_memory_files),
         front_test(test_opened_things),
         front_test(test_what_comes_too_early_or_twice),
+        front_test(test_a_read_that_has_begun),
         front_test(test_a_close_that_would_take_long),
         front_test(test_the_limits_of_one_client),
         front_test(test_the_limit_of_all),

@@ -129,9 +129,13 @@ static ssize_t take_piece(struct out *o, int fd, uint64_t max, bool *can_send)
     return err < 0 ? err : got;
 }
 
-/* Copies the rest of the file. *ret_is_more: the file has more than `max` bytes. */
-static int take_file(struct out *o, int fd, uint64_t max, bool *ret_is_more)
+/* Copies the rest of the file, of about `size` bytes. *ret_is_more: it has more than `max` bytes.
+ */
+static int take_file(struct out *o, int fd, uint64_t size, uint64_t max, bool *ret_is_more)
 {
+    struct sp_file_answer *a = o->answer;
+    const bool is_told =
+        a->read_some != NULL && size >= 2 * SP_FILE_PIECE && size <= a->window_size;
     bool can_send = true;
     char probe;
 
@@ -143,12 +147,16 @@ static int take_file(struct out *o, int fd, uint64_t max, bool *ret_is_more)
             if (err < 0)
                 return err;
         }
-        const ssize_t n = take_piece(o, fd, max - o->at, &can_send);
+        const uint64_t left = max - o->at;
+        const bool is_piece = is_told && !has_memory(o) && left > SP_FILE_PIECE;
+        const ssize_t n = take_piece(o, fd, is_piece ? SP_FILE_PIECE : left, &can_send);
         if (n == -EINTR)
             continue;
         if (n <= 0)
             return (int)n;
         o->at += (size_t)n;
+        if (is_piece)
+            a->read_some(a, o->at, size);
     }
     const ssize_t n = read(fd, &probe, 1);
     *ret_is_more = n > 0;
@@ -221,7 +229,7 @@ static int op_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
     if (fd < 0)
         return fd;
     if (st.st_size <= (off_t)limit)
-        r = take_file(&out, fd, limit, &is_more);
+        r = take_file(&out, fd, (uint64_t)st.st_size, limit, &is_more);
     if (r < 0)
         return r;
     if (is_more || st.st_size > (off_t)limit) {

@@ -41,7 +41,8 @@ enum sp_file_op {
 
 #define SP_FILE_MAX_READ    (512U << 20)
 #define SP_FILE_MAX_BLOCK   (1U << 20)
-#define SP_FILE_MAX_ENTRIES 50000 /* of one directory */
+#define SP_FILE_PIECE       (128U << 10) /* of a file that is encoded while it is read */
+#define SP_FILE_MAX_ENTRIES 50000        /* of one directory */
 #define SP_FILE_MAX_WALK    (4U << 20)
 #define SP_FILE_WALK_ITEM   64 /* bytes that an entry of a walk costs beside URI and message */
 #define SP_FILE_MAX_PATH    4096
@@ -133,6 +134,9 @@ struct sp_file_answer {
     size_t window_size;
     uint64_t data_len;
     int memory;
+    /* READ of a file that fits the window: so many bytes of `size` are in it, and more follow.
+     * NULL: not called. */
+    void (*read_some)(struct sp_file_answer *a, uint64_t bytes, uint64_t size);
     /* Only in the front (core/files.h). Not NULL: window is a mapping of its own, of data_len
      * bytes. A callback that sets *is_kept takes it over and must munmap it. The memory behind it
      * is sealed.

@@ -182,6 +182,8 @@ struct sp_request {
             struct sp_fs_handle *handle; /* of fs/open or a block; NULL: none */
             struct sp_str name;          /* behind the struct: the path, for error texts */
             bool follows;
+            char *reply;          /* room for the result, reserved while a file is read; or NULL */
+            size_t encoded, room; /* bytes of the file: encoded so far, and that fit */
         } file;
     };
     struct sp_str id; /* behind the struct and its extra bytes */

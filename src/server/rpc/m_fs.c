@@ -233,6 +233,9 @@ static int add_handle(struct sp_conn *conn, struct sp_str id, const char *path,
     return 0;
 }
 
+static void use_some(struct sp_files_call *call, const char *window, const _Atomic uint64_t *filled,
+                     uint64_t size);
+
 #define UNKNOWN_HANDLE "unknown file handle `" SP_STR_FMT "`"
 
 /* ---- params ---- */
@@ -356,6 +359,9 @@ static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
     req->file.follows = a->job.ask.follows;
     req->file.done = done;
     req->file.call.done = on_file_done;
+    req->file.call.some = a->job.ask.op == SP_FILE_READ ? use_some : NULL;
+    req->file.reply = NULL;
+    req->file.encoded = req->file.room = 0;
     if (sp_files_ask(c->conn->rpc->front->files, &c->conn->files, &a->job, &req->file.call, e) <
         0) {
         sp_request_drop(req);
@@ -472,6 +478,56 @@ static bool send_content(struct sp_request *r, const struct sp_file_answer *a)
     return true;
 }
 
+/* ---- a file of some hundred KiB: its base64 is made while it is read ---- */
+
+static void begin_content(struct sp_request *r, size_t room)
+{
+    r->file.reply = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(room) + 32);
+    r->file.encoded = 0;
+    r->file.room = room;
+}
+
+static void give_content_back(struct sp_request *r)
+{
+    if (r->file.reply != NULL)
+        sp_link_commit(r->conn->link, 0);
+    r->file.reply = NULL;
+}
+
+/* Up to `len` bytes of the file are there. */
+static char *encode_content(struct sp_request *r, const char *bytes, size_t len)
+{
+    char *o = sp_put_literal(r->file.reply, "{\"dataBase64\":\"");
+
+    o = sp_base64_encode(o + r->file.encoded / 3 * 4, bytes + r->file.encoded,
+                         len - r->file.encoded);
+    r->file.encoded = len;
+    return o;
+}
+
+/* Nothing else is sent on the connection before the answer, or before `window` is NULL. Encoding
+ * takes longer than reading from the page cache: what is read meanwhile is encoded here, too. */
+static void use_some(struct sp_files_call *call, const char *window, const _Atomic uint64_t *filled,
+                     uint64_t size)
+{
+    struct sp_request *r = SP_CONTAINER(call, struct sp_request, file.call);
+    size_t there;
+
+    give_content_back(r);
+    if (window == NULL)
+        return;
+    begin_content(r, (size_t)size);
+    while (r->file.reply != NULL) {
+        const uint64_t n = atomic_load_explicit(filled, memory_order_acquire);
+
+        there = n < size ? (size_t)n : (size_t)size;
+        there -= there % 3; /* only the end is padded */
+        if (there <= r->file.encoded)
+            break;
+        (void)encode_content(r, window, there);
+    }
+}
+
 static void tell_content(struct sp_request *r, const struct sp_file_answer *a)
 {
     if (answer_failure(r, a))
@@ -480,12 +536,14 @@ static void tell_content(struct sp_request *r, const struct sp_file_answer *a)
         sp_request_end(r, true);
         return;
     }
-    char *const begin = sp_reply_begin(r->conn, r->id, SP_BASE64_LEN(a->data_len) + 32);
-    if (begin != NULL) {
-        char *o = sp_put_literal(begin, "{\"dataBase64\":\"");
+    if (a->data_len > r->file.room || a->data_len < r->file.encoded)
+        give_content_back(r); /* the file has grown, or the worker counts wrong */
+    if (r->file.reply == NULL)
+        begin_content(r, (size_t)a->data_len);
+    if (r->file.reply != NULL) {
+        char *const end = encode_content(r, a->window, (size_t)a->data_len);
 
-        o = sp_base64_encode(o, a->window, a->data_len);
-        sp_reply_end(r->conn, r->id, begin, sp_put_literal(o, "\"}"));
+        sp_reply_end(r->conn, r->id, r->file.reply, sp_put_literal(end, "\"}"));
     }
     sp_request_end(r, true);
 }
