@@ -214,7 +214,11 @@ class Verbs(Receipts):
         self.assertEqual(r['receipt']['reason'], 'exit')
 
     def test_a_lost_cell_here(self):
-        last = self.result('--', 'sh', '-c', 'kill -9 $PPID; sleep 60', code=123)
+        p = subprocess.Popen([PROGRAM, 'exec', '--json', '--no-local-socket', '--', 'sh', '-c', 'read go; kill -9 $PPID; sleep 60'],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                             env=dict(os.environ, SALLYPORT_HOME=self.scratch()))
+        self.assertIn(b'exec_command_begin', p.stdout.readline())  # before, it would be a failed start
+        last = json.loads(p.communicate(b'go\n', timeout=DEADLINE)[0].splitlines()[-1])
         self.assertEqual((last['kind'], last['receipt']['reason'], set(last['receipt'])), ('lost', 'lost', {'reason', 'wall_ms'}))
 
     @tap.long
