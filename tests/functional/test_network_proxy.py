@@ -504,13 +504,14 @@ class Hostile(ProxyCase):
             while more := conn.recv(65536):
                 data += more
             bodies.append(data)
-        self.name('a.test', {80: self.serve(serve)})
+        server = self.serve(serve)
+        self.name('a.test', {80: server})
         said = self.python('''
             say([ask(b'POST http://a.test/ HTTP/1.1\\r\\nHost: a.test\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n' + c.encode())[0][:12]
                  for c in ('fffffffffffffffff\\r\\nx', '5\\nhello\\n0\\n\\n', '-1\\r\\n', '5\\r\\nhelloXX0\\r\\n\\r\\n', ' 5\\r\\nhello\\r\\n0\\r\\n\\r\\n')])
         ''')
         self.assertTrue(all(line in ('HTTP/1.1 400', '', 'RESET') for line in said), said)
-        wire.wait_until(lambda: True, 'the servers')
+        wire.wait_until(lambda: len(bodies) == len(server.connections), 'the servers')
         self.assertFalse(any(body.endswith(b'0\r\n\r\n') for body in bodies), bodies)
 
 
