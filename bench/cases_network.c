@@ -22,7 +22,7 @@
 #include "network_load.h"
 #include "spawn.h"
 
-enum { TABLE_BYTES = 8192, COLD_STARTS = 40, ROUNDS = 5 };
+enum { TABLE_BYTES = 8192, COLD_STARTS = 40, ROUNDS = 5, ROUND_LIMIT_S = 120 };
 
 /* A figure of each round; the report gets the middle one. */
 static struct bench_samples figures[BENCH_M_MAX][BENCH_SIDES];
@@ -450,6 +450,7 @@ void bench_case_network(struct bench *b)
     if (b->command[BENCH_PEER] != NULL && bench_seat_open(b, &peer, BENCH_PEER, &o, &e) < 0)
         bench_seat_drop(b, &peer, &e);
     for (int i = 0; r == 0 && i < ROUNDS && !bench_is_stopped(); i++) {
+        bench_spawn_limit(ROUND_LIMIT_S); /* the case as a whole takes longer on a busy machine */
         r = take_round(b, has_ours ? program : NULL, port, &e);
         if (r == 0 && peer.is_on)
             take_round_of_peer(b, &peer, port);
