@@ -49,13 +49,30 @@ struct serve_options {
     bool has_no_auth;          /* ws:// without a token */
     bool is_anonymous_allowed; /* the same, also beyond loopback */
     struct sp_auth_options auth;
-    uint64_t max_processes, cells, session_ttl_ms, closed_ttl_ms, history, concurrent_requests;
+    uint64_t max_processes, cells, output_memory, session_ttl_ms, closed_ttl_ms, history,
+        concurrent_requests;
     uint64_t idle_exit_ms, log_max;
     bool has_no_cgroups, accepts_exposure;
     struct sp_cli_approval_flags approval;
     bool has_metrics;
     const char *log_level, *log_format;
 };
+
+/* A number of bytes, or of KiB, MiB or GiB. */
+static const char *read_memory(const char *argument, void *value)
+{
+    static const char units[] = "KMG";
+    struct sp_str digits = sp_str_of(argument);
+    const char *unit = digits.n > 0 ? strchr(units, argument[digits.n - 1]) : NULL;
+    const int shift = unit == NULL ? 0 : (int)(unit - units + 1) * 10;
+    uint64_t n;
+
+    digits.n -= unit != NULL;
+    if (!sp_str_to_u64(digits, ((uint64_t)1 << 40) >> shift, &n) || n << shift < SP_OUTPUT_LEAST)
+        return "a number of bytes such as 512M, from 64M to 1024G";
+    *(uint64_t *)value = n << shift;
+    return NULL;
+}
 
 /* The verifier parses the number itself; here it is only checked. */
 static const char *read_clock_skew(const char *argument, void *value)
@@ -124,6 +141,10 @@ static const struct sp_option options[] = {
     SP_OPT_NUMBER(struct serve_options, cells, "cells", "N", 1, SP_OPEN_CELLS_MAX,
                   "how many processes start commands, made when needed (default: as many as there "
                   "are processors, at most 8)"),
+    SP_OPT_READ(
+        struct serve_options, output_memory, "output-memory", "BYTES", read_memory,
+        "memory for the output of all processes: 200000000, 512M, 2G (default: an eighth of "
+        "the memory, from 64M to 1G)"),
     SP_OPT_TIME(
         struct serve_options, session_ttl_ms, "session-ttl", "TIME", 0, MAX_TTL_MS,
         "how long the session of a lost connection is kept: 30 (seconds), 5m, 1h (default 30s)"),
@@ -620,6 +641,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     const struct sp_front_options so = {
         .program = "/proc/self/exe",
         .max_processes = (uint32_t)o->max_processes,
+        .output_memory = o->output_memory,
         .open_cells = (uint32_t)(o->cells != 0 ? o->cells : count_processors()),
         .history = (uint32_t)o->history,
         .session_ttl_ms = o->session_ttl_ms,

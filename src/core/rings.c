@@ -11,8 +11,7 @@
 #include "base/io.h"
 #include "os/cgroup.h"
 
-#define LEAST_BUDGET ((uint64_t)64 << 20)
-#define MOST_BUDGET  ((uint64_t)1 << 30)
+#define MOST_BUDGET ((uint64_t)1 << 30)
 
 #define PRESSURE_MS 20 /* between two rounds that ask memory back, while the sum grows */
 #define FIRST_PAUSE_MS                                                         \
@@ -488,9 +487,9 @@ void sp_rings_init(struct sp_rings *r, struct sp_loop *loop)
     uint64_t memory = memory_limit();
     if (sysinfo(&info) == 0 && (uint64_t)info.totalram * info.mem_unit < memory)
         memory = (uint64_t)info.totalram * info.mem_unit;
-    r->budget = memory / 8 < LEAST_BUDGET  ? LEAST_BUDGET
-                : memory / 8 < MOST_BUDGET ? memory / 8
-                                           : MOST_BUDGET;
+    r->budget = memory / 8 < SP_OUTPUT_LEAST ? SP_OUTPUT_LEAST
+                : memory / 8 < MOST_BUDGET   ? memory / 8
+                                             : MOST_BUDGET;
 }
 
 void sp_ring_slots_done(struct sp_ring_slots *s)

@@ -24,6 +24,7 @@
 #include "os/loop.h"
 
 #define SP_RINGS_WARM    (16U << 20) /* the most that free slots keep of touched memory */
+#define SP_OUTPUT_LEAST  (64U << 20) /* the smallest budget */
 #define SP_RINGS_IDLE_MS 60000       /* a segment without a used slot is dropped after this time */
 
 /* Of a front; embedded. */

@@ -184,6 +184,8 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
                                               .environ = environ};
     if (r == 0 && !o->is_embedded && !o->is_cell_late)
         r = make_open_cell(&s->open[0], e);
+    if (r == 0 && o->output_memory != 0)
+        s->cells->rings.budget = o->output_memory;
     if (r == 0)
         r = sp_cell_pool_new(loop, s->cells, &pool, &s->cell_pool, e);
     if (r == 0)

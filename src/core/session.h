@@ -78,8 +78,9 @@ struct sp_front_stats {
 struct sp_front_options {
     const char *program;
     uint32_t max_processes;
-    uint32_t open_cells; /* at most SP_OPEN_CELLS_MAX; 0: 1 */
-    uint32_t history;    /* ended processes that are remembered; 0: none */
+    uint32_t open_cells;    /* at most SP_OPEN_CELLS_MAX; 0: 1 */
+    uint64_t output_memory; /* for the rings of all processes (core/rings.h); 0: the default */
+    uint32_t history;       /* ended processes that are remembered; 0: none */
     uint64_t session_ttl_ms, closed_ttl_ms;
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard;

@@ -1019,6 +1019,72 @@ static void test_a_memfd_that_is_not_sealed_is_refused(void **state)
     refused(&p1, SP_STEP_PREPARE, EINVAL);
 }
 
+/* The cell says why it cannot take the memory of rings, and so does every start in it. */
+static void test_rings_that_are_not_what_they_should_be_are_refused(void **state)
+{
+    const struct sp_wire_call *reply = (const void *)message.bytes;
+
+    (void)state;
+    for (int what = 0; what < 3; what++) {
+        const int want = what == 2 ? EMFILE : EINVAL;
+        auto_close int fd = memfd_create("sallyport-test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        const struct sp_wire_call m = {
+            .head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_SEGMENT}, .a = 0, .b = 1};
+
+        if (what == 1)
+            assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+        assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, &fd, what < 2), 0);
+        assert_true(wait_fd(control, POLLIN, DEADLINE_MS));
+        assert_int_equal(sp_wire_recv(control, false, &message, NULL), 1);
+        assert_int_equal(reply->head.op, SP_WIRE_SEGMENT);
+        assert_int_equal(reply->a, 0);
+        assert_int_equal(reply->b, want);
+        START(&p1, 3, 1, 0, "true");
+        refused(&p1, SP_STEP_PREPARE, want);
+    }
+    send_segment(0, -1); /* taken back */
+    START(&p1, 3, 1, 0, "true");
+    refused(&p1, SP_STEP_PREPARE, EINVAL);
+    sp_segment_drop(TAKE_PTR(segment));
+    give_rings();
+    START(&p1, 3, 1, 0, "true");
+    runs(&p1);
+    ends_with(&p1, 0);
+    send_segment(0, -1); /* not while a slot is used */
+    forget(&p1);
+    SH(&p1, 3, 1, 0, "echo on");
+    runs(&p1);
+    ends_with(&p1, 0);
+    forget(&p1);
+    send_segment(1, -1); /* there are no such slots */
+    send_segment(UINT32_MAX, -1);
+}
+
+static bool is_punched(const struct proc *p)
+{
+    return atomic_load(&p->view.head->touched) == 0;
+}
+
+static void test_the_memory_of_a_free_slot_can_be_taken(void **state)
+{
+    (void)state;
+    SH(&p1, 2, 1, 0, "head -c 1000000 /dev/zero");
+    runs(&p1);
+    ends_with(&p1, 0);
+    assert_true(atomic_load(&p1.view.head->touched) > 1000000);
+    call(&p1, SP_WIRE_FORGET, 0, 0, 0);
+    p1.head.number = 0;
+    call(&p1, SP_WIRE_PUNCH, 0, 0, 0);
+    while (!is_punched(&p1))
+        assert_true(doze(DEADLINE_MS));
+    p1.head.slot = SLOTS; /* none */
+    call(&p1, SP_WIRE_PUNCH, 0, 0, 0);
+    SH(&p1, 2, 1, 0, "echo on");
+    runs(&p1);
+    ends_with(&p1, 0);
+    forget(&p1);
+}
+
 static void test_a_cell_ends_when_it_is_not_spoken_to_properly(void **state)
 {
     (void)state;
@@ -1210,6 +1276,8 @@ static const struct CMUnitTest tests[] = {
     cell_tests(test_strings_may_come_in_a_memfd),
     cell_tests(test_a_memfd_that_is_not_what_it_says_is_refused),
     cell_tests(test_a_memfd_that_is_not_sealed_is_refused),
+    cell_tests(test_rings_that_are_not_what_they_should_be_are_refused),
+    cell_tests(test_the_memory_of_a_free_slot_can_be_taken),
     cell_tests(test_a_cell_ends_when_it_is_not_spoken_to_properly),
     cell_tests(test_without_a_reader_the_oldest_is_forgotten_and_counted),
     cell_tests(test_an_attached_reader_misses_nothing),

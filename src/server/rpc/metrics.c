@@ -136,6 +136,10 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
     single(b, "output_dropped_bytes_total", "counter", "Output that retention has forgotten.",
            s->dropped_bytes);
     single(b, "ring_bytes", "gauge", "Output retained in the rings.", ring_bytes);
+    single(b, "ring_touched_bytes", "gauge", "Memory that the rings take.",
+           front->cells->rings.touched);
+    single(b, "ring_keep_bytes", "gauge", "Memory that one ring may take.",
+           front->cells->rings.share != 0 ? front->cells->rings.share : SP_RING_AREA);
     single(b, "input_queue_bytes", "gauge", "Input that processes have not read yet.", input_bytes);
 }
 
