@@ -244,8 +244,9 @@ class Nothing(PublishCase):
             self.assertEqual(len(killed), 1)
             os.kill(killed[0], signal.SIGKILL)
             self.assertEqual(ask(host, s=s), 'closed')
+        # The kernel closes the connections of a dying process before its socket to the front.
+        wire.wait_until(lambda: not os.path.exists('/proc/%d' % killed[0]), 'the end of the proxy')
         self.assertEqual(ask(host), 'in hello')
-        self.assertNotIn(killed[0], one.proxies())
 
     def test_a_proxy_that_keeps_ending_is_not_started_for_ever(self):
         host, one = self.start()
