@@ -278,10 +278,31 @@ struct sp_answer {
      * {"reached":[...],"denied":[...],"truncated":false}; NULL: none. Up to this answer. */
     const char *network_json;
     const struct sp_receipt *receipt; /* of a command that has ended; NULL: nothing is known */
+    /* Limits that the ended command reached: [{"limit":"memory","value":536870912,"count":1,
+     * "leader":true}]; NULL: none. */
+    const char *limits_json;
 };
 
 /* Called once for each call. */
 typedef void sp_answer_fn(void *user, const struct sp_answer *answer);
+
+/*
+ * What a command may consume; 0: no limit of its own. The configuration ([limits]) may have lower
+ * ones, which cannot be raised. What this host cannot enforce for all processes of the command
+ * together is INVALID, unless is_best: then it is enforced for each process alone, or not at all.
+ */
+struct sp_limits {
+    size_t size;
+    uint64_t memory_bytes; /* at least 16 MiB */
+    uint64_t pids;         /* processes and threads */
+    double cpus;           /* processors, as 1.5 */
+    uint64_t cpu_ms;       /* CPU time */
+    uint64_t wall_ms;
+    uint64_t output_bytes;
+    uint64_t open_files;      /* of each process */
+    uint64_t file_size_bytes; /* that a process writes */
+    bool is_best;
+};
 
 struct sp_exec_options {
     size_t size;
@@ -299,6 +320,7 @@ struct sp_exec_options {
     uint64_t max_tokens;     /* of the answer's text; 0: as configured */
     const char *reason;      /* with is_unconfined: text of the question; NULL: none */
     const char *environment; /* NULL: the primary one */
+    const struct sp_limits *limits; /* NULL: none of its own */
 };
 
 /*
@@ -341,6 +363,7 @@ struct sp_run_options {
     bool keeps_all;          /* keeps all output instead of 1 MiB, and has no time-out */
     bool is_silent;          /* no events */
     const char *environment; /* NULL: the primary one */
+    const struct sp_limits *limits; /* NULL: none of its own */
 };
 
 /*

@@ -129,6 +129,9 @@ bool sp_receipt_add(struct sp_buf *out, const struct sp_command_receipt *r,
     }
     out->len += (size_t)(o - room) - (o[-1] == ','); /* sp_json_add_key puts commas itself */
     return (reason == NULL || sp_json_add_member(out, "reason", sp_str_of(reason))) &&
+           (r->limits.count == 0 ||
+            (sp_json_add_key(out, style == SP_RECEIPT_CAMEL ? "limitsHit" : "limits_hit") &&
+             sp_limits_add_hits(out, &r->limits))) &&
            add_raw(out, "sandbox", r->sandbox) && add_raw(out, "network", r->network) &&
            sp_buf_add(out, "}", 1);
 }
@@ -188,6 +191,7 @@ void sp_receipt_read(struct sp_json *j, uint32_t object, struct sp_command_recei
     ret->sandbox = raw_object(j, object, "sandbox");
     ret->network = raw_object(j, object, "network");
     ret->reason = sp_receipt_read_reason(j, object);
+    sp_limits_read_hits(j, sp_json_get(j, object, "limitsHit"), ret->reason, &ret->limits);
 }
 
 void sp_receipt_keep(struct sp_kept_receipt *to, const struct sp_command_receipt *from)

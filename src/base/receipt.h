@@ -10,33 +10,9 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/end_reason.h"
 #include "base/json.h"
-
-/* Why a command ended. The first ones are what its executor knows; TIMEOUT, PRUNED and IDLE are
- * reasons of the engine, for which the executor says TERMINATED. */
-enum sp_end_reason {
-    SP_END_NONE, /* it runs */
-    SP_END_EXIT,
-    SP_END_SIGNAL,
-    SP_END_TERMINATED, /* its owner asked for the end of the tree */
-    SP_END_SESSION,    /* it ended with its session */
-    SP_END_MEMORY_LIMIT,
-    SP_END_CPU_LIMIT,
-    SP_END_WALL_LIMIT,
-    SP_END_OUTPUT_LIMIT,
-    SP_END_LOST,    /* the connection or the cell is gone */
-    SP_END_TIMEOUT, /* its timeout_ms passed */
-    SP_END_PRUNED,  /* made room for another process */
-    SP_END_IDLE,    /* unused for idle_ttl_ms */
-    SP_END_REASONS
-};
-
-const char *sp_end_reason_name(enum sp_end_reason r); /* NULL: it runs, or no reason */
-
-static inline bool sp_end_is_limit(enum sp_end_reason r)
-{
-    return r >= SP_END_MEMORY_LIMIT && r <= SP_END_OUTPUT_LIMIT;
-}
+#include "base/limits.h"
 
 /* The numbers of a receipt, in the order in which they are told. */
 enum sp_receipt_item {
@@ -62,6 +38,7 @@ struct sp_command_receipt {
     enum sp_end_reason reason;
     uint32_t known; /* 1 << enum sp_receipt_item; other numbers are not told */
     uint64_t numbers[SP_RECEIPT_ITEMS];
+    struct sp_limit_hits limits;
     struct sp_str sandbox, network; /* JSON values; n 0: none; borrowed */
 };
 

@@ -187,6 +187,34 @@ static int note_failure(struct sp_pending_start *p, enum sp_step step, int err)
     return -1;
 }
 
+static unsigned make_rlimits(const struct sp_cell_state *cell, const struct sp_wire_start *s,
+                             struct sp_rlimit *ret)
+{
+    static const int resources[SP_WIRE_RLIMITS] = {
+        [SP_WIRE_RLIMIT_CPU] = RLIMIT_CPU,      [SP_WIRE_RLIMIT_FSIZE] = RLIMIT_FSIZE,
+        [SP_WIRE_RLIMIT_FILES] = RLIMIT_NOFILE, [SP_WIRE_RLIMIT_DATA] = RLIMIT_DATA,
+        [SP_WIRE_RLIMIT_PIDS] = RLIMIT_NPROC,
+    };
+    unsigned count = 0;
+
+    for (int i = 0; i < SP_WIRE_RLIMITS; i++) {
+        struct rlimit now = {RLIM_INFINITY, RLIM_INFINITY};
+        rlim_t soft = s->rlimits[i];
+
+        if (soft == 0)
+            continue;
+        if (i == SP_WIRE_RLIMIT_FILES)
+            now = *cell->nofile;
+        else
+            (void)getrlimit((__rlimit_resource_t)resources[i], &now);
+        const rlim_t hard = soft + (i == SP_WIRE_RLIMIT_CPU);
+        soft = soft < now.rlim_max ? soft : now.rlim_max;
+        ret[count++] =
+            (struct sp_rlimit){resources[i], {soft, hard < now.rlim_max ? hard : now.rlim_max}};
+    }
+    return count;
+}
+
 /* 0: the program runs; 1: execve is pending; -1: p->spawn.failed_step and failed_errno say why not.
  */
 static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
@@ -220,6 +248,8 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
         .argv = p->strings.argv,
         .envp = p->strings.envp,
         .nofile = cell->nofile,
+        .rlimits = p->rlimits,
+        .rlimit_count = make_rlimits(cell, s, p->rlimits),
         .patience_ms = p->patience_ms,
         .stack = p->spawn.stack,
     };
@@ -310,6 +340,7 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->small_reads = c->refusal_count = c->left_network = 0;
     c->is_large[0] = c->is_large[1] = false;
     c->piped[0] = c->piped[1] = 0;
+    c->max_output = s->max_output;
     c->net_before = count_no_routes(cell);
     c->started_us = sp_clock_us();
     c->start_number = ++cell->starts;
@@ -377,6 +408,11 @@ static void keep_unsent(const struct sp_cell_state *cell, struct sp_command *c)
     c->ring.sent = sp_bell_served(&cell->bell, c->slot, &served) ? served : UINT64_MAX;
 }
 
+static bool is_over_output(const struct sp_command *c)
+{
+    return c->max_output != 0 && c->ring.bytes > c->max_output;
+}
+
 /* Reads one chunk into the ring. >0: its size; 0: no data now; -1: the stream has ended and is
  * closed. */
 static ssize_t take_chunk(struct sp_cell_state *cell, struct sp_command *c, int which)
@@ -403,7 +439,8 @@ static ssize_t take_chunk(struct sp_cell_state *cell, struct sp_command *c, int 
             break;
     }
     if (n > 0) {
-        sp_ring_output(&c->ring, kind, (uint32_t)n);
+        if (!is_over_output(c)) /* what comes after the record that went over is not kept */
+            sp_ring_output(&c->ring, kind, (uint32_t)n);
         return n;
     }
     if (n < 0 && errno == EAGAIN)
@@ -518,6 +555,21 @@ static void close_if_ended(struct sp_command *c)
 
 static void publish_exit(struct sp_cell_state *cell, struct sp_command *c);
 
+/* The command has written more than it may. What its leader has left behind dies with its leaf, or
+ * of SIGPIPE. */
+static void end_output(struct sp_cell_state *cell, struct sp_command *c)
+{
+    if (c->life == SP_LIFE_EXITED && c->leaf_fd >= 0)
+        sp_cgroup_kill(c->leaf_fd);
+    if (c->life == SP_LIFE_EXITED) {
+        c->is_terminated = true;
+        close_stream(cell, c, 0);
+        close_stream(cell, c, 1);
+    } else if (!c->is_terminated) {
+        sp_command_terminate(cell, c);
+    }
+}
+
 void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int which)
 {
     const uint64_t before = c->ring.end;
@@ -533,6 +585,8 @@ void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int w
         if (n < (ssize_t)c->ring.room)
             break; /* epoll reports later data again */
     }
+    if (is_over_output(c))
+        end_output(cell, c);
     if (c->life == SP_LIFE_EXITING && streams_ended(c))
         publish_exit(cell, c);
     close_if_ended(c);

@@ -37,6 +37,7 @@ struct sp_pending_start {
     unsigned patience_ms; /* how long the cell may block on this start */
     int input;            /* our end of its stdin; -1: none */
     pid_t child;          /* a killed child of this start, until waitid(); 0: none */
+    struct sp_rlimit rlimits[SP_WIRE_RLIMITS];
 };
 
 struct sp_command {
@@ -64,6 +65,7 @@ struct sp_command {
     uint32_t small_reads; /* small chunks since then */
     uint32_t refusal_count;
     struct sp_refusal refusals[SP_EXIT_REFUSALS];
+    uint64_t max_output;   /* 0: no limit */
     uint64_t net_before;   /* the cell's OutNoRoutes counter when it started */
     uint64_t started_us;   /* for its wall time */
     uint64_t start_number; /* value of sp_cell_state.starts */

@@ -79,6 +79,16 @@ enum {
     SP_START_NO_NEW_PRIVS = 8,
 };
 
+/* The rlimits of a START, soft and hard. */
+enum sp_wire_rlimit {
+    SP_WIRE_RLIMIT_CPU, /* seconds; the hard one is a second more: SIGXCPU comes first */
+    SP_WIRE_RLIMIT_FSIZE,
+    SP_WIRE_RLIMIT_FILES,
+    SP_WIRE_RLIMIT_DATA,
+    SP_WIRE_RLIMIT_PIDS,
+    SP_WIRE_RLIMITS
+};
+
 /* Followed by, or with a memfd of, NUL-terminated strings: cwd, file, argc × argv, envc × env. */
 struct sp_wire_start {
     struct sp_wire_head head;
@@ -88,7 +98,9 @@ struct sp_wire_start {
     uint32_t argc, envc;
     uint32_t string_bytes;
     uint32_t zero;
-    uint64_t dev, ino; /* the inode that `file` must be; ino 0: not checked */
+    uint64_t dev, ino;   /* the inode that `file` must be; ino 0: not checked */
+    uint64_t max_output; /* the tree is killed when it has written more bytes; 0: no limit */
+    uint64_t rlimits[SP_WIRE_RLIMITS]; /* 0: the cell's */
 };
 
 struct sp_wire_call {

@@ -684,6 +684,7 @@ static void on_exited(struct sp_job *j, const struct sp_job_exit *how)
     r->was_denied = how->denied == 1;
     r->killed_by = r->exit.signal != 0 ? how->by : 0;
     r->killed_by_uid = how->by_uid;
+    r->limits = how->limits;
     if (how->denial != NULL)
         r->denial = *how->denial;
     free(r->network);

@@ -46,6 +46,7 @@ struct sp_carry_result {
     struct sp_denial_facts denial;
     pid_t killed_by; /* who ended it from elsewhere; 0: not known, or a plain exit */
     uid_t killed_by_uid;
+    struct sp_limit_hits limits;
     char *network; /* the receipt of its managed network (sp_managed_add_receipt), to be freed;
                       NULL: none */
     struct sp_kept_receipt receipt; /* of a command that ran and ended; to be dropped */

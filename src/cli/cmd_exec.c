@@ -58,6 +58,7 @@ struct exec_options {
         is_detached, has_receipt;
     const char *name;
     uint64_t timeout_ms; /* 0: none */
+    struct sp_limit_levels limits;
     struct sp_config_options config;
 };
 
@@ -87,6 +88,7 @@ static const struct sp_option options[] = {
                 .short_name = 'i'),
     SP_OPT_TIME(struct exec_options, timeout_ms, "timeout", "TIME", 1, MAX_TIMEOUT_MS,
                 "kill it and all its descendants after this time: 30 or 0.5 (seconds), 5m, 1h"),
+    SP_OPT_TABLE(struct exec_options, limits, sp_limit_options),
     SP_OPT_FLAG(struct exec_options, is_verbose, "verbose",
                 "after a failure, list all that the sandbox denied", .short_name = 'v'),
     SP_OPT_FLAG(struct exec_options, is_quiet, "quiet",
@@ -599,6 +601,8 @@ static bool add_result(const struct exec_run *x, struct sp_buf *out,
         ok = ok && sp_buf_printf(out, ",\"signal\":%d", r->exit.signal);
     if (r != NULL && r->end == SP_CARRY_DETACHED)
         ok = ok && sp_buf_printf(out, ",\"id\":\"%s\",\"name\":\"%s\"", x->id, name_of(x));
+    if (r != NULL && r->limits.is_host_suspected)
+        ok = ok && sp_json_add_member(out, "suspected", SP_STR("host_out_of_memory"));
     ok = ok && sp_buf_printf(out, ",\"denials\":[") &&
          (r == NULL || !r->was_denied || add_denials(out, r)) && sp_buf_add(out, "]", 1);
     if (r != NULL && r->receipt.is_known)
@@ -866,7 +870,7 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
     if (!x->place.is_local)
         r = sp_policy_options_publish(&x->o->policy, &x->config, &x->policy, NULL, e);
     if (r == 0 && !x->place.is_local)
-        r = sp_place_there(sp_carry_loop(x->carry), &x->place, &x->backend, e);
+        r = sp_place_there(sp_carry_loop(x->carry), &x->place, &x->o->limits, &x->backend, e);
     if (r < 0 || !x->is_here)
         return r;
     x->cwd = sp_place_dir(x->o->cwd, e);
@@ -880,12 +884,27 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
         return r;
     if (r == 0)
         r = sp_place_hidden_paths(&own, &hidden, e);
+    sp_limits_put_over(&x->config.limits, &x->o->limits);
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(x->carry), x->cwd, &hidden, false, &x->backend, e);
+        r = sp_place_here(sp_carry_loop(x->carry), x->cwd, &hidden, &x->config.limits, false,
+                          &x->backend, e);
     if (r == 0)
         r = sp_policy_options_publish(&x->o->policy, &x->config, &x->policy, x->backend, e);
     sp_hidden_paths_done(&hidden);
     return r;
+}
+
+/* One line for each limit that was reached. */
+static void print_limits(const struct sp_carry_result *r)
+{
+    for (uint32_t i = 0; i < r->limits.count; i++) {
+        auto_buf struct sp_buf line = {0};
+
+        if (sp_limits_add_text(&line, &r->limits.items[i]))
+            (void)fprintf(stderr, "sallyport: " SP_STR_FMT "\n", SP_STR_ARG(sp_buf_str(&line)));
+    }
+    if (r->limits.is_host_suspected)
+        (void)fputs("sallyport: killed, perhaps because this host has no memory left\n", stderr);
 }
 
 /* NULL: it is right. */
@@ -954,6 +973,7 @@ static int run_exec(void *values, char **command)
         if (add_result(&x, &line, NULL, status, sp_error_text(&e, text, sizeof text)))
             (void)sp_cli_print(sp_buf_str(&line), &e);
     } else if (!o->is_json) { /* otherwise the last event has it */
+        print_limits(&result);
         if (!o->is_quiet) {
             sp_carry_print_denied(&result, o->is_verbose);
             sp_carry_print_denied_hosts(&result);

@@ -47,6 +47,7 @@ struct mcp_flags {
     struct sp_policy_options policy;
     struct sp_cli_approval_flags approval;
     struct sp_option_list listen, origins, on;
+    struct sp_limit_levels limits;
     bool is_selftest, allows_remote, keeps_cancelled, has_no_local_socket;
     struct sp_config_options config;
     int argc; /* all arguments, for the server of --selftest */
@@ -66,6 +67,7 @@ static const struct sp_option options[] = {
         "who answers: client (the host's user, first unless named), program:PATH, terminal "
         "(with --listen) or deny; A,B: both are asked at once; given again: asked if those "
         "before gave no answer (default: approver of the configuration, else deny)"),
+    SP_OPT_TABLE(struct mcp_flags, limits, sp_limit_options),
     SP_OPT_HEADING("Where they run:"),
     SP_OPT_STRING(struct mcp_flags, cwd, "cwd", "DIR",
                   "the workspace (default: the current directory; on a server: the server's)",
@@ -175,8 +177,10 @@ static int open_here(struct mcp_server *s, struct sp_err *e)
     if (sp_journal_new(runtime_dir, &journal, NULL) == 0)
         sp_journal_free(journal);
     s->cwd = sp_place_dir(f->cwd, e);
+    sp_limits_put_over(&s->config.limits, &f->limits);
     return s->cwd == NULL ? -(int)e->code
-                          : sp_place_here(s->loop, s->cwd, &s->hidden_paths, true, &s->backend, e);
+                          : sp_place_here(s->loop, s->cwd, &s->hidden_paths, &s->config.limits,
+                                          true, &s->backend, e);
 }
 
 /* Ends the wait of open_there(). */
@@ -204,7 +208,7 @@ static int open_there(struct mcp_server *s, struct sp_err *e)
         return sp_fail(e, SP_E_INVALID, 0, "--cwd: want an absolute path on %s", s->place.name);
     if (cwd != NULL && (s->cwd = strdup(cwd)) == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy --cwd");
-    r = sp_place_there(s->loop, &s->place, &s->backend, e);
+    r = sp_place_there(s->loop, &s->place, &s->flags->limits, &s->backend, e);
     if (r < 0)
         return r;
     s->facts.fn = on_facts;
@@ -328,7 +332,7 @@ static int open_place(struct mcp_server *s, const char *name, struct mcp_place *
                        "--on %s: give its directory as `cwd` in [environments.%s] of the "
                        "configuration",
                        p->place.name, p->place.name);
-    r = sp_place_there(s->loop, &p->place, &p->backend, e);
+    r = sp_place_there(s->loop, &p->place, &s->flags->limits, &p->backend, e);
     if (r == 0)
         r = sp_policy_options_make(&s->flags->policy, &s->config, sandbox_or_else(s), p->place.cwd,
                                    false, &p->policy, &is_open, e);

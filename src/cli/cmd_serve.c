@@ -52,6 +52,7 @@ struct serve_options {
     uint64_t max_processes, cells, output_memory, session_ttl_ms, closed_ttl_ms, history,
         concurrent_requests;
     uint64_t idle_exit_ms, log_max;
+    struct sp_limit_levels limits;
     bool has_no_cgroups, accepts_exposure;
     struct sp_cli_approval_flags approval;
     bool has_metrics;
@@ -145,6 +146,7 @@ static const struct sp_option options[] = {
         struct serve_options, output_memory, "output-memory", "BYTES", read_memory,
         "memory for the output of all processes: 200000000, 512M, 2G (default: an eighth of "
         "the memory, from 64M to 1G)"),
+    SP_OPT_TABLE(struct serve_options, limits, sp_limit_options),
     SP_OPT_TIME(
         struct serve_options, session_ttl_ms, "session-ttl", "TIME", 0, MAX_TTL_MS,
         "how long the session of a lost connection is kept: 30 (seconds), 5m, 1h (default 30s)"),
@@ -555,8 +557,10 @@ static int load_config(struct serve *s, struct sp_err *e)
         return 0;
     if (is_user)
         return -(int)e->code;
-    sp_log(SP_LOG_WARN, "sandboxes do not protect the files that the configuration names: %s",
-           sp_error_text(&ignored, why, sizeof why));
+    sp_log(
+        SP_LOG_WARN,
+        "the configuration has no effect on limits, and its files are not kept from sandboxes: %s",
+        sp_error_text(&ignored, why, sizeof why));
     return 0;
 }
 
@@ -638,6 +642,8 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         raised = (struct rlimit){nofile.rlim_max, nofile.rlim_max};
         (void)setrlimit(RLIMIT_NOFILE, &raised);
     }
+    struct sp_limit_levels limits = own.config->limits;
+    sp_limits_put_over(&limits, &o->limits);
     const struct sp_front_options so = {
         .program = "/proc/self/exe",
         .max_processes = (uint32_t)o->max_processes,
@@ -649,6 +655,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         .use_cgroups = !o->has_no_cgroups,
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
+        .limits = limits,
         .fixed = sp_hidden_paths_places(&s->hidden_paths),
         .runtime_dir = s->runtime_dir,
         .is_exposed = listens_on(s, SP_LISTEN_WS) && s->auth == NULL && !o->accepts_exposure,

@@ -31,6 +31,17 @@ const struct sp_option sp_config_options[] = {
     SP_OPT_END,
 };
 
+const struct sp_option sp_limit_options[] = {
+    {.kind = SP_OPTION_READ,
+     .name = "limit",
+     .argument = "[LEVEL:]NAME=VALUE",
+     .read = sp_limits_read,
+     .help = "limit what a command may consume (repeatable): memory=512M, pids=512, cpus=1.5, "
+             "cpu=60s, wall=10m, output=64M, files=N, fsize=1G; LEVEL is command (the default), "
+             "session or server, the last two for memory, pids and cpus"},
+    SP_OPT_END,
+};
+
 static const struct sp_option help_option = {
     .kind = SP_OPTION_FLAG, .short_name = 'h', .name = "help", .help = "show this text"};
 

@@ -144,6 +144,9 @@ int sp_command_print_help(const struct sp_cli_command *c);
  * `indent`. */
 void sp_help_print_wrapped(FILE *to, const char *text, size_t at, size_t indent);
 
+/* --limit, of several commands; fills a struct sp_limit_levels. */
+extern const struct sp_option sp_limit_options[];
+
 /* --config and --set, of several commands. */
 struct sp_config_options {
     const char *file;

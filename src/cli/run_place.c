@@ -32,7 +32,8 @@ int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_
 }
 
 int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_paths *hidden_paths,
-                  bool is_for_many, struct sp_backend **ret, struct sp_err *e)
+                  const struct sp_limit_levels *limits, bool is_for_many, struct sp_backend **ret,
+                  struct sp_err *e)
 {
     char runtime_dir[512];
 
@@ -43,6 +44,7 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
         .history = is_for_many ? HISTORY : 0,
         .use_cgroups = is_for_many, /* one command has few processes: walking the process tree finds
                                         them */
+        .limits = *limits,
         .fixed = sp_hidden_paths_places(hidden_paths),
         .runtime_dir = runtime_dir,
         .cwd = cwd,
@@ -52,8 +54,8 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
 }
 
 /* The options of the client are those of the place in the configuration. */
-int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
-                   struct sp_err *e)
+int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p,
+                   const struct sp_limit_levels *limits, struct sp_backend **ret, struct sp_err *e)
 {
     const struct sp_client_options o = {
         .url = p->url,
@@ -62,8 +64,16 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct
         .cwd = p->cwd,
         .token = p->token,
         .connect_timeout_ms = p->connect_timeout_ms,
+        .limits = limits->level[SP_LIMIT_COMMAND],
     };
 
+    for (int level = SP_LIMIT_SESSION; level < SP_LIMIT_LEVELS; level++)
+        for (int i = 0; i < SP_LIMIT_SHARED; i++)
+            if (limits->level[level].of[i] != 0)
+                return sp_fail(e, SP_E_INVALID, 0,
+                               "--limit %s:%s: a server has these limits from its own options, "
+                               "which are not those of its clients",
+                               sp_limit_level_names[level], sp_limit_kinds[i].name);
     return sp_remote_new(loop, &o, ret, e);
 }
 
@@ -73,6 +83,7 @@ static int carry_here(struct sp_start *l, const struct sp_place_run *how,
                       struct sp_carry_result *ret, struct sp_err *e)
 {
     struct sp_carry_options o = {.launch = l, .quiet_ms = how->quiet_ms, .after_ms = how->after_ms};
+    const struct sp_limit_levels none = {0};
     struct sp_hidden_paths hidden = {0};
     struct sp_carry *c = NULL;
     int r = sp_carry_new(&c, e);
@@ -80,7 +91,7 @@ static int carry_here(struct sp_start *l, const struct sp_place_run *how,
     if (r == 0)
         r = sp_place_hidden_paths(how->own, &hidden, e);
     if (r == 0)
-        r = sp_place_here(sp_carry_loop(c), how->cwd, &hidden, false, &o.backend, e);
+        r = sp_place_here(sp_carry_loop(c), how->cwd, &hidden, &none, false, &o.backend, e);
     if (r == 0 && how->options != NULL)
         r = sp_policy_options_publish(how->options, how->own->config, l->policy, o.backend, e);
     if (r == 0)

@@ -19,10 +19,12 @@ int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_
 /* A backend here. is_for_many: for a server; otherwise for one command, and all processes that it
  * leaves are killed at the end. */
 int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_paths *hidden_paths,
-                  bool is_for_many, struct sp_backend **ret, struct sp_err *e);
-/* A backend on the server that the place names. It connects with its first use. */
-int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p, struct sp_backend **ret,
-                   struct sp_err *e);
+                  const struct sp_limit_levels *limits, bool is_for_many, struct sp_backend **ret,
+                  struct sp_err *e);
+/* A backend on the server that the place names. It connects with its first use. limits: of --limit;
+ * those of the configuration are for commands that run here. */
+int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p,
+                   const struct sp_limit_levels *limits, struct sp_backend **ret, struct sp_err *e);
 
 struct sp_place_run {
     const char *cwd; /* of the launch */

@@ -655,6 +655,42 @@ static int check_top(struct sp_config_loading *l, const struct sp_toml_value *ro
     return r;
 }
 
+/* A value is written as behind `--limit NAME=`; a number need not be a string. */
+static int read_limit(struct sp_config_loading *l, const struct sp_toml_value *v, int level,
+                      int limit)
+{
+    char text[160];
+    const int n = snprintf(text, sizeof text, "%s:%s=", sp_limit_level_names[level],
+                           sp_limit_kinds[limit].name);
+
+    if (v->type == SP_TOML_INTEGER)
+        (void)snprintf(text + n, sizeof text - (size_t)n, "%lld", (long long)v->integer);
+    else if (v->type == SP_TOML_FLOAT)
+        (void)snprintf(text + n, sizeof text - (size_t)n, "%.3f", v->real);
+    else if (v->type == SP_TOML_STRING && v->text.n < 64 && !sp_str_has_nul(v->text))
+        (void)snprintf(text + n, sizeof text - (size_t)n, SP_STR_FMT, SP_STR_ARG(v->text));
+    const char *wanted = sp_limits_read(text, &l->config->limits);
+    return wanted == NULL
+               ? 0
+               : sp_toml_refuse(v, l->e, "`%s`: expected %s", sp_limit_kinds[limit].name, wanted);
+}
+
+static int read_limits(struct sp_config_loading *l, const struct sp_toml_value *table)
+{
+    struct sp_config_raw_limits raw = {0};
+    int r = sp_config_read_section(l, "limits", table, &raw);
+
+    for (int level = 0; r == 0 && level < SP_LIMIT_LEVELS; level++) {
+        struct sp_config_raw_limit_level one = {0};
+
+        r = sp_config_read_section(l, "limits.LEVEL", raw.levels[level], &one);
+        for (int i = 0; r == 0 && i < SP_LIMIT_COUNT; i++)
+            if (one.of[i] != NULL)
+                r = read_limit(l, one.of[i], level, i);
+    }
+    return r;
+}
+
 /* Environments and profiles first: keys at the top refer to them by name. */
 static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *root)
 {
@@ -668,6 +704,8 @@ static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *ro
         r = read_shell_policy(l, top.shell_environment_policy);
     if (r == 0)
         r = read_sandbox(l, top.sandbox);
+    if (r == 0)
+        r = read_limits(l, top.limits);
     if (r == 0)
         r = read_environments(l, top.environments);
     if (r == 0)

@@ -15,6 +15,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "base/toml.h"
 #include "sandbox/profile.h"
@@ -58,6 +59,8 @@ struct sp_config {
     char *default_environment; /* "local" unless set */
     struct sp_config_environment *environments;
     size_t environment_count;
+
+    struct sp_limit_levels limits; /* of commands that run here */
 
     struct sp_env_policy env_policy; /* borrows from impl */
     struct sp_env_vars env_set;

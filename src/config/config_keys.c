@@ -56,6 +56,7 @@ const struct sp_config_key sp_config_top_keys[] = {
     {"mcp_structured_output", SP_KEY_STRING, AT(mcp_structured_output), "auto", structured_words},
     {"mcp_keep_cancelled", SP_KEY_BOOLEAN, AT(mcp_keep_cancelled), "false", NULL},
     {"features", SP_KEY_TABLE, ASIDE(features), "", NULL},
+    {"limits", SP_KEY_TABLE, ASIDE(limits), "", NULL},
     {0},
 };
 
@@ -138,6 +139,29 @@ static const struct sp_config_key sandbox_keys[] = {
     {"isolation", SP_KEY_STRING, AT(isolation), "session", isolation_words},
     {0},
 };
+
+#undef AT
+#define AT(level) offsetof(struct sp_config_raw_limits, levels[level])
+static const struct sp_config_key limits_keys[] = {
+    {"command", SP_KEY_TABLE, AT(SP_LIMIT_COMMAND), "", NULL},
+    {"session", SP_KEY_TABLE, AT(SP_LIMIT_SESSION), "", NULL},
+    {"server", SP_KEY_TABLE, AT(SP_LIMIT_SERVER), "", NULL},
+    {0},
+};
+
+#undef AT
+#define AT(limit) offsetof(struct sp_config_raw_limit_level, of[limit])
+static const struct sp_config_key limit_level_keys[] = {
+    {"memory", SP_KEY_ANY, AT(SP_LIMIT_MEMORY), "", NULL},
+    {"pids", SP_KEY_ANY, AT(SP_LIMIT_PIDS), "", NULL},
+    {"cpus", SP_KEY_ANY, AT(SP_LIMIT_CPUS), "", NULL},
+    {"cpu", SP_KEY_ANY, AT(SP_LIMIT_CPU), "", NULL},
+    {"wall", SP_KEY_ANY, AT(SP_LIMIT_WALL), "", NULL},
+    {"output", SP_KEY_ANY, AT(SP_LIMIT_OUTPUT), "", NULL},
+    {"files", SP_KEY_ANY, AT(SP_LIMIT_FILES), "", NULL},
+    {"fsize", SP_KEY_ANY, AT(SP_LIMIT_FSIZE), "", NULL},
+    {0},
+};
 #undef AT
 #undef ASIDE
 
@@ -149,6 +173,8 @@ const struct sp_config_section sp_config_sections[] = {
     {"permissions.NAME.network", network_keys},
     {"shell_environment_policy", shell_policy_keys},
     {"sandbox", sandbox_keys},
+    {"limits", limits_keys},
+    {"limits.LEVEL", limit_level_keys},
     {0},
 };
 

@@ -86,7 +86,7 @@ extern const struct sp_config_key sp_config_top_keys[]; /* of the section "" */
 struct sp_config_top {
     struct sp_config config;
     const struct sp_toml_value *permissions, *sandbox, *environments, *shell_environment_policy,
-        *features;
+        *features, *limits;
 };
 
 struct sp_config_raw_environment {
@@ -118,6 +118,15 @@ struct sp_config_raw_shell_policy {
 
 struct sp_config_raw_sandbox {
     char **protected_names, *isolation;
+};
+
+struct sp_config_raw_limits {
+    const struct sp_toml_value *levels[SP_LIMIT_LEVELS];
+};
+
+/* [limits.command], the others; the values as numbers or strings. */
+struct sp_config_raw_limit_level {
+    const struct sp_toml_value *of[SP_LIMIT_COUNT];
 };
 
 /* Reads every value of the table into *target, the struct of the section. Refuses an unknown key, a

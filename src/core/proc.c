@@ -170,6 +170,8 @@ static void refresh(struct sp_proc *p)
     }
     if (!had_exited && p->state.exit_seq != 0)
         judge_denial(p);
+    if (p->state.exit_seq != 0)
+        sp_proc_limits_judge(p);
     if (p->tail.bytes != bytes)
         sp_output_times_note(&p->times, p->tail.seq, (int64_t)sp_clock_unix_ms());
     stats->output_bytes += p->tail.bytes - bytes;
@@ -525,6 +527,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
         p->input.fd = TAKE_FD(input);
     }
     p->session->front->stats.started++;
+    sp_proc_limits_started(p);
     tell_served(p, p->session->client != NULL); /* the client may have changed meanwhile */
     /* The answer first, then the requests that waited for it, then records: a client knows the
      * process before it hears of it. None of these calls frees p. */
@@ -567,6 +570,7 @@ static bool add_string(struct sp_buf *b, struct sp_str s)
 static void release_proc(struct sp_proc *p)
 {
     forget_kept_start(p);
+    sp_loop_cancel(p->session->front->loop, &p->limits.wall);
     sp_managed_done(p);
     free(p->denial);
     sp_output_times_done(&p->times);
@@ -679,6 +683,8 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     };
     struct sp_cell *cell = NULL;
 
+    if (sp_proc_limits_begin(p, &o->limits, &m, e) < 0)
+        return -(int)e->code;
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
@@ -834,6 +840,7 @@ static void ask_cell(struct sp_proc *p, struct sp_proc_call *c, enum sp_wire_op 
 
 void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal)
 {
+    p->was_killed = p->was_killed || signal == SIGKILL;
     ask_cell(p, c, SP_WIRE_SIGNAL, signal, 0);
 }
 

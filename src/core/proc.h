@@ -24,6 +24,7 @@
 #include "core/input.h"
 #include "core/managed.h"
 #include "core/output_times.h"
+#include "core/proc_limits.h"
 #include "os/loop.h"
 #include "sandbox/denial.h"
 
@@ -81,7 +82,8 @@ struct sp_proc {
     enum sp_proc_network network;
     bool was_denied; /* by the sandbox, as far as can be told; valid after the exit */
     bool was_terminated;
-    pid_t ended_by; /* who asked for the end or a signal over a local socket; 0: not known */
+    bool was_killed; /* it was sent SIGKILL */
+    pid_t ended_by;  /* who asked for the end or a signal over a local socket; 0: not known */
     uid_t ended_by_uid;
     bool is_answered;     /* start_wait was answered, and `starting` counted down */
     bool is_forgotten;    /* it does not enter the history */
@@ -112,6 +114,7 @@ struct sp_proc {
     struct sp_list in_news; /* linked by the client while there are records to send */
 
     struct sp_net_proc net; /* core/managed.h */
+    struct sp_proc_limits limits;
     struct sp_input input;
     struct sp_waiters waits_for_start; /* STARTING: requests that came too early */
     struct sp_waiters on_news;         /* parked reads */
@@ -146,8 +149,9 @@ struct sp_start {
     struct sp_str arg0; /* p NULL: argv[0] */
     const struct sp_str *argv;
     uint32_t argc;
-    struct sp_str file;       /* absolute path to execute; p NULL: argv[0], searched in PATH */
-    uint64_t dev, ino;        /* of file; ino 0: not checked */
+    struct sp_str file; /* absolute path to execute; p NULL: argv[0], searched in PATH */
+    uint64_t dev, ino;  /* of file; ino 0: not checked */
+    struct sp_limit_ask limits;
     const struct sp_buf *env; /* NAME=VALUE strings, each with its NUL */
     uint32_t envc;
     const struct sp_policy *policy;   /* NULL: no sandbox */

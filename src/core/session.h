@@ -84,6 +84,7 @@ struct sp_front_options {
     uint64_t session_ttl_ms, closed_ttl_ms;
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard;
+    struct sp_limit_levels limits;
     struct sp_fixed_places fixed; /* paths that no policy may open; borrowed */
     const char *runtime_dir;      /* NULL: none */
     bool is_exposed;              /* a command with network could send us requests */

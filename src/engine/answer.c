@@ -105,6 +105,7 @@ static struct sp_reply new_reply(const struct sp_call *c)
         r.denial = p->exit.denial;
         r.kernel = p->exit.kernel;
         r.receipt = sp_process_receipt(p);
+        r.limits = p->exit.limits;
     }
     return r;
 }

@@ -718,6 +718,7 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
         .wants_stdin = x->ask.wants_stdin,
         .rows = x->ask.rows,
         .cols = x->ask.cols,
+        .limits = x->ask.limits,
         .cwd = x->cwd,
         .argv = x->argv,
         .argc = x->argc,

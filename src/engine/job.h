@@ -43,6 +43,7 @@ struct sp_job_exit {
     const struct sp_exit *kernel;         /* the kernel's record; NULL: unknown. Borrowed */
     pid_t by; /* who ended it from elsewhere, by a local socket; 0: not known */
     uid_t by_uid;
+    struct sp_limit_hits limits;
     struct sp_str network; /* sp_managed_add_receipt; n 0: unknown or empty. Borrowed */
 };
 
@@ -159,7 +160,8 @@ struct sp_backend_facts {
     const char *shell_path;        /* NULL: none */
     const char *cwd;               /* absolute; NULL: unknown */
     bool can_close_stdin;
-    bool can_name; /* struct sp_start.name has an effect */
+    bool can_name;  /* struct sp_start.name has an effect */
+    bool can_limit; /* struct sp_start.limits */
 };
 
 /* A request for the facts. fn is called once, from the loop: facts NULL means that the host cannot

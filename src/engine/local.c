@@ -295,6 +295,7 @@ static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
             .kernel = &p->state.exit,
             .by = p->ended_by,
             .by_uid = p->ended_by_uid,
+            .limits = p->limits.hits,
             .network = has_network ? sp_buf_str(&network) : (struct sp_str){0},
         };
 
@@ -432,6 +433,7 @@ static int open_server(struct sp_local *l, bool is_cell_late, struct sp_err *e)
         .use_cgroups = l->options.use_cgroups,
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
+        .limits = l->options.limits,
         .fixed = l->options.fixed,
         .runtime_dir = l->options.runtime_dir,
         .is_embedded = !l->options.owns_program,

@@ -472,6 +472,7 @@ static void view_process(const struct sp_process *p, struct sp_manager_view *ret
         .exit_code = has_exited ? p->exit.code : -1,
         .signal = has_exited ? p->exit.signal : 0,
         .end_reason = sp_process_end_reason(p),
+        .limits = p->exit.limits,
         .was_denied = has_exited && was_denied(p),
         .was_confined = p->sandbox != SP_JOB_SANDBOX_NONE,
         .denial = has_exited ? p->exit.denial : NULL,

@@ -83,6 +83,7 @@ struct sp_exec_ask {
     struct sp_env_vars env; /* overrides all variables but the sandbox's own */
     const struct sp_until *until;
     uint64_t timeout_ms; /* after which the process tree is killed; 0: never */
+    struct sp_limit_ask limits;
     uint32_t argc, prefix_rule_count, until_count;
     enum sp_permissions permissions;
     uint16_t rows, cols; /* terminal size; 0: 24 x 80 */
@@ -151,6 +152,7 @@ struct sp_reply {
     bool is_output_held; /* exited, but another process holds its output open */
     bool has_typed;      /* its characters were sent to the process, or may have been */
     enum sp_end_reason end_reason;
+    struct sp_limit_hits limits;
     const struct sp_denial_facts *denial;     /* NULL: no evidence */
     const struct sp_patch_changes *changes;   /* of an applied patch; otherwise NULL */
     const struct sp_exit *kernel;             /* the kernel's record of the exit; NULL: unknown */
@@ -278,6 +280,7 @@ struct sp_manager_view {
     bool is_end_told;    /* its exit was answered */
     int exit_code, signal;
     enum sp_end_reason end_reason;
+    struct sp_limit_hits limits;
     bool was_denied;
     bool was_confined; /* false: it certainly had no sandbox */
     const struct sp_denial_facts *denial;

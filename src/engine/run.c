@@ -232,6 +232,7 @@ static void on_finish(struct sp_deferred *d)
         .timeout_ms = r->timeout_ms,
         .denial = r->how.denial,
         .receipt = r->receipt,
+        .limits = r->how.limits,
         .out = sp_buf_str(&r->out.kept),
         .err = sp_buf_str(&r->err.kept),
         .out_total = r->out.total,

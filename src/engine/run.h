@@ -59,7 +59,8 @@ struct sp_run_result {
     uint64_t timeout_ms;
     const struct sp_denial_facts *denial; /* NULL: no evidence */
     struct sp_command_receipt receipt;    /* reason NONE: it did not run, or nothing is known */
-    const struct sp_err *error;           /* FAILED and REJECTED only */
+    struct sp_limit_hits limits;
+    const struct sp_err *error; /* FAILED and REJECTED only */
 };
 typedef void sp_run_fn(void *user, const struct sp_run_result *r);
 

@@ -155,12 +155,20 @@ static const char *or_empty(struct sp_str s)
     return s.p != NULL ? s.p : "";
 }
 
+/* NULL: none was reached, or no memory. */
+static const char *add_limits_json(struct sp_buf *out, const struct sp_limit_hits *hits)
+{
+    return hits->count != 0 && sp_limits_add_hits(out, hits) && sp_buf_add(out, "", 1) ? out->data
+                                                                                       : NULL;
+}
+
 /* A reply of the manager as an answer. `text` is for the model, json may be NULL. */
 static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct sp_str text,
                        const char *json)
 {
     auto_free char *error = NULL;
     struct sp_receipt receipt;
+    auto_buf struct sp_buf limits = {0};
     struct sp_answer a = {
         .outcome = fault_outcomes[r->fault],
         .exit_code = -1,
@@ -177,6 +185,7 @@ static void tell_reply(struct sp_lib_call *c, const struct sp_reply *r, struct s
         .json = json,
         .network_json = r->network == NULL ? NULL : r->network->json.p,
         .receipt = sp_lib_receipt(r->receipt, &receipt),
+        .limits_json = add_limits_json(&limits, &r->limits),
     };
 
     if (r->fault == SP_FAULT_NONE && c->starts_nothing) {
@@ -227,6 +236,7 @@ static void tell_result(struct sp_lib_call *c, const struct sp_run_result *r)
     const struct sp_allowance max = {.unit = SP_ALLOWANCE_TOKENS,
                                      .limit = c->engine->config.tool_output_token_limit};
     auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf limits = {0};
     const struct sp_network_receipt *network =
         sp_network_job_receipt(SP_CONTAINER(c, struct run_call, call)->network);
     char error[sizeof r->error->msg + 64];
@@ -249,6 +259,7 @@ static void tell_result(struct sp_lib_call *c, const struct sp_run_result *r)
         .text = "",
         .network_json = network == NULL ? NULL : network->json.p,
         .receipt = sp_lib_receipt(&r->receipt, &receipt),
+        .limits_json = add_limits_json(&limits, &r->limits),
     };
 
     if (r->error != NULL && (a.outcome == SP_OUTCOME_FAILED || a.outcome == SP_OUTCOME_REFUSED))
@@ -377,6 +388,37 @@ static struct sp_yield_ask yield_of(uint64_t ms)
     return (struct sp_yield_ask){.has_yield_time = ms != 0, .yield_time_ms = ms};
 }
 
+/* limits NULL: none. */
+static int take_limits(const struct sp_limits *limits, struct sp_limit_ask *ret, struct sp_err *e)
+{
+    struct sp_limits l = {0};
+
+    if (limits == NULL)
+        return 0;
+    if (sp_lib_take(limits, &l, sizeof l, SP_LIB_LEAST(struct sp_limits, is_best), "sp_limits", e) <
+        0)
+        return -(int)e->code;
+    if (!(l.cpus >= 0 && l.cpus <= 65536))
+        return sp_fail(e, SP_E_INVALID, 0, "limits: cpus is a number of processors");
+    *ret = (struct sp_limit_ask){
+        .set.of = {[SP_LIMIT_MEMORY] = l.memory_bytes,
+                   [SP_LIMIT_PIDS] = l.pids,
+                   [SP_LIMIT_CPUS] = (uint64_t)(l.cpus * 1000 + 0.5),
+                   [SP_LIMIT_CPU] = l.cpu_ms,
+                   [SP_LIMIT_WALL] = l.wall_ms,
+                   [SP_LIMIT_OUTPUT] = l.output_bytes,
+                   [SP_LIMIT_FILES] = l.open_files,
+                   [SP_LIMIT_FSIZE] = l.file_size_bytes},
+        .is_given = true,
+        .is_best = l.is_best,
+    };
+    for (int i = 0; i < SP_LIMIT_COUNT; i++)
+        if (ret->set.of[i] != 0 && ret->set.of[i] < sp_limit_kinds[i].min)
+            return sp_fail(e, SP_E_INVALID, 0, "limits: %s is too low",
+                           sp_limit_kinds[i].keys[SP_LIMIT_SNAKE]);
+    return 0;
+}
+
 /* ---- exec, write, wait ---- */
 
 /* The manager copies what it needs: the ask borrows from the options of the caller. */
@@ -411,6 +453,8 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
     int r = make_argv(o->argv, &argv, &ask.argc, e);
     if (r == 0)
         r = make_vars(o->env, &vars, &ask.env.count, e);
+    if (r == 0)
+        r = take_limits(o->limits, &ask.limits, e);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < ask.argc; i++) /* lists and questions show the argv like a script */
@@ -738,6 +782,8 @@ static int begin_run(struct sp_lib_call *call, const void *options, struct sp_er
         return sp_fail(e, SP_E_NOT_FOUND, 0, "there is no environment `%s`", o->environment);
     c->place->refs++;
     c->options = *o;
+    if (take_limits(o->limits, &c->ask.launch.limits, e) < 0)
+        return -(int)e->code;
     if (!sp_arena_list(&c->keep, o->argv, &c->options.argv) ||
         !sp_arena_list(&c->keep, o->env, &c->options.env) ||
         !sp_arena_text(&c->keep, o->cwd, &c->options.cwd))

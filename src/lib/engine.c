@@ -149,6 +149,7 @@ static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const ch
     const struct sp_local_options lo = {
         .program = program,
         .use_cgroups = true,
+        .limits = engine->config.limits,
         .fixed = sp_hidden_paths_places(&engine->hidden_paths),
         .runtime_dir = engine->runtime_dir,
         .cwd = cwd,

@@ -88,6 +88,10 @@ static const struct sp_tool_parameter exec_parameters[] = {
     UNTIL,
     SP_PARAMETER("timeout_ms", "integer",
                  "Kill the command and its children after this long. Default: never."),
+    {"limits", "object",
+     "What it may consume: memory_bytes, pids, cpus, cpu_ms, wall_ms, output_bytes, open_files, "
+     "file_size_bytes.",
+     NULL, SP_TOOL_ALWAYS},
     MAX_OUTPUT_TOKENS,
     {"shell", "string", "Shell for cmd. Default: the user's.", NULL, SP_TOOL_WITHOUT_FIXED_SHELL},
     {"login", "boolean", "false: the shell reads no login files, which is faster. Default true.",
@@ -372,12 +376,30 @@ static bool add_woken_by(struct sp_buf *out, const struct sp_mcp_run *r, bool is
                                value.len != 0 ? " " : "", SP_STR_ARG(sp_buf_str(&value)));
 }
 
+/* NULL: it runs. */
+static const char *reason_of(const struct sp_reply *p)
+{
+    return p->end_reason == SP_END_SIGNAL && p->limits.has_ended
+               ? sp_end_reason_name(sp_limit_kinds[p->limits.ended_by].reason)
+               : sp_end_reason_name(p->end_reason);
+}
+
+/* A line for each limit that was reached. */
+static bool add_limit_lines(struct sp_buf *out, const struct sp_limit_hits *hits)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && i < hits->count; i++)
+        ok = sp_limits_add_text(out, &hits->items[i]) && sp_buf_add(out, "\n", 1);
+    return ok;
+}
+
 static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r,
                        const struct sp_inspection *found)
 {
     const struct sp_reply *p = &r->reply;
     const uint64_t ns = p->answer.wall_ns;
-    const char *reason = sp_end_reason_name(p->end_reason);
+    const char *reason = reason_of(p);
     char room[16];
     bool ok = true;
 
@@ -390,6 +412,7 @@ static bool add_header(struct sp_buf *out, const struct sp_mcp_run *r,
                  (p->signal <= 0 ||
                   sp_buf_printf(out, " (%s)", sp_mcp_signal_name(p->signal, room))) &&
                  sp_buf_add(out, "\n", 1);
+        ok = ok && add_limit_lines(out, &p->limits);
     }
     /* printf's %f would use the decimal point of the locale. */
     ok = ok && sp_buf_printf(out, "Wall time: %" PRIu64 ".%02u seconds\n", ns / 1000000000,
@@ -409,7 +432,7 @@ static bool add_structured(struct sp_buf *out, const struct sp_mcp_run *r,
     const struct sp_reply *p = &r->reply;
     const struct sp_exec_answer *a = &p->answer;
     const bool has_exited = a->fate == SP_ANSWER_EXITED;
-    const char *reason = sp_end_reason_name(p->end_reason);
+    const char *reason = reason_of(p);
     char room[16];
     bool ok = sp_buf_printf(out, "{\"state\":\"%s\"", state_of(r, found)) &&
               (!has_exited || sp_json_add_value(out, "exit_code", "%d", a->exit_code)) &&
@@ -555,6 +578,7 @@ static void answer_view(struct sp_mcp_run *r, const struct sp_manager_view *v)
         .has_exited = true,
         .is_output_held = v->is_output_held,
         .end_reason = v->end_reason,
+        .limits = v->limits,
         .denial = v->denial,
         .kernel = v->kernel,
         .receipt = v->receipt,
@@ -749,10 +773,24 @@ static int take_env(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
     return 0;
 }
 
+/* What cannot be enforced for the whole tree is enforced as well as it can be, unless
+ * `enforcement` says otherwise. */
+static int take_limits(struct sp_mcp_run *r, uint32_t token, struct sp_err *e)
+{
+    struct sp_json *j = &r->arguments.json;
+
+    if (token == SP_JSON_NONE)
+        return 0;
+    if (sp_json_type(j, token) != SP_JSON_OBJECT)
+        return sp_fail(e, SP_E_INVALID, 0, "`limits` is an object");
+    return sp_limits_read_json(j, token, SP_LIMIT_SNAKE, &r->exec.limits, e);
+}
+
 static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
 {
     uint32_t env = SP_JSON_NONE;
     uint32_t until = SP_JSON_NONE;
+    uint32_t limits = SP_JSON_NONE;
     bool has_argv = false;
     const struct sp_slot more[] = {
         SP_SLOT(WORDS, "argv", .to = &r->exec.argv, .count = &r->exec.argc, .has = &has_argv),
@@ -761,6 +799,7 @@ static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
         SP_SLOT(U16, "cols", .to = &r->exec.cols),
         SP_SLOT(TOKEN, "until", .to = &until),
         SP_SLOT(U64, "timeout_ms", .to = &r->exec.timeout_ms),
+        SP_SLOT(TOKEN, "limits", .to = &limits),
         SP_SLOT(STRING, "key", .to = &r->key),
     };
 
@@ -782,7 +821,8 @@ static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read function arguments");
         r->exec.cmd = sp_buf_str(&r->typed);
     }
-    if (take_env(r, env, e) < 0 || read_until(&r->arguments.json, until, &r->until, e) < 0)
+    if (take_limits(r, limits, e) < 0 || take_env(r, env, e) < 0 ||
+        read_until(&r->arguments.json, until, &r->until, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     r->exec.until = r->until.items;
     r->exec.until_count = r->until.count;

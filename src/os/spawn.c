@@ -251,6 +251,22 @@ static SP_CHILD int apart_main(void *arg)
     go_to_disk(s);
 }
 
+static SP_CHILD void join_groups(struct sp_spawn *s)
+{
+    for (unsigned i = 0; i < s->join_count; i++)
+        if (write(s->joins[i], "0", 1) != 1)
+            die(s, SP_STEP_LIMITS, errno);
+}
+
+static SP_CHILD void set_rlimits(struct sp_spawn *s)
+{
+    if (s->nofile != NULL && setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
+        die(s, SP_STEP_LIMITS, errno);
+    for (unsigned i = 0; i < s->rlimit_count; i++)
+        if (prlimit(0, (__rlimit_resource_t)s->rlimits[i].resource, &s->rlimits[i].limit, NULL) < 0)
+            die(s, SP_STEP_LIMITS, errno);
+}
+
 static SP_CHILD int child_main(void *arg)
 {
     struct child *c = arg;
@@ -260,6 +276,7 @@ static SP_CHILD int child_main(void *arg)
         (void)sp_raw(SYS_set_tid_address, (long)&s->is_busy, 0, 0, 0);
     if (c->joins_cgroup && !join_cgroup(s->cgroup))
         die(s, SP_STEP_CLONE, errno);
+    join_groups(s); /* while the table is the parent's */
     /* Unshare the table first: before that, a dup2 would change the parent's. */
     if (close_range(FIRST_FREE, ~0U, CLOSE_RANGE_UNSHARE) < 0)
         die(s, SP_STEP_FDS, errno);
@@ -275,8 +292,7 @@ static SP_CHILD int child_main(void *arg)
         die(s, SP_STEP_PARENT, errno);
     if (s->is_subreaper)
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* refused only by kernels before 3.4 */
-    if (s->nofile != NULL && setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
-        die(s, SP_STEP_LIMITS, errno);
+    set_rlimits(s);
     if (s->has_no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         die(s, SP_STEP_CONFINE, errno);
     if (s->scope > 0) {

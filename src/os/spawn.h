@@ -52,6 +52,11 @@ enum sp_step {
 };
 const char *sp_step_name(enum sp_step step);
 
+struct sp_rlimit {
+    int resource;
+    struct rlimit limit;
+};
+
 struct sp_spawn {
     int stdio[3];            /* become 0, 1, 2; each above 6, or -1 for /dev/null */
     bool is_apart;           /* 3 to 6 may not be reserved. If they are not, stdio may have any
@@ -72,8 +77,13 @@ struct sp_spawn {
     const char *search_path; /* NULL: the C library's default */
     char *const *argv;
     char *const *envp;
-    const struct rlimit *nofile; /* NULL: ours */
-    bool has_no_pidfd;           /* pidfd stays -1: the caller reaps by pid */
+    const struct rlimit *nofile;     /* NULL: ours */
+    bool has_no_pidfd;               /* pidfd stays -1: the caller reaps by pid */
+    const struct sp_rlimit *rlimits; /* further ones; not if is_apart */
+    unsigned rlimit_count;
+    const int *joins; /* cgroup.procs files, open for writing, of cgroups that it enters; not if
+                         is_apart */
+    unsigned join_count;
 
     unsigned patience_ms; /* sp_spawn_begin: how long it waits for execve */
     char *stack; /* sp_spawn_begin: SP_SPAWN_STACK bytes, in use until is_busy is cleared */

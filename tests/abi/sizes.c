@@ -93,6 +93,18 @@ int main(void)
     MEMBER(sp_answer, json);
     MEMBER(sp_answer, network_json);
     MEMBER(sp_answer, receipt);
+    MEMBER(sp_answer, limits_json);
+
+    SIZE(sp_limits);
+    MEMBER(sp_limits, memory_bytes);
+    MEMBER(sp_limits, pids);
+    MEMBER(sp_limits, cpus);
+    MEMBER(sp_limits, cpu_ms);
+    MEMBER(sp_limits, wall_ms);
+    MEMBER(sp_limits, output_bytes);
+    MEMBER(sp_limits, open_files);
+    MEMBER(sp_limits, file_size_bytes);
+    MEMBER(sp_limits, is_best);
 
     SIZE(sp_exec_options);
     MEMBER(sp_exec_options, script);
@@ -110,6 +122,7 @@ int main(void)
     MEMBER(sp_exec_options, max_tokens);
     MEMBER(sp_exec_options, reason);
     MEMBER(sp_exec_options, environment);
+    MEMBER(sp_exec_options, limits);
 
     SIZE(sp_run_options);
     MEMBER(sp_run_options, argv);
@@ -119,6 +132,7 @@ int main(void)
     MEMBER(sp_run_options, keeps_all);
     MEMBER(sp_run_options, is_silent);
     MEMBER(sp_run_options, environment);
+    MEMBER(sp_run_options, limits);
 
     SIZE(sp_environment_options);
     MEMBER(sp_environment_options, name);

@@ -118,7 +118,7 @@ class Example(Case):
 # Members whose value is this machine's or this moment's: compared by type.
 VOLATILE = {'sessionId', 'providerId', 'pid', 'startedAtMs', 'endedAtMs', 'atMs', 'userHomeDir', 'tempDir', 'executorVersion', 'createdAtMs', 'modifiedAtMs',
             'codexHomeDir', 'hostname'}
-VOLATILE_PATHS = {'cwd'}  # in environment info only: a process's is exact
+VOLATILE_PATHS = {'cwd', 'limits'}  # in environment info only: a process's are exact
 VOLATILE_OBJECTS = {'shell', 'temporaryDirectories'}
 
 
@@ -181,7 +181,10 @@ class Protocol(Case):
                     late = wire.deadline()
                     asked = -1 if 'raw' in words else json.loads(body)['id']
                     if 'raw' not in words and json.loads(body)['method'] == 'process/start':
-                        current.asked.add(json.loads(body)['params']['processId'])
+                        params = json.loads(body)['params']
+                        current.asked.add(params['processId'])
+                        if params.get('limits'):
+                            current.process(params['processId']).limits = {}
                 elif what == 'response':
                     want = json.loads(body)
                     self.assertEqual(want['id'], asked)

@@ -496,6 +496,8 @@ class Process:
         self.exit_seq = None
         self.close_seq = None
         self.keep = True
+        self.limits = None        # what process/start said about its limits, if it was asked for some
+        self.told = {}            # the members of process/exited
         self.early = {}
         self.receipt = None       # of a client that asked for receipts
         self.reason = None
@@ -538,13 +540,16 @@ class Process:
                 self.streams[params['stream']] += data
         elif method == 'process/exited':
             keys = {'processId', 'seq', 'exitCode', 'sandboxDenied'}
+            self.told = params
+            if self.limits is not None:
+                keys |= set(params) & {'reason', 'limitsHit', 'suspected'}
             if self.exited:
                 raise AssertionError('a second exited')
             if not isinstance(params['exitCode'], int):
                 raise AssertionError('exitCode %r' % (params['exitCode'],))
             self.exit_seq, self.exit_code = seq, params['exitCode']
             if has_receipts:
-                keys.add('reason')
+                keys |= {'reason'} | set(params) & {'limitsHit', 'suspected'}
                 self.reason = params.get('reason')
         else:
             keys = {'processId', 'seq'}
@@ -746,8 +751,11 @@ class Client:
         result = self.request('process/start', self.start_params(process_id, argv, **more))
         sandbox = more.get('sandbox')
         is_open = not isinstance(sandbox, dict) or sandbox['permissions'].get('type') == 'disabled'
-        if result != {'processId': process_id, 'sandboxType': 'none' if is_open else 'linuxSeccomp'}:
+        limits = result.pop('limits', None)
+        if result != {'processId': process_id, 'sandboxType': 'none' if is_open else 'linuxSeccomp'} or (
+                (limits is None) != (more.get('limits') is None)):
             raise AssertionError('start: %r' % (result,))
+        self.process(process_id).limits = limits
         return self.process(process_id)
 
     def post_start(self, process_id, argv, **more):

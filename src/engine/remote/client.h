@@ -19,6 +19,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/list.h"
 #include "os/loop.h"
 
@@ -31,6 +32,7 @@ struct sp_client_options {
     const char *cwd;        /* default directory of commands there; NULL: the server's */
     const char *token;      /* bearer; NULL: none */
     uint64_t connect_timeout_ms; /* 0: 10 s */
+    struct sp_limit_set limits;  /* of --limit, for commands */
     uint64_t resume_ms;          /* limit for resuming a lost connection; 0: 25 s */
     const char *client_name;     /* sent with initialize; NULL: "sallyport" */
     bool wants_receipts;         /* asks for them with initialize; others ignore it */

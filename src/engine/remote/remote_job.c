@@ -360,6 +360,15 @@ struct sp_remote_job *sp_remote_find_job(const struct sp_remote *r, struct sp_st
     return NULL;
 }
 
+/* Limits that were reached, from process/exited. An exit that only a read tells has none. */
+static void take_limits(struct sp_remote_job *rj, struct sp_json *j, uint32_t params)
+{
+    uint32_t hits = SP_JSON_NONE;
+
+    (void)sp_json_opt_array(j, params, "limitsHit", &hits, NULL);
+    sp_limits_read_hits(j, hits, sp_receipt_read_reason(j, params), &rj->limits);
+}
+
 void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
                         uint32_t params)
 {
@@ -373,6 +382,8 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
     struct sp_remote_job *rj = sp_remote_find_job(r, id);
     if (rj == NULL)
         return;
+    if (sp_str_eq(method, SP_STR("process/exited")))
+        take_limits(rj, j, params);
     if (sp_mirror_take_event(&rj->mirror, method, j, params, &e) < 0) {
         fail_job(rj, &e, true);
     } else if (rj->state == SP_REMOTE_STARTING) {
@@ -414,7 +425,7 @@ static void tell_receipt(const struct sp_remote_job *rj)
 static void on_exited(void *user, int code, int denied)
 {
     const struct sp_remote_job *rj = user;
-    const struct sp_job_exit how = {.code = code, .denied = denied};
+    const struct sp_job_exit how = {.code = code, .denied = denied, .limits = rj->limits};
 
     tell_receipt(rj);
     rj->job->ops->exited(rj->job, &how);
@@ -588,6 +599,23 @@ void sp_remote_tell(struct sp_remote_job *rj, const struct sp_err *why)
     }
 }
 
+/* Those of the start, below those of --limit, which the server enforces as well as it can. */
+static int choose_limits(const struct sp_remote *r, struct sp_limit_ask *l, struct sp_err *e)
+{
+    const struct sp_limit_set asked = l->set;
+
+    if (sp_limits_lower(&asked, &r->options.limits, &l->set, e) < 0)
+        return -(int)e->code;
+    for (int i = 0; i < SP_LIMIT_COUNT && !l->is_given; i++)
+        if (l->set.of[i] != 0)
+            l->is_given = l->is_best = true;
+    if (l->is_given && r->has_facts && !r->facts.can_limit)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the server cannot limit commands (its capability processLimits is not "
+                       "set): leave the limits out, or run the command here (--on local)");
+    return 0;
+}
+
 static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp_start *l,
                          struct sp_err *e)
 {
@@ -626,8 +654,11 @@ static int start_process(struct sp_backend *b, struct sp_job *j, const struct sp
                       "the server cannot run commands with a managed network (its capability "
                       "networkProxyLaunch is not set): give --network none, or run the command "
                       "here (--on local)");
+    struct sp_start start = *l;
     if (err == 0)
-        err = sp_remote_write_launch(&rj->launch, rj->id, l, cwd, e);
+        err = choose_limits(r, &start.limits, e);
+    if (err == 0)
+        err = sp_remote_write_launch(&rj->launch, rj->id, &start, cwd, e);
     if (err == 0)
         err = sp_remote_need_client(r, e);
     if (err < 0) {

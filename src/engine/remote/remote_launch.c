@@ -380,6 +380,11 @@ int sp_remote_write_launch(struct sp_buf *out, const char *id, const struct sp_s
     if (l->policy != NULL && sp_profile_managed(&l->policy->profile) != NULL)
         put_network(&w, sp_profile_managed(&l->policy->profile),
                     l->network != NULL && strlen(id) <= ASKING_ID_MAX);
+    if (l->limits.is_given) {
+        put(&w, ",\"limits\":");
+        if (w.r == 0 && !sp_limits_add_json(out, &l->limits))
+            w.r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "write a request");
+    }
     put(&w, "}");
     return w.r;
 }

@@ -67,6 +67,7 @@ struct sp_remote_job {
     unsigned start_tries; /* repeated starts */
     bool is_sandboxed, has_tty;
     bool is_named;
+    struct sp_limit_hits limits;
     bool is_full;
     bool is_due;                    /* mark of a loop over all jobs */
     struct sp_timer timer;          /* STARTING: next check; LIVE: limit for the verdict */

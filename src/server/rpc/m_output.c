@@ -36,6 +36,21 @@ const struct sp_str sp_stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"std
 
 /* ---- notifications ---- */
 
+/* Why the process ended, and the limits that it reached; for clients that ask. */
+static bool add_end(struct sp_buf *out, const struct sp_conn *c, const struct sp_proc *p)
+{
+    const char *reason = sp_end_reason_name((enum sp_end_reason)p->state.exit.reason);
+    const struct sp_limit_hits *hits = &p->limits.hits;
+
+    if (!c->takes_receipts && !p->limits.is_asked)
+        return true;
+    return (reason == NULL || sp_buf_printf(out, ",\"reason\":\"%s\"", reason)) &&
+           (hits->count == 0 ||
+            (sp_buf_printf(out, ",\"limitsHit\":") && sp_limits_add_hits(out, hits))) &&
+           (!hits->is_host_suspected ||
+            sp_buf_printf(out, ",\"suspected\":\"host_out_of_memory\""));
+}
+
 /*
  * Sends a record as process/output, process/exited or process/closed, with the JSON members `more`
  * behind the process id. Output is encoded first and checked afterwards: if the cell has
@@ -45,11 +60,13 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
                                     const struct sp_record *r, struct sp_str more)
 {
     const bool is_output = r->type == SP_RECORD_OUTPUT;
-    auto_buf struct sp_buf receipt = {0};
-    if (r->type == SP_RECORD_CLOSED && c->takes_receipts && !sp_proc_add_receipt(&receipt, p))
-        receipt.len = 0; /* no memory: the client does without it */
+    auto_buf struct sp_buf more_facts = {0};
+    if (r->type == SP_RECORD_CLOSED && c->takes_receipts && !sp_proc_add_receipt(&more_facts, p))
+        more_facts.len = 0; /* no memory: the client does without it */
+    if (r->type == SP_RECORD_EXITED && !add_end(&more_facts, c, p))
+        more_facts.len = 0;
     char *const start =
-        sp_link_reserve(c->link, 192 + p->label.n + more.n + receipt.len +
+        sp_link_reserve(c->link, 160 + p->label.n + more.n + more_facts.len +
                                      (is_output ? SP_BASE64_LEN((size_t)r->len) : 0));
     bool is_intact = true;
     struct sp_exit how;
@@ -75,15 +92,8 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
         memcpy(&how, r->data, sizeof how);
         o = sp_put_i64(sp_put_literal(o, ",\"exitCode\":"), how.code);
         o = sp_put_bool(sp_put_literal(o, ",\"sandboxDenied\":"), p->was_denied);
-        const char *reason = sp_end_reason_name((enum sp_end_reason)how.reason);
-        if (c->takes_receipts && reason != NULL) {
-            o = sp_put_str(sp_put_literal(o, ",\"reason\":\""), sp_str_of(reason));
-            *o++ = '"';
-        }
-    } else {
-        o = sp_put_str(o, sp_buf_str(&receipt));
     }
-    o = sp_put_literal(o, "}}");
+    o = sp_put_literal(sp_put_str(o, sp_buf_str(&more_facts)), "}}");
     sp_link_commit(c->link, is_intact ? (size_t)(o - start) : 0);
     return is_intact ? PUSH_SENT : PUSH_TORN;
 }

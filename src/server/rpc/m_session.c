@@ -14,6 +14,20 @@
 
 /* ---- environmentInfo ---- */
 
+/* What each limit of process/start counts on this host; one that cannot be enforced is left out. */
+static bool add_limits(struct sp_buf *b, const struct sp_front *front)
+{
+    bool ok = sp_json_add_key(b, "limits") && sp_buf_add(b, "{", 1);
+
+    for (int i = 0; ok && i < SP_LIMIT_COUNT; i++) {
+        const char *scope = sp_limit_scope_names[sp_limits_scope(front, (enum sp_limit)i)];
+
+        ok = scope == NULL ||
+             sp_json_add_member(b, sp_limit_kinds[i].keys[SP_LIMIT_CAMEL], sp_str_of(scope));
+    }
+    return ok && sp_buf_add(b, "}", 1);
+}
+
 /* The members that Codex sends, in its order, and our additions at the end. */
 static bool add_info(struct sp_buf *b, const struct sp_conn *conn)
 {
@@ -45,20 +59,22 @@ static bool add_info(struct sp_buf *b, const struct sp_conn *conn)
          (!has_tmp || sp_fs_add_uri(b, sp_str_of(tmp))) && sp_buf_printf(b, "],\"tempDir\":") &&
          sp_fs_add_uri(b, sp_str_of(has_tmp ? tmp : "/tmp"));
     /* Clients use only the additions that are listed here. */
-    return ok && sp_buf_printf(
-                     b,
-                     ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
-                     "\"processList\":true,\"processInspect\":true,\"processSignals\":true,"
-                     "\"ptySize\":true,\"processNames\":true,"
-                     "\"observe\":true,\"history\":%s,\"sessionEnd\":true,\"fsWatchMissing\":true,"
-                     "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
-                     "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
-                     "\"approvalWatch\":true,"
-                     "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s%s}}",
-                     rpc->front->history != NULL ? "true" : "false",
-                     starts && sp_web_is_possible(rpc->web) ? "true" : "false",
-                     starts && sp_cell_pool_has_networks(rpc->front->cell_pool) ? "true" : "false",
-                     conn->takes_receipts ? ",\"receipts\":true" : "");
+    return ok &&
+           sp_buf_printf(
+               b,
+               ",\"capabilities\":{\"processResize\":true,\"processCloseStdin\":true,"
+               "\"processList\":true,\"processInspect\":true,\"processSignals\":true,"
+               "\"ptySize\":true,\"processNames\":true,"
+               "\"observe\":true,\"history\":%s,\"sessionEnd\":true,\"fsWatchMissing\":true,"
+               "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
+               "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
+               "\"approvalWatch\":true,\"processLimits\":true,"
+               "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s%s}",
+               rpc->front->history != NULL ? "true" : "false",
+               starts && sp_web_is_possible(rpc->web) ? "true" : "false",
+               starts && sp_cell_pool_has_networks(rpc->front->cell_pool) ? "true" : "false",
+               conn->takes_receipts ? ",\"receipts\":true" : "") &&
+           add_limits(b, rpc->front) && sp_buf_add(b, "}", 1);
 }
 
 /* ---- methods ---- */

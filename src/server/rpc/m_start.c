@@ -53,6 +53,7 @@ struct start {
     struct sp_str snapshot_scope, snapshot_shell;
     uint32_t sandbox_token;  /* or SP_JSON_NONE */
     struct sp_policy policy; /* of the sandbox */
+    struct sp_limit_ask limits;
 };
 
 static void start_done(struct start *s)
@@ -194,6 +195,15 @@ static void read_snapshot(const struct sp_params *params, struct start *s)
     sp_params_str(&shell, "path", &path);
 }
 
+static void read_limits(const struct sp_params *p, struct sp_limit_ask *ret)
+{
+    uint32_t object = SP_JSON_NONE;
+
+    sp_params_opt_object(p, "limits", &object);
+    if (object != SP_JSON_NONE)
+        (void)sp_limits_read_json(p->json, object, SP_LIMIT_CAMEL, ret, p->err);
+}
+
 /* ---- all members ---- */
 
 static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e)
@@ -218,6 +228,7 @@ static int decode_start(struct sp_rpc_call *c, struct start *s, struct sp_err *e
     sp_params_opt_str(&p, "name", &s->name);
     sp_params_opt_object(&p, "sandbox", &s->sandbox_token);
     sp_start_network_read(&p, &s->network);
+    read_limits(&p, &s->limits);
     sp_params_opt_u64(&p, "rows", UINT16_MAX, &s->rows);
     sp_params_opt_u64(&p, "cols", UINT16_MAX, &s->cols);
     if (sp_params_ok(&p) && (s->rows == 0 || s->cols == 0))
@@ -356,6 +367,25 @@ static int make_env(struct sp_rpc_call *c, const struct start *s, struct sp_buf 
 
 /* ---- starting ---- */
 
+#define LIMITS_ROOM 320 /* bytes of put_scopes */
+
+/* `limits` of the answer: what each limit in force counts. */
+static char *put_scopes(char *o, const struct sp_proc_limits *l)
+{
+    const char *between = ",\"limits\":{";
+
+    for (int i = 0; i < SP_LIMIT_COUNT; i++) {
+        if (l->set.of[i] == 0 || l->scopes[i] == SP_LIMIT_NOWHERE)
+            continue;
+        o = sp_put_str(sp_put_literal(sp_put_str(o, sp_str_of(between)), "\""),
+                       sp_str_of(sp_limit_kinds[i].keys[SP_LIMIT_CAMEL]));
+        o = sp_put_str(sp_put_literal(o, "\":\""), sp_str_of(sp_limit_scope_names[l->scopes[i]]));
+        o = sp_put_literal(o, "\"");
+        between = ",";
+    }
+    return between[1] == 0 ? sp_put_literal(o, "}") : sp_put_literal(o, ",\"limits\":{}");
+}
+
 /* The cell has started the process, or has not. */
 static void answer_start(struct sp_start_wait *w, struct sp_proc *p, const struct sp_err *e)
 {
@@ -365,13 +395,15 @@ static void answer_start(struct sp_start_wait *w, struct sp_proc *p, const struc
         sp_request_fail(r, e);
         return;
     }
-    char *const begin = sp_reply_begin(r->conn, r->id, p->label.n + 48);
+    char *const begin =
+        sp_reply_begin(r->conn, r->id, p->label.n + 48 + (p->limits.is_asked ? LIMITS_ROOM : 0));
     if (begin != NULL) {
         char *o = sp_put_literal(begin, "{\"processId\":");
 
         o = sp_put_str(o, p->label);
-        o = p->is_confined ? sp_put_literal(o, ",\"sandboxType\":\"linuxSeccomp\"}")
-                           : sp_put_literal(o, ",\"sandboxType\":\"none\"}");
+        o = p->is_confined ? sp_put_literal(o, ",\"sandboxType\":\"linuxSeccomp\"")
+                           : sp_put_literal(o, ",\"sandboxType\":\"none\"");
+        o = sp_put_literal(p->limits.is_asked ? put_scopes(o, &p->limits) : o, "}");
         sp_reply_end(r->conn, r->id, begin, o);
     }
     sp_request_end(r, true);
@@ -584,6 +616,7 @@ static int process_start(struct sp_rpc_call *c, struct sp_err *e)
         .arg0 = s.arg0,
         .argv = s.argv.items,
         .argc = s.argv.count,
+        .limits = s.limits,
         .env = &env,
         .envc = envc,
         .policy = s.sandbox_token == SP_JSON_NONE ? NULL : &s.policy,
