@@ -16,11 +16,17 @@
     X(start, "start /bin/true until it is closed, a client that acknowledges at once")          \
     X(ordinary, "the same with an ordinary client")                                             \
     X(inflight, "the same with 16 at a time, per second")                                       \
+    X(start_cpu, "processor time of a start, 16 at a time, with 1, 2, 4 and 8 cells")           \
+    X(seq_cpu, "processor time of a start, one after another, with polling and without")        \
     X(pty, "the same on a terminal")                                                            \
     X(echo, "one byte to a terminal and back")                                                  \
+    X(echo_raw2, "the same; raw has TCP and two processes, too")                                \
     X(output, "bytes from a pipe, all of them counted and looked at")                           \
     X(lines, "short lines, one write(2) each")                                                  \
     X(read, "a parked process/read until it answers")                                           \
+    X(poll_raw1, "the same after 3 ms of rest; raw is one process")                             \
+    X(poll_raw2, "the same after 3 ms of rest; raw is two processes")                           \
+    X(idle_10k, "10,000 idle terminals (--quick: 1,000): memory and processor time")            \
     X(ptys, "500 idle terminals: time and memory")                                              \
     X(live, "start with 10, 100 and 1,000 processes alive")                                     \
     X(confined, "start /bin/true under a sandbox that is there; raw is ours without a sandbox") \

@@ -3,6 +3,7 @@
  * cases: bytes, single and by the gigabyte.
  */
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "raw.h"
 #include "spawn.h"
 
-enum { LOOK_AT_ALL_OF_EVERY = 64, WARM = 20, WAIT_MS = 5000 };
+enum { LOOK_AT_ALL_OF_EVERY = 64, WARM = 20, WAIT_MS = 5000, REST_MS = 3 };
 
 static const char byte_base64[] = "eA=="; /* "x" */
 
@@ -117,6 +118,56 @@ void bench_case_echo(struct bench *b)
     if (child.in >= 0)
         bench_raw_end(&child);
     free(self);
+}
+
+/* A raw server with TCP: bytes go there and back over a connection, its seat's raw. */
+static void open_with_relay(struct bench *b, struct bench_seat seats[BENCH_SIDES],
+                            const char *helper, bool is_tty, int *fd)
+{
+    /* A server that serves one request after the other would never see the write. */
+    static const char *const extra[] = {"--concurrent-requests", "8", NULL};
+    const struct bench_case_options o = {
+        .ack = BENCH_ACK_NOW, .extra = extra, .raw_helper = helper};
+    struct sp_err e = {0};
+
+    bench_seats_open(b, seats, &o);
+    for (int i = 0; i < BENCH_RAW; i++)
+        if (seats[i].is_on && start_echo(b, &seats[i], is_tty, &e) < 0)
+            bench_seat_drop(b, &seats[i], &e);
+    *fd = -1;
+    seats[BENCH_RAW].raw = fd;
+    if (seats[BENCH_RAW].is_on && bench_raw_dial(seats[BENCH_RAW].server.url, fd, &e) < 0)
+        bench_seat_drop(b, &seats[BENCH_RAW], &e);
+}
+
+static int turn_echo_raw2(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    const uint64_t end = bench_now() + b->turn_ns;
+    int r = 0;
+
+    if (s->side != BENCH_RAW)
+        return turn_echo(b, s, e);
+    for (int n = 0; r == 0 && (n < WARM || bench_now() < end); n++) {
+        const uint64_t begin = bench_now();
+
+        r = bench_raw_ping(*(int *)s->raw, e);
+        if (r == 0 && n >= WARM)
+            bench_samples_add(&s->samples, bench_seconds_since(begin));
+    }
+    return r;
+}
+
+void bench_case_echo_raw2(struct bench *b)
+{
+    struct bench_seat seats[BENCH_SIDES];
+    int fd;
+
+    open_with_relay(b, seats, "relay2_tty", true, &fd);
+    bench_take_turns(b, seats, b->rounds, turn_echo_raw2);
+    bench_seats_report(b, seats, BENCH_M_ECHO_RAW2);
+    bench_seats_close(seats);
+    if (fd >= 0)
+        (void)close(fd);
 }
 
 /* ---- output by the gigabyte ---- */
@@ -271,7 +322,7 @@ void bench_case_lines(struct bench *b)
  * three things come in some order: the answer to the write, the notification, the answer to the
  * read.
  */
-static int one_read(struct bench_seat *s, double *ret_seconds, struct sp_err *e)
+static int one_read(struct bench_seat *s, int rest_ms, double *ret_seconds, struct sp_err *e)
 {
     struct bench_message m;
     int64_t read_id = 0;
@@ -287,6 +338,8 @@ static int one_read(struct bench_seat *s, double *ret_seconds, struct sp_err *e)
     if (r < 0)
         return r;
 
+    if (rest_ms > 0)
+        (void)poll(NULL, 0, rest_ms);
     const uint64_t begin = bench_now();
     r = bench_client_write(s->client, s->procs, byte_base64, &write_id, e);
     while (r == 0 && missing > 0) {
@@ -306,12 +359,15 @@ static int one_read(struct bench_seat *s, double *ret_seconds, struct sp_err *e)
     return r;
 }
 
-static int turn_read(struct bench *b, struct bench_seat *s, struct sp_err *e)
+/* A rest lets all that take part fall asleep. */
+static int reads_after(struct bench *b, struct bench_seat *s, int rest_ms, struct sp_err *e)
 {
     const uint64_t end = bench_now() + b->turn_ns;
     int r = 0;
 
     for (int n = 0; r == 0 && (n < WARM || bench_now() < end); n++) {
+        if (rest_ms > 0 && s->side == BENCH_RAW)
+            (void)poll(NULL, 0, rest_ms);
         const uint64_t begin = bench_now();
         double took = 0;
 
@@ -319,7 +375,7 @@ static int turn_read(struct bench *b, struct bench_seat *s, struct sp_err *e)
             r = bench_raw_ping(*(int *)s->raw, e);
             took = bench_seconds_since(begin);
         } else {
-            r = one_read(s, &took, e);
+            r = one_read(s, rest_ms, &took, e);
         }
         if (r == 0 && n >= WARM)
             bench_samples_add(&s->samples, took);
@@ -327,27 +383,49 @@ static int turn_read(struct bench *b, struct bench_seat *s, struct sp_err *e)
     return r;
 }
 
+static int turn_read(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    return reads_after(b, s, 0, e);
+}
+
+static int turn_rested_read(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    return reads_after(b, s, REST_MS, e);
+}
+
 void bench_case_read(struct bench *b)
 {
-    /* A server that serves one request after the other would never see the write. */
-    static const char *const extra[] = {"--concurrent-requests", "8", NULL};
-    const struct bench_case_options o = {
-        .ack = BENCH_ACK_NOW, .extra = extra, .raw_helper = "relay"};
     struct bench_seat seats[BENCH_SIDES];
-    struct sp_err e = {0};
-    int fd = -1;
+    int fd;
 
-    bench_seats_open(b, seats, &o);
-    for (int i = 0; i < BENCH_RAW; i++)
-        if (seats[i].is_on && start_echo(b, &seats[i], false, &e) < 0)
-            bench_seat_drop(b, &seats[i], &e);
-    seats[BENCH_RAW].raw = &fd;
-    if (seats[BENCH_RAW].is_on && bench_raw_dial(seats[BENCH_RAW].server.url, &fd, &e) < 0)
-        bench_seat_drop(b, &seats[BENCH_RAW], &e);
+    open_with_relay(b, seats, "relay", false, &fd);
     bench_take_turns(b, seats, b->rounds, turn_read);
     bench_seats_report(b, seats, BENCH_M_READ_P50);
     bench_seats_report_p99(b, seats, BENCH_M_READ_P99);
     bench_seats_close(seats);
     if (fd >= 0)
         (void)close(fd);
+}
+
+static void rested_reads(struct bench *b, const char *helper, enum bench_metric metric)
+{
+    struct bench_seat seats[BENCH_SIDES];
+    int fd;
+
+    open_with_relay(b, seats, helper, false, &fd);
+    bench_take_turns(b, seats, b->rounds, turn_rested_read);
+    bench_seats_report(b, seats, metric);
+    bench_seats_close(seats);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+void bench_case_poll_raw1(struct bench *b)
+{
+    rested_reads(b, "relay", BENCH_M_POLL_RAW1);
+}
+
+void bench_case_poll_raw2(struct bench *b)
+{
+    rested_reads(b, "relay2", BENCH_M_POLL_RAW2);
 }

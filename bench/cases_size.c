@@ -15,7 +15,7 @@
 #include "raw.h"
 #include "spawn.h"
 
-enum { PTYS = 500, WINDOW = 16, SETTLE_MS = 300 };
+enum { PTYS = 500, WINDOW = 16, SETTLE_MS = 300, SPARE_PTYS = 64, IDLE_S = 2 };
 
 static const char *const true_argv[] = {"/bin/true", NULL};
 static const char *const sleep_argv[] = {"/bin/sleep", "1000", NULL};
@@ -157,6 +157,64 @@ static int ptys_raw(struct bench *b, struct sp_err *e)
         b->report.v[BENCH_M_PTYS_END][BENCH_RAW] = bench_seconds_since(begin);
     return r;
 }
+
+/* ---- ten thousand idle ones ---- */
+
+/* As many as the kernel has terminals for. */
+static int count_terminals(int wanted)
+{
+    FILE *f = fopen("/proc/sys/kernel/pty/max", "re");
+    int max = 0;
+
+    if (f == NULL || fscanf(f, "%d", &max) != 1)
+        max = 0;
+    if (f != NULL)
+        (void)fclose(f);
+    return max - SPARE_PTYS < wanted ? max - SPARE_PTYS : wanted;
+}
+
+static int turn_idle_10k(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    const struct bench_command once = {.argv = true_argv, .is_tty = true};
+    const struct bench_command cmd = {.argv = sleep_argv, .is_tty = true};
+    const int count = count_terminals(b->is_quick ? 1000 : 10000);
+    struct bench_memory before = {0};
+    struct bench_memory after = {0};
+    struct bench_memory later = {0};
+    int r = bench_seat_run(s, &once, e);
+
+    settle();
+    if (r == 0)
+        r = bench_memory_of(s->server.kid.pid, &before, e);
+    if (r == 0)
+        r = bench_seat_start_many(s, &cmd, count, e);
+    settle();
+    if (r == 0)
+        r = bench_memory_of(s->server.kid.pid, &after, e);
+    (void)poll(NULL, 0, IDLE_S * 1000);
+    if (r == 0)
+        r = bench_memory_of(s->server.kid.pid, &later, e);
+    if (r < 0)
+        return r;
+    b->report.v[BENCH_M_IDLE_10K][s->side] = (after.pss_bytes - before.pss_bytes) / count;
+    b->report.v[BENCH_M_IDLE_10K_CPU][s->side] = (later.cpu_seconds - after.cpu_seconds) / IDLE_S;
+    return 0;
+}
+
+void bench_case_idle_10k(struct bench *b)
+{
+    static const char *const extra[] = {"--max-processes", "20000", NULL};
+    const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .extra = extra, .no_raw = true};
+    struct bench_seat seats[BENCH_SIDES];
+
+    if (b->url != NULL)
+        return;
+    bench_seats_open(b, seats, &o);
+    bench_take_turns(b, seats, 1, turn_idle_10k);
+    bench_seats_close(seats);
+}
+
+/* ---- 500 ---- */
 
 static int turn_ptys(struct bench *b, struct bench_seat *s, struct sp_err *e)
 {

@@ -2,8 +2,11 @@
 /*
  * cases: starting, of the server and of commands.
  */
+#include <stdio.h>
+
 #include "base/auto.h"
 #include "cases.h"
+#include "memory.h"
 #include "raw.h"
 #include "spawn.h"
 
@@ -151,23 +154,15 @@ void bench_case_pty(struct bench *b)
 
 /* ---- several at a time ---- */
 
-static int turn_inflight(struct bench *b, struct bench_seat *s, struct sp_err *e)
+static int run_many(struct bench *b, struct bench_seat *s, uint64_t budget, uint64_t *ret_ended,
+                    struct sp_err *e)
 {
-    const uint64_t budget = 3 * b->turn_ns;
     const uint64_t begin = bench_now();
     uint64_t ended = 0;
     int live = 0;
     int64_t id;
     int r = 0;
 
-    if (s->side == BENCH_RAW) {
-        double rate = 0;
-
-        r = bench_raw_many(WIDTH, budget, &rate, e);
-        if (r == 0)
-            bench_samples_add(&s->samples, rate);
-        return r;
-    }
     for (; r == 0 && live < WIDTH; live++)
         r = bench_client_start(s->client, ++s->procs, &true_cmd, &id, e);
     while (r == 0 && live > 0) {
@@ -183,8 +178,26 @@ static int turn_inflight(struct bench *b, struct bench_seat *s, struct sp_err *e
             live++;
         }
     }
+    *ret_ended = ended;
+    return r;
+}
+
+static int turn_inflight(struct bench *b, struct bench_seat *s, struct sp_err *e)
+{
+    const uint64_t budget = 3 * b->turn_ns;
+    const uint64_t begin = bench_now();
+    uint64_t ended = 0;
+    double rate = 0;
+    int r;
+
+    if (s->side == BENCH_RAW) {
+        r = bench_raw_many(WIDTH, budget, &rate, e);
+    } else {
+        r = run_many(b, s, budget, &ended, e);
+        rate = (double)ended / bench_seconds_since(begin);
+    }
     if (r == 0)
-        bench_samples_add(&s->samples, (double)ended / bench_seconds_since(begin));
+        bench_samples_add(&s->samples, rate);
     return r;
 }
 
@@ -197,6 +210,124 @@ void bench_case_inflight(struct bench *b)
     bench_take_turns(b, seats, b->is_quick ? 2 : 3, turn_inflight);
     bench_seats_report(b, seats, BENCH_M_INFLIGHT);
     bench_seats_close(seats);
+}
+
+/* ---- processor time ---- */
+
+/* A server of ours, with one more option, or of the peer. */
+struct cpu_seat {
+    const char *option; /* NULL: none */
+    enum bench_metric metric;
+    enum bench_side side;
+    struct bench_seat seat;
+    struct bench_samples front;
+};
+
+static int run_in_sequence(struct bench *b, struct bench_seat *s, uint64_t budget,
+                           uint64_t *ret_ended, struct sp_err *e)
+{
+    const uint64_t end = bench_now() + budget;
+    int r = 0;
+
+    for (*ret_ended = 0; r == 0 && s->procs < b->max_starts && bench_now() < end; (*ret_ended)++)
+        r = bench_seat_run(s, &true_cmd, e);
+    return r;
+}
+
+typedef int run_starts(struct bench *b, struct bench_seat *s, uint64_t budget, uint64_t *ret_ended,
+                       struct sp_err *e);
+
+/* The first turn is not counted: it makes cells and caches. */
+static int turn_cpu(struct bench *b, struct cpu_seat *c, run_starts *run, bool is_counted,
+                    struct sp_err *e)
+{
+    struct bench_memory before = {0};
+    struct bench_memory after = {0};
+    uint64_t ended = 0;
+    int r = bench_memory_of(c->seat.server.kid.pid, &before, e);
+
+    bench_client_deadline(c->seat.client, 60 * BENCH_S);
+    if (r == 0)
+        r = run(b, &c->seat, 2 * b->turn_ns, &ended, e);
+    if (r == 0)
+        r = bench_memory_of(c->seat.server.kid.pid, &after, e);
+    if (r < 0 || ended == 0 || !is_counted)
+        return r;
+    const double front = (after.first_seconds - before.first_seconds) / (double)ended;
+    bench_samples_add(&c->seat.samples, (after.cpu_seconds - before.cpu_seconds) / (double)ended);
+    bench_samples_add(&c->front, front);
+    bench_samples_turn(&c->seat.samples);
+    bench_samples_turn(&c->front);
+    return r;
+}
+
+/* Servers that do not know an option have no figure. */
+static bool open_cpu_seat(struct bench *b, struct cpu_seat *c)
+{
+    const struct bench_case_options o = {.ack = BENCH_ACK_NOW};
+    const char *command = b->command[c->side];
+    struct sp_err e = {0};
+    char line[4096];
+
+    c->seat.is_on = false;
+    if (command == NULL)
+        return false;
+    (void)snprintf(line, sizeof line, "%s %s", command, c->option == NULL ? "" : c->option);
+    b->command[c->side] = line;
+    const int r = bench_seat_open(b, &c->seat, c->side, &o, &e);
+    b->command[c->side] = command;
+    return r == 0;
+}
+
+static void measure_cpu(struct bench *b, struct cpu_seat *seats, int count, run_starts *run)
+{
+    struct sp_err e = {0};
+
+    for (int i = 0; i < count; i++)
+        (void)open_cpu_seat(b, &seats[i]);
+    for (int k = 0; k <= (b->is_quick ? 2 : 5) && !bench_is_stopped(); k++)
+        for (int i = 0; i < count; i++)
+            if (seats[i].seat.is_on && turn_cpu(b, &seats[i], run, k > 0, &e) < 0)
+                bench_seat_drop(b, &seats[i].seat, &e);
+    for (int i = 0; i < count; i++) {
+        struct cpu_seat *c = &seats[i];
+
+        b->report.v[c->metric][c->side] = bench_samples_middle(&c->seat.samples);
+        if (c->metric == BENCH_M_CPU_1) {
+            const double front = bench_samples_middle(&c->front);
+
+            b->report.v[BENCH_M_CPU_FRONT][c->side] = front;
+            b->report.v[BENCH_M_CPU_CELL][c->side] = b->report.v[c->metric][c->side] - front;
+        }
+        bench_samples_done(&c->front);
+        if (c->seat.client != NULL)
+            bench_seat_close(&c->seat);
+    }
+}
+
+void bench_case_start_cpu(struct bench *b)
+{
+    struct cpu_seat seats[] = {
+        {.option = "--cells 1", .metric = BENCH_M_CPU_1, .side = BENCH_OURS},
+        {.option = "--cells 2", .metric = BENCH_M_CPU_2, .side = BENCH_OURS},
+        {.option = "--cells 4", .metric = BENCH_M_CPU_4, .side = BENCH_OURS},
+        {.option = "--cells 8", .metric = BENCH_M_CPU_8, .side = BENCH_OURS},
+        {.metric = BENCH_M_CPU_1, .side = BENCH_PEER},
+    };
+
+    measure_cpu(b, seats, sizeof seats / sizeof seats[0], run_many);
+}
+
+void bench_case_seq_cpu(struct bench *b)
+{
+    struct cpu_seat seats[] = {
+        {.metric = BENCH_M_SEQ_CPU, .side = BENCH_OURS},
+        {.option = "--busy-poll off", .metric = BENCH_M_SEQ_CPU_OFF, .side = BENCH_OURS},
+        {.option = "--busy-poll on", .metric = BENCH_M_SEQ_CPU_ON, .side = BENCH_OURS},
+        {.metric = BENCH_M_SEQ_CPU, .side = BENCH_PEER},
+    };
+
+    measure_cpu(b, seats, sizeof seats / sizeof seats[0], run_in_sequence);
 }
 
 /* ---- with many alive ---- */

@@ -80,7 +80,11 @@ int bench_helper_main(int argc, char **argv)
     if (strcmp(part, "echo") == 0)
         return echo();
     if (strcmp(part, "relay") == 0)
-        return bench_relay();
+        return bench_relay(false, false);
+    if (strcmp(part, "relay2") == 0)
+        return bench_relay(false, true);
+    if (strcmp(part, "relay2_tty") == 0)
+        return bench_relay(true, true);
     if (strcmp(part, "respond") == 0)
         return bench_respond();
     if (strcmp(part, "files") == 0)

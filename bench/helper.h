@@ -12,16 +12,20 @@
  *   files          one that reads, writes and looks at files, and nothing else
  *   network, network-server: see network_load.h
  *   relay          passes bytes from a TCP connection through an echo child and back
+ *   relay2, relay2_tty  the same with a second process that reads what the child writes, as a cell
+ *                  does, and passes it to the first; on pipes, or on a terminal
  *
  * They end when their input or output ends, at the latest after some minutes.
  */
 #ifndef BENCH_HELPER_H
 #define BENCH_HELPER_H
 
+#include <stdbool.h>
+
 int bench_helper_main(int argc, char **argv);
 
 int bench_respond(void);
 int bench_respond_files(void);
-int bench_relay(void);
+int bench_relay(bool is_tty, bool is_double);
 
 #endif

@@ -64,7 +64,7 @@ static void print_help(void)
 {
     (void)fputs(help, stdout);
     for (int i = 0; i < CASES; i++)
-        (void)printf("                     %-10s%s\n", cases[i].name, cases[i].text);
+        (void)printf("                     %-14s%s\n", cases[i].name, cases[i].text);
     (void)fputs(help_end, stdout);
 }
 

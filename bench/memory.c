@@ -86,27 +86,27 @@ static bool same_file(pid_t pid, const struct stat *own)
     return file_of(pid, &s) && s.st_dev == own->st_dev && s.st_ino == own->st_ino;
 }
 
-/* Of all its threads. */
+/* Of all its threads, to the nanosecond. */
 static double cpu_of(pid_t pid)
 {
-    char path[64];
-    char line[512];
-    unsigned long user = 0;
-    unsigned long system = 0;
+    char path[300];
+    double ns;
+    double sum = 0;
 
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return 0;
-    const size_t n = fread(line, 1, sizeof line - 1, f);
-    line[n] = 0;
-    (void)fclose(f);
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *d = opendir(path);
+    for (const struct dirent *t; d != NULL && (t = readdir(d)) != NULL;) {
+        (void)snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)pid, t->d_name);
+        FILE *f = fopen(path, "re");
 
-    const char *after = strrchr(line, ')');
-    if (after == NULL || sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
-                                &user, &system) != 2)
-        return 0;
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+        if (f != NULL && fscanf(f, "%lf", &ns) == 1)
+            sum += ns;
+        if (f != NULL)
+            (void)fclose(f);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    return sum / 1e9;
 }
 
 static bool add(pid_t pid, struct bench_memory *m)
@@ -157,6 +157,7 @@ int bench_memory_of(pid_t server, struct bench_memory *ret, struct sp_err *e)
     for (size_t i = 0; i < n; i++)
         if (v[i].is_in && same_file(v[i].pid, &own))
             (void)add(v[i].pid, &m); /* gone meanwhile: uses nothing */
+    m.first_seconds = cpu_of(server);
     if (m.processes == 0)
         return sp_fail(e, SP_E_SYSTEM, EACCES, "read the memory use of process %d", (int)server);
     *ret = m;

@@ -14,7 +14,8 @@
 struct bench_memory {
     double pss_bytes;     /* private, and of every shared page its fair part */
     double private_bytes; /* gone if the server ended */
-    double cpu_seconds;   /* user and system, of the processes that live */
+    double cpu_seconds;   /* user and system, of the threads that live */
+    double first_seconds; /* the same, of the first process alone */
     int processes;
 };
 

@@ -21,14 +21,28 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(START_P99, "start_p99", "/bin/true start to closed, p99", TIME, false)                    \
     X(ORDINARY, "start_ordinary_p50", "- with an ordinary client, p50", TIME, false)            \
     X(INFLIGHT, "inflight_16", "- 16 in flight", RATE, true)                                    \
+    X(CPU_FRONT, "start_cpu_front", "- processor time of a start: front", TIME, false)          \
+    X(CPU_CELL, "start_cpu_cell", "- the same: cells", TIME, false)                             \
+    X(CPU_1, "start_cpu_1", "- the same: both, --cells 1", TIME, false)                         \
+    X(CPU_2, "start_cpu_2", "- the same: both, --cells 2", TIME, false)                         \
+    X(CPU_4, "start_cpu_4", "- the same: both, --cells 4", TIME, false)                         \
+    X(CPU_8, "start_cpu_8", "- the same: both, --cells 8", TIME, false)                         \
+    X(SEQ_CPU, "seq_cpu", "- one after another: processor time", TIME, false)                   \
+    X(SEQ_CPU_OFF, "seq_cpu_off", "- the same with --busy-poll off", TIME, false)               \
+    X(SEQ_CPU_ON, "seq_cpu_on", "- the same with --busy-poll on", TIME, false)                  \
     X(PTY_P50, "pty_start_p50", "/bin/true on a PTY, p50", TIME, false)                         \
     X(ECHO_P50, "pty_echo_p50", "PTY echo, p50", TIME, false)                                   \
     X(ECHO_P99, "pty_echo_p99", "PTY echo, p99", TIME, false)                                   \
+    X(ECHO_RAW2, "echo_raw2", "- raw: TCP and two processes, p50", TIME, false)                 \
     X(OUTPUT, "pipe_output", "output of a pipe", FLOW, true)                                    \
     X(LINES, "short_lines", "short lines, one write each", RATE, true)                          \
     X(PRINT, "short_lines_buffered", "short lines, 4 KiB each write", RATE, true)               \
     X(READ_P50, "parked_read_p50", "parked process/read, p50", TIME, false)                     \
     X(READ_P99, "parked_read_p99", "parked process/read, p99", TIME, false)                     \
+    X(POLL_RAW1, "poll_raw1", "- after 3 ms; raw: one process, p50", TIME, false)               \
+    X(POLL_RAW2, "poll_raw2", "- after 3 ms; raw: two processes, p50", TIME, false)             \
+    X(IDLE_10K, "idle_10k_pss_each", "10,000 idle PTYs: PSS each", BYTES, false)                \
+    X(IDLE_10K_CPU, "idle_10k_cpu", "10,000 idle PTYs: processor time in 1 s", TIME, false)     \
     X(PTYS_START, "ptys_start", "500 idle PTYs: start all", TIME, false)                        \
     X(PTYS_PRIVATE, "ptys_private_each", "500 idle PTYs: private memory each", BYTES, false)    \
     X(PTYS_PSS, "ptys_pss_each", "500 idle PTYs: PSS each", BYTES, false)                       \
@@ -37,7 +51,7 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(LIVE_100, "start_100_live_p50", "start with 100 live, p50", TIME, false)                  \
     X(LIVE_1000, "start_1000_live_p50", "start with 1,000 live, p50", TIME, false)              \
     X(CONFINED_P50, "confined_start_p50", "- under a sandbox (raw: without), p50", TIME, false) \
-    X(FIRST_P50, "confined_first_p50", "- first of a new policy, p50", TIME, false)             \
+    X(FIRST_P50, "sandbox_first_p50", "- first of a new policy, p50", TIME, false)              \
     X(MANAGED_P50, "managed_start_p50", "- managed network (raw: none), p50", TIME, false)      \
     X(MANAGED_FIRST, "managed_first_p50", "- first of a new policy there, p50", TIME, false)    \
     X(CELLS_START, "cells_start", "64 sandboxes at once: start all", TIME, false)               \

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #include "base/base64.h"
 #include "helper.h"
 #include "pattern.h"
+#include "raw.h"
 #include "spawn.h"
 #include "stats.h"
 
@@ -265,31 +267,48 @@ int bench_respond(void)
     return 1; /* it is ended by a signal */
 }
 
-int bench_relay(void)
+/* A second process reads what the child writes, and passes it on: returns what to read instead. */
+static int read_elsewhere(int from, struct bench_kid *ret)
+{
+    int pair[2];
+    char byte;
+
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return -1;
+    *ret = (struct bench_kid){.pid = fork(), .pidfd = -1};
+    if (ret->pid != 0) {
+        (void)close(pair[1]);
+        return ret->pid < 0 ? -1 : pair[0];
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (read(from, &byte, 1) == 1 && write(pair[1], &byte, 1) == 1)
+        ;
+    _exit(0);
+}
+
+int bench_relay(bool is_tty, bool is_double)
 {
     char self[] = "/proc/self/exe";
     char helper[] = "--helper";
     char part[] = "echo";
     char *const argv[] = {self, helper, part, NULL};
+    struct bench_raw_child child;
+    struct bench_kid reader = {.pidfd = -1};
     struct sp_err e = {0};
-    struct bench_kid kid;
-    int there[2];
-    int back[2];
     char byte;
     auto_close int listener = bench_listen_and_say();
 
-    if (listener < 0 || pipe2(there, O_CLOEXEC) < 0 || pipe2(back, O_CLOEXEC) < 0)
+    if (listener < 0 || bench_raw_start(&child, argv, is_tty, &e) < 0 ||
+        read(child.out, &byte, 1) != 1)
         return 1;
-
-    const struct bench_spawn how = {
-        .argv = argv, .stdio = {there[0], back[1], -1}, .death_signal = SIGKILL};
-    if (bench_spawn(&how, &kid, &e) < 0 || read(back[0], &byte, 1) != 1)
-        return 1;
+    const int out = is_double ? read_elsewhere(child.out, &reader) : child.out;
 
     auto_close int fd = bench_accept_one(listener);
-    while (recv(fd, &byte, 1, 0) == 1 && write(there[1], &byte, 1) == 1 &&
-           read(back[0], &byte, 1) == 1 && send(fd, &byte, 1, MSG_NOSIGNAL) == 1)
+    while (recv(fd, &byte, 1, 0) == 1 && write(child.in, &byte, 1) == 1 &&
+           read(out, &byte, 1) == 1 && send(fd, &byte, 1, MSG_NOSIGNAL) == 1)
         ;
-    bench_kid_end(&kid, SIGKILL);
+    bench_raw_end(&child);
+    if (reader.pid > 0)
+        (void)kill(reader.pid, SIGKILL); /* its own parent reaps it at the end */
     return 0;
 }
