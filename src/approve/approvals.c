@@ -257,3 +257,15 @@ bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *ent
     a->has_complained = true;
     return true;
 }
+
+void sp_approvals_note_end(struct sp_approvals *a, struct sp_str call_id, struct sp_str environment,
+                           const struct sp_command_receipt *receipt)
+{
+    const struct sp_audit_entry entry = {
+        .call_id = call_id, .environment = environment, .receipt = receipt};
+    struct sp_err e = {0};
+
+    /* Nothing is left to be refused: a log that fails here is told, even if it is mandatory. */
+    if (a->options.audits_receipts && receipt != NULL && !sp_approvals_audit(a, &entry, &e))
+        sp_approvals_warn(a, e.msg);
+}

@@ -11,6 +11,7 @@
 #include "approve/approver.h"
 #include "approve/judge.h"
 #include "approve/rules/rules.h"
+#include "base/receipt.h"
 #include "os/loop.h"
 
 struct sp_approvals;
@@ -31,6 +32,7 @@ struct sp_approvals_options {
     bool strict_review;     /* the reviewer also sees commands that need no question */
     uint64_t timeout_ms;    /* for an answer; 0: none */
     const char *audit_log;  /* NULL: none */
+    bool audits_receipts;   /* the log also tells how commands ended */
     const char *user_dir;   /* where accepted rules go; NULL: they last for this conversation */
     struct sp_str fingerprint;    /* of the managed rules; n 0: none */
     struct sp_approver *approver; /* borrowed; NULL: every question is denied */
@@ -71,6 +73,11 @@ const struct sp_approval_question *sp_approvals_question(const struct sp_approva
 void sp_approvals_decide(struct sp_approvals *a, uint64_t question, const struct sp_decision *d);
 /* The answer is to cancel the call that asks, which is about to happen: the log then says who. */
 void sp_approvals_note_abort(struct sp_approvals *a, uint64_t question, enum sp_decider by);
+
+/* A command that was decided has ended: a line of the log, if it has receipts. NULL: its receipt is
+ * not known. */
+void sp_approvals_note_end(struct sp_approvals *a, struct sp_str call_id, struct sp_str environment,
+                           const struct sp_command_receipt *receipt);
 
 /* What commands in the environment may do from now on beyond their profile: in this turn, or with
  * an empty turn_id as long as the conversation lasts. is_strict: for that time the reviewer sees

@@ -73,6 +73,17 @@ static bool add_policy(struct sp_buf *out, const struct sp_approval_policy *p)
                          text[p->request_permissions], text[p->mcp_elicitations]);
 }
 
+static bool add_receipt(struct sp_buf *out, const struct sp_audit_entry *entry, uint64_t seq,
+                        const char *prev)
+{
+    return sp_buf_printf(out, "{\"seq\":%llu,\"time\":", (unsigned long long)seq) &&
+           add_time(out) && sp_json_add_member(out, "call_id", entry->call_id) &&
+           sp_json_add_member(out, "environment", entry->environment) &&
+           sp_json_add_key(out, "receipt") &&
+           sp_receipt_add(out, entry->receipt, SP_RECEIPT_SNAKE) &&
+           sp_json_add_member(out, "prev", sp_str_of(prev)) && sp_buf_add(out, "}\n", 2);
+}
+
 static bool add_entry(struct sp_buf *out, const struct sp_audit_entry *entry, uint64_t seq,
                       const char *prev)
 {
@@ -223,7 +234,7 @@ int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct
     const int r = read_last(fd, path, st.st_size, &seq, prev, e);
     if (r < 0)
         return r;
-    if (!add_entry(&line, entry, seq + 1, prev))
+    if (!(entry->receipt != NULL ? add_receipt : add_entry)(&line, entry, seq + 1, prev))
         return fail_log(path, ENOMEM, e);
     const ssize_t n = write(fd, line.data, line.len);
     if (n == (ssize_t)line.len)
@@ -258,7 +269,16 @@ struct member {
     enum sp_json_type types[2];
 };
 
-static const struct member members[] = {
+static const struct member receipt_members[] = {
+    {"seq", {SP_JSON_INT, SP_JSON_UINT}},
+    {"time", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"call_id", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"environment", {SP_JSON_STRING, SP_JSON_STRING}},
+    {"receipt", {SP_JSON_OBJECT, SP_JSON_OBJECT}},
+    {"prev", {SP_JSON_STRING, SP_JSON_STRING}},
+};
+
+static const struct member decision_members[] = {
     {"seq", {SP_JSON_INT, SP_JSON_UINT}},
     {"time", {SP_JSON_STRING, SP_JSON_STRING}},
     {"call_id", {SP_JSON_STRING, SP_JSON_STRING}},
@@ -289,7 +309,11 @@ static bool check_line(struct verifying *v, char *line, size_t n)
     if (sp_json_parse(j, line, n, &e) < 0)
         return find_fault(to, "not JSON: %.150s", e.msg);
     uint32_t key = sp_json_type(j, 0) == SP_JSON_OBJECT ? sp_json_first(j, 0) : SP_JSON_NONE;
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++, key = sp_json_next(j, 0, key)) {
+    const bool is_receipt = key != SP_JSON_NONE && sp_json_get(j, 0, "receipt") != SP_JSON_NONE;
+    const struct member *members = is_receipt ? receipt_members : decision_members;
+    const size_t count = is_receipt ? sizeof receipt_members / sizeof *receipt_members
+                                    : sizeof decision_members / sizeof *decision_members;
+    for (size_t i = 0; i < count; i++, key = sp_json_next(j, 0, key)) {
         if (key == SP_JSON_NONE || !sp_str_eq(sp_json_str(j, key), sp_str_of(members[i].key)))
             return find_fault(to, "not an entry: `%s` is not in its place", members[i].key);
         const enum sp_json_type type = sp_json_type(j, key + 1);

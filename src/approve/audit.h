@@ -6,6 +6,7 @@
 #define SP_APPROVE_AUDIT_H
 
 #include "approve/judge.h"
+#include "base/receipt.h"
 
 struct sp_audit_entry {
     struct sp_str call_id, environment, cwd;
@@ -17,6 +18,9 @@ struct sp_audit_entry {
     const char *decision;    /* "approved", "denied", ... */
     const char *decided_by;  /* sp_decider_name */
     const char *attempt;     /* "confined", "free"; NULL: nothing runs */
+    /* Not NULL: the line is no decision, but tells how the command of an earlier one ended. Then
+     * only the first two members count besides. */
+    const struct sp_command_receipt *receipt;
 };
 
 /* Appends one line, in one write, under an exclusive lock: seq and prev follow the last line of the

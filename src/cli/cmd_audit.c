@@ -152,9 +152,29 @@ static const char *attempt_of(struct reading *r)
                                                                   : "in its sandbox";
 }
 
+/* TIME  ended by REASON: CALL_ID, processor time */
+static bool add_receipt_row(struct reading *r, uint32_t receipt, struct sp_str time,
+                            struct sp_buf *out)
+{
+    uint64_t user = 0;
+    uint64_t system = 0;
+    struct sp_str reason = {0};
+
+    (void)sp_json_opt_str(&r->json, receipt, "reason", &reason, NULL);
+    (void)sp_json_opt_u64(&r->json, receipt, "user_ms", INT64_MAX, &user, NULL);
+    (void)sp_json_opt_u64(&r->json, receipt, "system_ms", INT64_MAX, &system, NULL);
+    return sp_plain_add(out, time) && sp_buf_printf(out, "Z  ended by ") &&
+           sp_plain_add(out, reason) && sp_buf_printf(out, ": ") &&
+           sp_plain_add(out, text_of(r, "call_id")) &&
+           sp_buf_printf(out, ", %llu.%02u s of processor time\n",
+                         (unsigned long long)((user + system) / 1000),
+                         (unsigned)((user + system) % 1000 / 10));
+}
+
 /* TIME  DECISION by WHO, ATTEMPT: COMMAND */
 static bool add_row(struct reading *r, struct sp_buf *out)
 {
+    const uint32_t receipt = sp_json_get(&r->json, 0, "receipt");
     const uint32_t command = sp_json_get(&r->json, 0, "command");
     struct sp_str time = text_of(r, "time");
     auto_buf struct sp_buf words = {0};
@@ -162,6 +182,8 @@ static bool add_row(struct reading *r, struct sp_buf *out)
 
     if (time.n > 19) /* to the second: 2026-11-15T13:30:00 */
         time.n = 19;
+    if (receipt != SP_JSON_NONE && sp_json_type(&r->json, receipt) == SP_JSON_OBJECT)
+        return add_receipt_row(r, receipt, time, out);
     if (command != SP_JSON_NONE && sp_json_type(&r->json, command) == SP_JSON_ARRAY)
         sp_json_each(&r->json, command, word) {
             if (sp_json_type(&r->json, word) == SP_JSON_STRING)

@@ -987,6 +987,9 @@ static int run_exec(void *values, char **command)
     }
     if (o->has_receipt)
         say_receipt(&result.receipt);
+    if (x.approval.approvals != NULL && result.receipt.is_known)
+        sp_approvals_note_end(x.approval.approvals, sp_str_of(x.call_id), sp_str_of(x.place.name),
+                              &result.receipt.is);
     free(result.network);
     sp_receipt_drop(&result.receipt);
     sp_run_plan_done(&x.approval.plan);

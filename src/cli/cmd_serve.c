@@ -385,6 +385,13 @@ static void on_ended(void *user, const struct sp_session *session)
     gate->ops->ended(gate, session->number);
 }
 
+static void on_closed(void *user, const struct sp_proc *p)
+{
+    struct sp_start_gate *gate = ((struct serve *)user)->rpc.gate;
+
+    gate->ops->closed(gate, p);
+}
+
 static bool forbids_host(void *user, const struct sp_hostname *host)
 {
     return sp_serve_approve_forbids_host(((struct serve *)user)->approve, host);
@@ -662,6 +669,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         .is_exposed_widely = !is_on_loopback(s),
         .user = s,
         .drained = on_drained,
+        .closed = s->approve != NULL ? on_closed : NULL,
         .ended = s->approve != NULL ? on_ended : NULL,
         .forbids_host = s->approve != NULL ? forbids_host : NULL,
     };

@@ -17,7 +17,8 @@
 #include "base/auto.h"
 #include "base/list.h"
 #include "base/log.h"
-#include "core/proc.h"
+#include "core/proc_receipt.h"
+#include "core/session.h"
 #include "engine/console.h"
 #include "os/remote_mounts.h"
 #include "sandbox/policy_json.h"
@@ -242,6 +243,17 @@ static struct approval_session *get_session(struct sp_serve_approve *a,
             s->approvals, !c->takes_approvals && !sp_approvers_has_others(a->setup.approvers));
     }
     return s;
+}
+
+/* For sp_start_gate_ops. */
+static void note_closed(struct sp_start_gate *g, const struct sp_proc *p)
+{
+    const struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
+    struct sp_kept_receipt r __attribute__((cleanup(sp_receipt_drop))) = {0};
+    const struct approval_session *s = find_session(a, p->session->number);
+
+    if (s != NULL && a->setup.found.options.audits_receipts && sp_proc_receipt(p, &r))
+        sp_approvals_note_end(s->approvals, p->id, SP_STR("local"), &r.is);
 }
 
 /* For sp_start_gate_ops. */
@@ -621,7 +633,7 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
                          struct sp_err *e)
 {
     static const struct sp_start_gate_ops ops = {
-        .judge = judge_start, .done = end_start, .ended = forget_session};
+        .judge = judge_start, .done = end_start, .closed = note_closed, .ended = forget_session};
     struct sp_serve_approve *a = calloc(1, sizeof *a);
 
     if (a == NULL)

@@ -50,7 +50,8 @@ struct sp_config {
     char *audit_log;         /* NULL: audit.jsonl in home; "": none */
     uint64_t approval_timeout_s;
     char *known_safe;
-    bool retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules, strict_review;
+    bool audit_receipts, retry_reuses_approval, retry_on_heuristic, ignore_user_and_project_rules,
+        strict_review;
     bool preserve_line_endings; /* in files that a patch changes */
     char **trusted_projects;    /* NULL at the end, or NULL */
     char **publish;             /* ports, as --publish; NULL at the end, or NULL */

@@ -114,6 +114,7 @@ int sp_config_approvals(const struct sp_config *c, const struct sp_config_approv
     if (r == 0)
         r = sp_config_audit_log(c, &ret->audit_log, e);
     o->audit_log = ret->audit_log;
+    o->audits_receipts = c->audit_receipts;
     /* Without a log that was configured nothing may run; the default one may fail. */
     o->must_audit = c->audit_log != NULL && ret->audit_log != NULL;
     if (r == 0)

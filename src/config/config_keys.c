@@ -32,6 +32,7 @@ const struct sp_config_key sp_config_top_keys[] = {
     {"reviewer", SP_KEY_STRING, AT(reviewer), "", NULL},
     {"strict_review", SP_KEY_BOOLEAN, AT(strict_review), "false", NULL},
     {"audit_log", SP_KEY_STRING, AT(audit_log), "$SALLYPORT_HOME/audit.jsonl", NULL},
+    {"audit_receipts", SP_KEY_BOOLEAN, AT(audit_receipts), "false", NULL},
     {"known_safe", SP_KEY_STRING, AT(known_safe), "list", known_safe_words},
     {"retry_reuses_approval", SP_KEY_BOOLEAN, AT(retry_reuses_approval), "false", NULL},
     {"retry_on_heuristic", SP_KEY_BOOLEAN, AT(retry_on_heuristic), "true", NULL},

@@ -318,6 +318,8 @@ static void on_news(struct sp_seat *seat)
     if (p->life == SP_PROC_EXITED && p->state.closed_seq != 0) {
         p->life = SP_PROC_CLOSED;
         sp_managed_closed(p);
+        if (front->options.closed != NULL)
+            front->options.closed(front->options.user, p);
         sp_cell_note_closed(&p->seat);
         front->stats.live--;
         const uint64_t due = sp_loop_now(front->loop) + front->options.closed_ttl_ms;

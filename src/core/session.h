@@ -99,6 +99,8 @@ struct sp_front_options {
     /* Whether rules of the server deny a host to managed networks; may be NULL. */
     bool (*forbids_host)(void *user, const struct sp_hostname *host);
     struct sp_publish *publish; /* ports that lead into confined cells; NULL: none; borrowed */
+    /* A process has closed; may be NULL. */
+    void (*closed)(void *user, const struct sp_proc *p);
     /* A session ends; may be NULL. */
     void (*ended)(void *user, const struct sp_session *session);
 };

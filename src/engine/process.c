@@ -62,6 +62,9 @@ static void publish_end(struct sp_process *p)
         !sp_process_has_exited(p))
         return;
     p->has_ended = true;
+    sp_approvals_note_end(p->m->approvals, p->call_id,
+                          sp_str_of(p->environment == NULL ? "" : p->environment->id),
+                          sp_process_receipt(p));
     if (p->m->ops.event != NULL) {
         const bool has_failed = sp_process_has_failed(p);
         auto_buf struct sp_buf out = {0};

@@ -575,6 +575,9 @@ static void on_result(void *user, const struct sp_run_result *r)
     char text[128];
 
     c->run = NULL; /* freed when this returns */
+    if (r->receipt.reason != SP_END_NONE)
+        sp_approvals_note_end(sp_manager_approvals(c->call.engine->manager), c->ask.call_id,
+                              sp_str_of(c->place->name), &r->receipt);
     sp_network_job_end(c->network);
     if (c->refusal.code != SP_E_NONE) {
         struct sp_run_result refused = *r;

@@ -263,6 +263,80 @@ class Tools(mcp.Case):
         self.assertNotIn('receipt', r.text)
 
 
+class Audited:
+    """`audit_receipts`: a line for each command that was decided and has ended."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix='sallyport-test-')
+        self.addCleanup(folder.cleanup)
+        self.home, self.log = folder.name, os.path.join(folder.name, 'log')
+
+    def words(self, receipts=True):
+        return ['--set', 'audit_log="%s"' % self.log, '--set', 'audit_receipts=%s' % ('true' if receipts else 'false')]
+
+    def lines(self):
+        if not os.path.exists(self.log):
+            return []
+        with open(self.log) as f:
+            return [json.loads(line) for line in f]
+
+    def verified(self):
+        run = subprocess.run([PROGRAM, 'audit', 'verify', self.log], capture_output=True, encoding='utf-8', timeout=DEADLINE)
+        self.assertEqual((run.returncode, run.stdout.split()[:2]), (0, [str(len(self.lines())), 'entries,']), run.stderr)
+
+
+class AuditOfTools(Audited, mcp.Case):
+    def test_mcp(self):
+        host = self.mcp(*self.words())
+        host.open()
+        host.exec('sh', '-c', 'exit 4')
+        r = host.exec('sleep', '300', yield_time_ms=250)
+        host.call('signal_session', {'session_id': r.structured['session_id'], 'signal': 'HUP'})
+        wait_until(lambda: len(self.lines()) == 4, 'four lines')
+        decided = [e['call_id'] for e in self.lines() if 'receipt' not in e]
+        self.assertEqual([(e['call_id'], e['receipt']['reason']) for e in self.lines() if 'receipt' in e],
+                         [(decided[0], 'exit'), (decided[1], 'signal')])
+        self.verified()
+
+
+@ours_only
+class AuditOfCommands(Audited, Case):
+    def exec(self, *command, **how):
+        return subprocess.run([PROGRAM, 'exec', '--no-local-socket', '--approve', 'on-request', *self.words(**how), '--', *command],
+                              capture_output=True, timeout=DEADLINE, env=dict(os.environ, SALLYPORT_HOME=self.home)).returncode
+
+    def test_exec(self):
+        self.assertEqual(self.exec('sh', '-c', 'echo out; exit 3'), 3)
+        decision, end = self.lines()
+        self.assertEqual(list(end), ['seq', 'time', 'call_id', 'environment', 'receipt', 'prev'])
+        self.assertEqual((end['call_id'], end['environment']), (decision['call_id'], decision['environment']))
+        self.assertEqual((end['receipt']['reason'], end['receipt']['output']['stdout']), ('exit', 4))
+        self.assertEqual(self.exec('true', receipts=False), 0)
+        self.assertEqual(['receipt' in e for e in self.lines()], [False, True, False])
+        self.verified()
+        shown = subprocess.run([PROGRAM, 'audit', 'show', self.log], capture_output=True, encoding='utf-8', timeout=DEADLINE)
+        self.assertRegex(shown.stdout.splitlines()[1], r'Z  ended by exit: exec-[0-9]+, [0-9]+\.[0-9]{2} s of processor time$')
+        self.assertEqual(shown.stderr, '')
+        with open(self.log) as f:
+            text = f.read()
+        with open(self.log, 'w') as f:
+            f.write(text.replace('"reason":"exit"', '"reason":"lost"'))
+        run = subprocess.run([PROGRAM, 'audit', 'verify', self.log], capture_output=True, encoding='utf-8', timeout=DEADLINE)
+        self.assertIn(':3: does not chain', run.stdout + run.stderr)
+
+    def test_serve(self):
+        conf = os.path.join(self.home, 'sallyport.conf')
+        with open(os.open(conf, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
+            f.write('audit_receipts = true\naudit_log = "%s"\n' % self.log)
+        srv = self.server('--approve', 'on-request', env={'SALLYPORT_HOME': self.home, 'SALLYPORT_CONFIG': conf})
+        c = srv.session()
+        c.sh('exit 5', 'p')
+        wait_until(lambda: len(self.lines()) == 2, 'two lines')
+        self.assertEqual([(e['call_id'], 'receipt' in e) for e in self.lines()], [('p', False), ('p', True)])
+        self.verified()
+
+
 @ours_only
 class NotAsked(Receipts):
     """The messages of a client that did not ask are those of old servers, byte for byte."""

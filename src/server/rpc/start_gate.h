@@ -19,6 +19,7 @@
 #include "base/str.h"
 
 struct sp_conn;
+struct sp_proc;
 struct sp_start;
 struct sp_start_gate;
 
@@ -45,6 +46,7 @@ struct sp_start_gate_ops {
     void (*judge)(struct sp_start_gate *g, struct sp_start_gate_case *c); /* fills the answer */
     /* Ends a case that was judged and withdraws an open question. */
     void (*done)(struct sp_start_gate *g, struct sp_start_gate_case *c);
+    void (*closed)(struct sp_start_gate *g, const struct sp_proc *p); /* it was let start */
     void (*ended)(struct sp_start_gate *g, uint64_t session); /* its approvals are forgotten */
 };
 
