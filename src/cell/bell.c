@@ -21,18 +21,26 @@ struct sp_bell_page {
     struct {
         _Alignas(64) _Atomic uint32_t is_asleep;
     } side[2];
-    _Alignas(4096) char rest[]; /* marks for the front, marks for the cell, slots */
+    _Alignas(4096) char rest[]; /* marks for the front, for the cell; summaries; slots */
 };
 
+/* One bit for each slot. */
 static size_t words(uint32_t slots)
 {
     return ((size_t)slots + 511) / 512 * 8; /* whole cache lines */
 }
 
+/* One bit for each word of marks: without news a side looks at these alone. */
+static size_t summary_words(uint32_t slots)
+{
+    return (words(slots) + 511) / 512 * 8;
+}
+
 static size_t page_size(uint32_t slots)
 {
-    const size_t bytes =
-        sizeof(struct sp_bell_page) + 2 * words(slots) * 8 + (size_t)slots * sizeof(struct slot);
+    const size_t bytes = sizeof(struct sp_bell_page) +
+                         2 * (words(slots) + summary_words(slots)) * 8 +
+                         (size_t)slots * sizeof(struct slot);
 
     return (bytes + 4095) & ~(size_t)4095;
 }
@@ -43,9 +51,17 @@ static _Atomic uint64_t *marks(const struct sp_bell *b, enum sp_side side)
            (side == SP_SIDE_FRONT ? 0 : words(b->slots));
 }
 
+static _Atomic uint64_t *summary(const struct sp_bell *b, enum sp_side side)
+{
+    return marks(b, SP_SIDE_FRONT) + 2 * words(b->slots) +
+           (side == SP_SIDE_FRONT ? 0 : summary_words(b->slots));
+}
+
 static struct slot *slot_of(const struct sp_bell *b, uint32_t slot)
 {
-    return (struct slot *)(void *)(b->page->rest + 2 * words(b->slots) * 8) + slot;
+    const size_t before = 2 * (words(b->slots) + summary_words(b->slots)) * 8;
+
+    return (struct slot *)(void *)(b->page->rest + before) + slot;
 }
 
 static int map_page(struct sp_bell *b, int fd, struct sp_err *e)
@@ -115,7 +131,11 @@ static enum sp_side other_side(const struct sp_bell *b)
 
 void sp_bell_mark(struct sp_bell *b, uint32_t slot)
 {
-    atomic_fetch_or(&marks(b, other_side(b))[slot / 64], (uint64_t)1 << (slot % 64));
+    const uint32_t w = slot / 64;
+
+    /* In this order; the other side clears them in the opposite one. */
+    atomic_fetch_or(&marks(b, other_side(b))[w], (uint64_t)1 << (slot % 64));
+    atomic_fetch_or(&summary(b, other_side(b))[w / 64], (uint64_t)1 << (w % 64));
     b->has_marked = true;
 }
 
@@ -142,20 +162,34 @@ void sp_bell_drain(struct sp_bell *b)
     (void)recv(b->wake[b->side], bytes, sizeof bytes, MSG_DONTWAIT);
 }
 
-bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), void *user)
+static bool answer_word(struct sp_bell *b, size_t w, void (*fn)(void *user, uint32_t slot),
+                        void *user)
 {
-    _Atomic uint64_t *m = marks(b, b->side);
     bool found = false;
 
-    for (size_t w = 0; w < words(b->slots); w++) {
-        if (atomic_load_explicit(&m[w], memory_order_relaxed) == 0)
-            continue;
-        for (uint64_t bits = atomic_exchange(&m[w], 0); bits != 0; bits &= bits - 1) {
-            const size_t slot = w * 64 + (size_t)__builtin_ctzll(bits);
+    for (uint64_t bits = atomic_exchange(&marks(b, b->side)[w], 0); bits != 0; bits &= bits - 1) {
+        const size_t slot = w * 64 + (size_t)__builtin_ctzll(bits);
 
-            found = true;
-            if (slot < b->slots)
-                fn(user, (uint32_t)slot);
+        found = true;
+        if (slot < b->slots)
+            fn(user, (uint32_t)slot);
+    }
+    return found;
+}
+
+bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), void *user)
+{
+    _Atomic uint64_t *m = summary(b, b->side);
+    bool found = false;
+
+    for (size_t i = 0; i < summary_words(b->slots); i++) {
+        if (atomic_load_explicit(&m[i], memory_order_relaxed) == 0)
+            continue;
+        for (uint64_t bits = atomic_exchange(&m[i], 0); bits != 0; bits &= bits - 1) {
+            const size_t w = i * 64 + (size_t)__builtin_ctzll(bits);
+
+            if (w < words(b->slots)) /* the other side may have set any bit */
+                found = answer_word(b, w, fn, user) || found;
         }
     }
     return found;
@@ -163,12 +197,12 @@ bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), vo
 
 bool sp_bell_may_sleep(struct sp_bell *b)
 {
-    const _Atomic uint64_t *m = marks(b, b->side);
+    const _Atomic uint64_t *m = summary(b, b->side);
 
     atomic_store(&b->page->side[b->side].is_asleep, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    for (size_t w = 0; w < words(b->slots); w++)
-        if (atomic_load_explicit(&m[w], memory_order_relaxed) != 0) {
+    for (size_t i = 0; i < summary_words(b->slots); i++)
+        if (atomic_load_explicit(&m[i], memory_order_relaxed) != 0) {
             sp_bell_awake(b);
             return false;
         }

@@ -239,7 +239,9 @@ static void begin_start(struct cell *cell)
     sp_ring_begin(&c->ring, rings->segment, c->slot % SP_SEGMENT_RINGS, m->head.number);
     sp_ring_set_share(&c->ring, atomic_load(sp_bell_share(&cell->state.bell, c->slot)), 0);
     p->patience_ms = cell->pending_count > 0 ? IMPATIENCE_MS : PATIENCE_MS;
-    if (sp_command_start(&cell->state, c, m, p)) {
+    const bool is_done = sp_command_start(&cell->state, c, m, p);
+    sp_strays_note_started(cell->strays, c);
+    if (is_done) {
         answer_start(cell, c, p);
         if (p->child == 0) {
             give_back(cell, r);
@@ -384,6 +386,20 @@ static void on_punch(struct cell *cell, const struct sp_wire_head *h, struct sp_
 
 /* ---- messages ---- */
 
+static void end_commands(struct cell *cell, uint64_t session)
+{
+    uint32_t next;
+
+    for (uint32_t i = cell->state.by_session[session % SP_SESSION_BUCKETS]; i != SP_NO_SLOT;
+         i = next) {
+        struct sp_command *c = &cell->state.commands[i];
+
+        next = c->next;
+        if (c->session == session)
+            forget_command(cell, c);
+    }
+}
+
 /* Forks a file worker. If that fails, the front sees the socket closed. */
 static void on_files(struct cell *cell)
 {
@@ -465,10 +481,7 @@ static void on_message(struct cell *cell)
         on_punch(cell, h, c);
         break;
     case SP_WIRE_END_SESSION:
-        for (uint32_t i = 0; i < cell->state.slot_end; i++)
-            if (cell->state.commands[i].life != SP_LIFE_NONE &&
-                cell->state.commands[i].session == h->number)
-                forget_command(cell, &cell->state.commands[i]);
+        end_commands(cell, h->number);
         sp_strays_end_session(cell->strays, h->number);
         cell->state.is_sweep_due = true;
         break;
@@ -515,7 +528,7 @@ static void on_command_event(struct cell *cell, enum sp_cell_event kind, uint32_
 /* The running command that is an ancestor of the process (or thread); NULL: none. */
 static struct sp_command *command_above(struct cell *cell, pid_t pid)
 {
-    const pid_t us = getpid();
+    const pid_t us = cell->state.pid;
     const pid_t leader = getsid(pid); /* a command leads a session */
     struct sp_command *c = leader > 0 ? sp_command_of(&cell->state, leader) : NULL;
     pid_t parent;
@@ -710,6 +723,8 @@ static int prepare(struct cell *cell, struct sp_err *e)
 {
     sigset_t child;
 
+    cell->state.pid = getpid();
+    memset(cell->state.by_session, 0xff, sizeof cell->state.by_session); /* SP_NO_SLOT */
     /* calloc of a large table uses no memory until a slot is written. */
     cell->state.commands = calloc(cell->state.slots, sizeof *cell->state.commands);
     cell->state.rings = calloc(count_segments(cell), sizeof *cell->state.rings);

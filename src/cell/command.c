@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "os/pty.h"
 #include "os/tree.h"
@@ -80,8 +81,10 @@ void sp_cell_take_spare(struct sp_cell_state *cell)
 static void kill_tree(struct sp_cell_state *cell, struct sp_command *c)
 {
     sp_cell_free_spare(cell);
-    if (c->leaf_fd >= 0) {
-        sp_cgroup_kill(c->leaf_fd);
+    if (c->leaf_number != 0) {
+        auto_close int leaf = sp_cgroup_open_leaf(&cell->cgroup, c->leaf_number);
+
+        sp_cgroup_kill(leaf);
         (void)kill(c->pid, SIGKILL); /* not reaped yet: the pid is still this process */
     } else {
         sp_tree_kill(c->pid, true);
@@ -131,9 +134,24 @@ static int open_stdio(struct sp_command *c, const struct sp_wire_start *s, struc
     return err;
 }
 
+static void list_in_session(struct sp_cell_state *cell, struct sp_command *c)
+{
+    uint32_t *first = &cell->by_session[c->session % SP_SESSION_BUCKETS];
+
+    c->prev = SP_NO_SLOT;
+    c->next = *first;
+    if (c->next != SP_NO_SLOT)
+        cell->commands[c->next].prev = c->slot;
+    *first = c->slot;
+}
+
 /* Frees the slot and all that it holds, except its leaf. */
 static void release(struct sp_cell_state *cell, struct sp_command *c)
 {
+    *(c->prev != SP_NO_SLOT ? &cell->commands[c->prev].next
+                            : &cell->by_session[c->session % SP_SESSION_BUCKETS]) = c->next;
+    if (c->next != SP_NO_SLOT)
+        cell->commands[c->next].prev = c->prev;
     close_stream(cell, c, 0);
     close_stream(cell, c, 1);
     close_fd(&c->slave);
@@ -234,6 +252,7 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
         .stdio = {pipes->child[0], pipes->child[1], pipes->child[2]},
         .is_tty = c->is_tty,
         .has_no_pidfd = true,
+        .parent = cell->pid,
         .dies_with_us = true,
         .is_subreaper = c->leaf_fd < 0,
         .has_no_new_privs = (s->flags & SP_START_NO_NEW_PRIVS) != 0,
@@ -333,6 +352,7 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
 
     c->number = s->head.number;
     c->session = s->session;
+    list_in_session(cell, c);
     c->pid = 0;
     c->pending = NULL;
     c->is_tty = (s->flags & SP_START_TTY) != 0;

@@ -51,6 +51,7 @@ struct sp_command {
     bool is_terminated; /* streams are closed once the readable data has been read */
     uint32_t slot;
     uint64_t number, session;
+    uint32_t next, prev; /* slots with a session of the same bucket; SP_NO_SLOT: the end */
     pid_t pid;
     int stream[2];     /* stdout and stderr, or the terminal's master; -1: ended. While the start is
                           under way a master is in sp_pending_start.input, too, but owned here; the
@@ -58,7 +59,7 @@ struct sp_command {
     bool is_large[2];  /* these streams are pipes that were enlarged */
     uint32_t piped[2]; /* bytes read from these pipes, as long as they are not many */
     int slave;         /* of the terminal, open until the leader is reaped: prevents an early EIO */
-    int leaf_fd;       /* its cgroup; -1: none */
+    int leaf_fd;       /* its cgroup directory, until the clone; -1: none */
     uint32_t leaf_index;  /* in the table of sp_strays; SP_NO_LEAF: none */
     uint32_t leaf_number; /* in its directory's name; 0: none */
     uint64_t small_reads_since_ms, rests_until_ms;
@@ -89,15 +90,20 @@ struct sp_cell_rings {
     int err;                    /* why the cell could not take it; 0: none was sent */
 };
 
+#define SP_NO_SLOT         UINT32_MAX
+#define SP_SESSION_BUCKETS 1024
+
 /* State of the cell that all of its commands share. */
 struct sp_cell_state {
     uint64_t now_ms; /* read once a turn */
     int epoll;
     struct sp_command *commands; /* by slot */
     uint32_t slots;
-    uint32_t slot_end;           /* one past the highest slot ever used */
-    struct sp_cell_rings *rings; /* slots / SP_SEGMENT_RINGS of them */
-    bool is_sweep_due;           /* for strays */
+    uint32_t slot_end;                       /* one past the highest slot ever used */
+    struct sp_cell_rings *rings;             /* slots / SP_SEGMENT_RINGS of them */
+    bool is_sweep_due;                       /* for strays */
+    uint32_t by_session[SP_SESSION_BUCKETS]; /* session modulo buckets: first slot of the list */
+    pid_t pid;                               /* ours */
     struct sp_bell bell;
     struct sp_pids pids; /* all children that we know of */
     bool has_dead;       /* children may wait to be reaped */

@@ -8,12 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/grow.h"
 #include "base/log.h"
 #include "os/tree.h"
 
 #define MAX_READY      32
-#define ROUNDS_AT_ONCE 16 /* kill rounds before other events are served */
+#define MAX_DIRS       256 /* open directories of leaves, */
+#define MAX_EVENTS     64  /* and their cgroup.events: with more leaves both are opened each time */
+#define ROUNDS_AT_ONCE 16  /* kill rounds before other events are served */
 #define REAPED_AT_ONCE 256
 #define ENDING_MS      10000
 #define FEW_COMMANDS   64 /* with fewer than this, each exit searches our children at once */
@@ -22,13 +25,15 @@
 enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
 
 struct leaf {
-    int fd;          /* -1: NONE */
+    int fd;          /* of the directory; -1: NONE, or closed */
+    int events;      /* its cgroup.events, if that was read before; -1: not open */
     uint32_t number; /* in the directory's name; never reused */
     enum leaf_use use;
     bool was_killed;  /* not reused, but removed once it is empty: kernels with kill_seq would kill
                          every later child at birth */
     uint64_t session; /* owner of the strays in it */
-    uint32_t next_free;
+    uint32_t next,
+        prev; /* in the list first_free (next only) or first_stray; SP_NO_LEAF: the end */
 };
 
 struct stray {
@@ -49,7 +54,8 @@ struct death {
 struct sp_strays {
     struct sp_cell_state *cell;
     struct leaf *leaves;
-    uint32_t leaf_count, leaf_cap, first_free, stray_leaves, last_number;
+    uint32_t leaf_count, leaf_cap, first_free, first_stray, last_number;
+    uint32_t open_dirs, open_events;
     uint32_t ready_leaves; /* FREE ones: a few, for the next commands */
 
     /* Without cgroups: */
@@ -69,17 +75,32 @@ struct sp_strays *sp_strays_new(struct sp_cell_state *cell)
     struct sp_strays *s = calloc(1, sizeof *s);
 
     if (s != NULL)
-        *s = (struct sp_strays){.cell = cell, .first_free = SP_NO_LEAF};
+        *s = (struct sp_strays){.cell = cell, .first_free = SP_NO_LEAF, .first_stray = SP_NO_LEAF};
     return s;
+}
+
+static void close_dir(struct sp_strays *s, struct leaf *l)
+{
+    if (l->fd >= 0 && close(l->fd) == 0)
+        s->open_dirs--;
+    l->fd = -1;
+}
+
+static void close_events(struct sp_strays *s, struct leaf *l)
+{
+    if (l->events >= 0 && close(l->events) == 0)
+        s->open_events--;
+    l->events = -1;
 }
 
 void sp_strays_free(struct sp_strays *s)
 {
     if (s == NULL)
         return;
-    for (uint32_t i = 0; i < s->leaf_count; i++)
-        if (s->leaves[i].fd >= 0)
-            (void)close(s->leaves[i].fd);
+    for (uint32_t i = 0; i < s->leaf_count; i++) {
+        close_dir(s, &s->leaves[i]);
+        close_events(s, &s->leaves[i]);
+    }
     free(s->leaves);
     free(s->list);
     free(s->ending);
@@ -90,8 +111,49 @@ void sp_strays_free(struct sp_strays *s)
 
 static void list_leaf(struct sp_strays *s, uint32_t i)
 {
-    s->leaves[i].next_free = s->first_free;
+    s->leaves[i].next = s->first_free;
     s->first_free = i;
+}
+
+static void list_stray(struct sp_strays *s, uint32_t i)
+{
+    struct leaf *l = &s->leaves[i];
+
+    l->use = LEAF_STRAYS;
+    l->prev = SP_NO_LEAF;
+    l->next = s->first_stray;
+    if (l->next != SP_NO_LEAF)
+        s->leaves[l->next].prev = i;
+    s->first_stray = i;
+}
+
+static void unlist_stray(struct sp_strays *s, uint32_t i)
+{
+    const struct leaf *l = &s->leaves[i];
+
+    *(l->prev != SP_NO_LEAF ? &s->leaves[l->prev].next : &s->first_stray) = l->next;
+    if (l->next != SP_NO_LEAF)
+        s->leaves[l->next].prev = l->prev;
+}
+
+/* Its directory; *ret_opened is to be closed, if it is not -1. */
+static int dir_of(const struct sp_strays *s, const struct leaf *l, int *ret_opened)
+{
+    *ret_opened = l->fd < 0 ? sp_cgroup_open_leaf(&s->cell->cgroup, l->number) : -1;
+    return l->fd < 0 ? *ret_opened : l->fd;
+}
+
+static bool is_empty(struct sp_strays *s, struct leaf *l)
+{
+    auto_close int opened = -1;
+    const bool had_events = l->events >= 0;
+    const bool keeps_events = had_events || s->open_events < MAX_EVENTS;
+    const int dir = had_events ? l->fd : dir_of(s, l, &opened);
+    const bool r = sp_cgroup_is_empty(dir, keeps_events ? &l->events : NULL);
+
+    if (!had_events && l->events >= 0)
+        s->open_events++;
+    return r;
 }
 
 /* The leaf is empty and unused: keeps it for the next command or removes it. */
@@ -99,12 +161,15 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
 {
     struct leaf *l = &s->leaves[i];
 
-    l->use = LEAF_FREE;
-    if (l->was_killed || s->ready_leaves == MAX_READY) {
-        (void)close(l->fd);
+    if (l->fd < 0 && (l->fd = sp_cgroup_open_leaf(&s->cell->cgroup, l->number)) >= 0)
+        s->open_dirs++;
+    if (l->was_killed || l->fd < 0 || s->ready_leaves == MAX_READY) {
+        close_dir(s, l);
+        close_events(s, l);
         sp_cgroup_remove_leaf(&s->cell->cgroup, l->number);
-        *l = (struct leaf){.fd = -1, .use = LEAF_NONE};
+        *l = (struct leaf){.fd = -1, .events = -1, .use = LEAF_NONE};
     } else {
+        l->use = LEAF_FREE;
         s->ready_leaves++;
     }
     list_leaf(s, i);
@@ -120,7 +185,7 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
     if (s->first_free == SP_NO_LEAF) {
         if (!SP_GROW(s->leaves, s->leaf_count, s->leaf_cap))
             return false;
-        s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .use = LEAF_NONE};
+        s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .events = -1, .use = LEAF_NONE};
         list_leaf(s, s->leaf_count++);
     }
     struct leaf *l = &s->leaves[s->first_free];
@@ -129,28 +194,37 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
         l->fd = sp_cgroup_make_leaf(&s->cell->cgroup, l->number);
         if (l->fd < 0)
             return false;
+        s->open_dirs++;
     } else {
         s->ready_leaves--;
     }
     c->leaf_index = s->first_free;
     c->leaf_number = l->number;
-    s->first_free = l->next_free;
+    s->first_free = l->next;
     l->use = LEAF_TAKEN;
     c->leaf_fd = l->fd;
     return true;
+}
+
+void sp_strays_note_started(struct sp_strays *s, struct sp_command *c)
+{
+    if (c->leaf_fd >= 0 && s->open_dirs > MAX_DIRS)
+        close_dir(s, &s->leaves[c->leaf_index]);
+    c->leaf_fd = -1;
 }
 
 /* Frees the leaves of strays that have all exited. A killed leaf that is not empty yet is looked at
  * again. */
 static void free_emptied(struct sp_strays *s)
 {
-    for (uint32_t i = 0; i < s->leaf_count && s->stray_leaves > 0; i++) {
-        if (s->leaves[i].use != LEAF_STRAYS)
-            continue;
-        if (sp_cgroup_is_empty(s->leaves[i].fd)) {
+    for (uint32_t i = s->first_stray, next; i != SP_NO_LEAF; i = next) {
+        struct leaf *l = &s->leaves[i];
+
+        next = l->next;
+        if (is_empty(s, l)) {
+            unlist_stray(s, i);
             free_leaf(s, i);
-            s->stray_leaves--;
-        } else if (s->leaves[i].was_killed) {
+        } else if (l->was_killed) {
             s->cell->is_sweep_due = true;
         }
     }
@@ -163,18 +237,17 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
         return;
     struct leaf *l = &s->leaves[c->leaf_index];
     l->was_killed = l->was_killed || is_spent;
-    if (sp_cgroup_is_empty(c->leaf_fd)) {
+    if (is_empty(s, l)) {
         free_leaf(s, c->leaf_index);
     } else if (is_forgotten) {
-        l->use = LEAF_STRAYS;
         l->session = c->session;
-        s->stray_leaves++;
+        list_stray(s, c->leaf_index);
         s->cell->is_sweep_due = s->cell->is_sweep_due || l->was_killed;
     } else {
         return; /* called again when the command is forgotten */
     }
     c->leaf_index = SP_NO_LEAF;
-    c->leaf_fd = -1;
+    c->leaf_number = 0;
 }
 
 /* ---- adopted children ---- */
@@ -226,7 +299,7 @@ static void learn_adopted(struct sp_strays *s)
 {
     pid_t few[512];
     pid_t *pids = few;
-    int n = sp_tree_children(getpid(), few, 512);
+    int n = sp_tree_children(s->cell->pid, few, 512);
 
     if (n > 512) {
         const int max = n + 64;
@@ -234,7 +307,7 @@ static void learn_adopted(struct sp_strays *s)
         pids = calloc((size_t)max, sizeof *pids);
         if (pids == NULL)
             return;
-        n = sp_tree_children(getpid(), pids, max);
+        n = sp_tree_children(s->cell->pid, pids, max);
         n = n > max ? max : n;
     }
     for (int i = 0; i < n; i++) {
@@ -316,7 +389,7 @@ void sp_strays_reap(struct sp_strays *s)
         else
             note_reaped(s, &info, &use);
     }
-    if (s->stray_leaves > 0)
+    if (s->first_stray != SP_NO_LEAF)
         s->cell->is_sweep_due = true; /* a leaf of strays may be empty */
     if (s->exited_count == 0)
         return;
@@ -386,11 +459,15 @@ void sp_strays_sweep(struct sp_strays *s)
 void sp_strays_end_session(struct sp_strays *s, uint64_t session)
 {
     sp_cell_free_spare(s->cell);
-    for (uint32_t i = 0; i < s->leaf_count; i++)
-        if (s->leaves[i].use == LEAF_STRAYS && s->leaves[i].session == session) {
-            sp_cgroup_kill(s->leaves[i].fd);
-            s->leaves[i].was_killed = true;
-        }
+    for (uint32_t i = s->first_stray; i != SP_NO_LEAF; i = s->leaves[i].next) {
+        struct leaf *l = &s->leaves[i];
+        auto_close int opened = -1;
+
+        if (l->session != session)
+            continue;
+        sp_cgroup_kill(dir_of(s, l, &opened));
+        l->was_killed = true;
+    }
     sp_cell_take_spare(s->cell);
     free_emptied(s); /* dying takes a moment: a sweep frees the rest */
     if (s->cell->cgroup.dir >= 0)

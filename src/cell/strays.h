@@ -22,6 +22,8 @@ void sp_strays_free(struct sp_strays *s);
 
 /* Gives the command an empty leaf (without cgroups: none). false: errno. */
 bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c);
+/* The clone is over: the command's descriptor of its leaf is not needed any more. */
+void sp_strays_note_started(struct sp_strays *s, struct sp_command *c);
 /* The command has closed or is forgotten: an empty leaf becomes free, another one belongs to the
  * session from the time the command is forgotten. is_spent: no other command gets this leaf. */
 void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten,

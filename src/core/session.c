@@ -200,6 +200,37 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
 
 /* ---- making and ending ---- */
 
+static struct sp_session **session_bucket(const struct sp_front *s, struct sp_str id)
+{
+    return &s->by_id[sp_hash(id).a & (s->session_buckets - 1)];
+}
+
+static void list_by_id(struct sp_front *s, struct sp_session *new)
+{
+    struct sp_session **b = session_bucket(s, sp_str_of(new->id));
+
+    new->next_in_bucket = *b;
+    *b = new;
+}
+
+/* Without memory for a larger table the lists get longer. false: there is none at all. */
+static bool reserve_bucket(struct sp_front *s)
+{
+    const uint32_t count = s->session_buckets == 0 ? 64 : s->session_buckets * 2;
+
+    if (s->session_count < s->session_buckets)
+        return true;
+    struct sp_session **table = calloc(count, sizeof(struct sp_session *));
+    if (table == NULL)
+        return s->by_id != NULL;
+    free(s->by_id);
+    s->by_id = table;
+    s->session_buckets = count;
+    sp_list_each(i, &s->sessions)
+        list_by_id(s, SP_CONTAINER(i, struct sp_session, link));
+    return true;
+}
+
 static void end_session(struct sp_session *s)
 {
     struct sp_front *front = s->front;
@@ -219,6 +250,10 @@ static void end_session(struct sp_session *s)
             (void)sp_cell_send(&all, SP_WIRE_END_SESSION, 0, 0, 0);
     }
     sp_cell_pool_end_session(front->cell_pool, s->number);
+    struct sp_session **at = session_bucket(front, sp_str_of(s->id));
+    while (*at != s)
+        at = &(*at)->next_in_bucket;
+    *at = s->next_in_bucket;
     sp_list_remove(&s->link);
     front->session_count--;
     free(s->buckets);
@@ -240,6 +275,7 @@ void sp_front_free(struct sp_front *s)
         sp_loop_cancel(s->loop, &s->open[k].idle_timer);
     sp_cells_free(s->cells);
     sp_journal_free(s->journal);
+    free(s->by_id);
     free(s);
 }
 
@@ -248,7 +284,7 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
 {
     struct sp_session *n = calloc(1, sizeof *n);
 
-    if (n == NULL || !sp_uuid_make(n->id)) {
+    if (n == NULL || !reserve_bucket(s) || !sp_uuid_make(n->id)) {
         free(n);
         return sp_fail(e, SP_E_SYSTEM, errno, "make a session");
     }
@@ -257,6 +293,7 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
     n->client = c;
     sp_list_init(&n->procs);
     sp_list_append(&s->sessions, &n->link);
+    list_by_id(s, n);
     s->session_count++;
     *ret = n;
     return 0;
@@ -273,13 +310,11 @@ static void set_client(struct sp_session *s, struct sp_session_client *c)
 
 struct sp_session *sp_front_find(const struct sp_front *s, struct sp_str id)
 {
-    sp_list_each(i, &s->sessions) {
-        struct sp_session *found = SP_CONTAINER(i, struct sp_session, link);
+    struct sp_session *found = s->by_id == NULL ? NULL : *session_bucket(s, id);
 
-        if (sp_str_eq(sp_str_of(found->id), id))
-            return found;
-    }
-    return NULL;
+    while (found != NULL && !sp_str_eq(sp_str_of(found->id), id))
+        found = found->next_in_bucket;
+    return found;
 }
 
 int sp_session_resume(struct sp_front *s, struct sp_str id, struct sp_session_client *c,

@@ -50,6 +50,7 @@ struct sp_open_cell {
 struct sp_session {
     struct sp_front *front;
     struct sp_list link;
+    struct sp_session *next_in_bucket; /* of sp_front.by_id */
     char id[SP_SESSION_ID + 1];
     char client_name[SP_CLIENT_NAME + 1]; /* of the client that made it; "": unknown */
     uint64_t number;
@@ -119,7 +120,8 @@ struct sp_front {
     struct sp_history *history; /* NULL: none */
     struct sp_files *files;     /* file operations (files.h) */
     struct sp_list sessions;    /* the oldest first */
-    uint32_t session_count;
+    struct sp_session **by_id;  /* a hash table of session_buckets lists; NULL: none yet */
+    uint32_t session_count, session_buckets;
     uint32_t proc_count; /* of all sessions */
     uint32_t starting;   /* processes in STARTING, of all sessions */
     uint64_t next_session;

@@ -61,7 +61,8 @@ static bool try_leaf(struct sp_cgroup *c)
 {
     auto_close int leaf = sp_cgroup_make_leaf(c, 0);
     const bool works = leaf >= 0 && faccessat(leaf, "cgroup.kill", W_OK, 0) == 0 &&
-                       faccessat(leaf, "cgroup.procs", W_OK, 0) == 0 && sp_cgroup_is_empty(leaf);
+                       faccessat(leaf, "cgroup.procs", W_OK, 0) == 0 &&
+                       sp_cgroup_is_empty(leaf, NULL);
 
     sp_cgroup_remove_leaf(c, 0);
     return works;
@@ -164,8 +165,14 @@ int sp_cgroup_make_leaf(struct sp_cgroup *c, uint32_t leaf)
     char name[16];
 
     leaf_name(name, leaf);
-    if (mkdirat(c->dir, name, 0755) < 0)
-        return -1;
+    return mkdirat(c->dir, name, 0755) < 0 ? -1 : sp_cgroup_open_leaf(c, leaf);
+}
+
+int sp_cgroup_open_leaf(const struct sp_cgroup *c, uint32_t leaf)
+{
+    char name[16];
+
+    leaf_name(name, leaf);
     return openat(c->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -199,12 +206,15 @@ uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t m
     return count;
 }
 
-bool sp_cgroup_is_empty(int leaf_fd)
+bool sp_cgroup_is_empty(int leaf_fd, int *events)
 {
     char text[128];
-    auto_close int fd = openat(leaf_fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    auto_close int opened = -1;
+    int *fd = events != NULL ? events : &opened;
 
+    if (*fd < 0)
+        *fd = openat(leaf_fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = *fd < 0 ? -1 : pread(*fd, text, sizeof text - 1, 0);
     if (n <= 0)
         return false;
     text[n] = 0;

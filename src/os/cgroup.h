@@ -43,7 +43,11 @@ void sp_cgroup_remove_leaf(struct sp_cgroup *c, uint32_t leaf);
  * were put into `pids`; 0 also if the leaf cannot be read. */
 uint32_t sp_cgroup_list(const char *name, uint32_t leaf, pid_t *pids, uint32_t max);
 
-bool sp_cgroup_is_empty(int leaf_fd);
+/* The directory of a leaf that exists; -1 with errno. */
+int sp_cgroup_open_leaf(const struct sp_cgroup *c, uint32_t leaf);
+
+/* *events keeps a descriptor from one call to the next; -1: none yet. NULL: none is kept. */
+bool sp_cgroup_is_empty(int leaf_fd, int *events);
 /* The leaf must not be used afterwards: newer kernels kill processes that enter it later, too. */
 void sp_cgroup_kill(int leaf_fd);
 

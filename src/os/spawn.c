@@ -488,7 +488,7 @@ static int spawn_apart(struct sp_spawn *s)
 
 static int spawn_reserved(struct sp_spawn *s)
 {
-    struct child c = {.s = s, .parent = getpid()};
+    struct child c = {.s = s, .parent = s->parent != 0 ? s->parent : getpid()};
     sigset_t all;
     sigset_t old;
     int pidfd = -1;

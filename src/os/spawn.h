@@ -78,6 +78,7 @@ struct sp_spawn {
     char *const *argv;
     char *const *envp;
     const struct rlimit *nofile;     /* NULL: ours */
+    pid_t parent;                    /* our pid, for dies_with_us; 0: ask */
     bool has_no_pidfd;               /* pidfd stays -1: the caller reaps by pid */
     const struct sp_rlimit *rlimits; /* further ones; not if is_apart */
     unsigned rlimit_count;

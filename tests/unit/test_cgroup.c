@@ -72,7 +72,7 @@ static void becomes_empty(int leaf)
 {
     const uint64_t until = test_now_ms() + DEADLINE_MS;
 
-    while (!sp_cgroup_is_empty(leaf)) {
+    while (!sp_cgroup_is_empty(leaf, NULL)) {
         assert_true(test_now_ms() < until);
         while (waitpid(-1, NULL, WNOHANG) > 0) {
         }
@@ -145,9 +145,9 @@ static void test_all_of_a_leaf_dies_at_once(void **state)
         int out;
 
         assert_true(leaf >= 0);
-        assert_true(sp_cgroup_is_empty(leaf));
+        assert_true(sp_cgroup_is_empty(leaf, NULL));
         struct sp_spawn s = born_in(leaf, trees[i][0], trees[i][1], trees[i][2], &out);
-        assert_false(sp_cgroup_is_empty(leaf));
+        assert_false(sp_cgroup_is_empty(leaf, NULL));
         sp_cgroup_kill(leaf);
         assert_true(read_to_end(out, NULL, 0, NULL, DEADLINE_MS));
         (void)close(out);
@@ -174,7 +174,7 @@ static void test_leaves_are_apart(void **state)
     sp_cgroup_kill(leaf[0]);
     assert_true(read_to_end(out[0], NULL, 0, NULL, DEADLINE_MS));
     assert_false(wait_fd(out[1], POLLIN, 0));
-    assert_false(sp_cgroup_is_empty(leaf[1]));
+    assert_false(sp_cgroup_is_empty(leaf[1], NULL));
     sp_cgroup_kill(leaf[1]);
     for (int i = 0; i < 2; i++) {
         assert_true(read_to_end(out[i], NULL, 0, NULL, DEADLINE_MS));
@@ -254,8 +254,8 @@ static void test_no_leaf_is_never_empty_and_kills_nobody(void **state)
 
     (void)state;
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
-    assert_false(sp_cgroup_is_empty(-1));
-    assert_false(sp_cgroup_is_empty(fd[0]));
+    assert_false(sp_cgroup_is_empty(-1, NULL));
+    assert_false(sp_cgroup_is_empty(fd[0], NULL));
     sp_cgroup_kill(-1);
     sp_cgroup_kill(fd[0]);
     (void)close(fd[0]);
