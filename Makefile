@@ -36,7 +36,7 @@ run: build
 	@$(BUILD)/sallyport serve --listen ws://127.0.0.1:$(PORT) --log-level info | { \
 	   read -r url && echo "serving; Ctrl-C ends it and every process it runs. Whoever has this URL can run commands here:" && \
 	   echo "  URL='$$url'" && echo 'Try, from another shell, after that line:' && \
-	   echo '  curl -i http://127.0.0.1:$(PORT)/readyz' && \
+	   { ! command -v curl >/dev/null || echo '  curl -i http://127.0.0.1:$(PORT)/readyz'; } && \
 	   echo '  python3 examples/run.py "$$URL" -- sh -c "echo hello from $$(uname -s)"' && \
 	   echo '  $(BUILD)/sallyport exec --on "$$URL" -- uname -a' && \
 	   echo '  CODEX_EXEC_SERVER_URL="$$URL" codex exec "What is in this directory?"' && cat; }

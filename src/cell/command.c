@@ -307,9 +307,11 @@ static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct 
         struct sp_exit how = {.code = err == ENOENT || err == ENOTDIR ? 127 : 126,
                               .reason = SP_END_EXIT};
         char *room = (char *)sp_ring_room(&c->ring);
-        const int n =
-            snprintf(room, c->ring.room, "sallyport: %.*s: %s%s\n", (int)c->ring.room - 256,
-                     p->strings.file, strerror(err), c->is_tty ? "\r" : "");
+        char why[4200];
+
+        (void)sp_spawn_explain(p->strings.file, p->strings.argv[1] == NULL, err, why, sizeof why);
+        const int n = snprintf(room, c->ring.room, "sallyport: %.*s%s\n", (int)c->ring.room - 32,
+                               why, c->is_tty ? "\r" : "");
 
         sp_ring_output(&c->ring, c->is_tty ? SP_STREAM_PTY : SP_STREAM_STDERR, (uint32_t)n);
         sp_ring_exited(&c->ring, &how);

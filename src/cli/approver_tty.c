@@ -14,6 +14,7 @@
 #include "approve/question_text.h"
 #include "base/auto.h"
 #include "base/list.h"
+#include "cli/escape_text.h"
 #include "cli/own_stdio.h"
 
 #define SILENCE_MS    150  /* required before and after a key that answers */
@@ -644,7 +645,6 @@ static void show_next(struct sp_deferred *d)
 {
     struct approver_tty *t = SP_CONTAINER(d, struct approver_tty, next);
     const char *kind = getenv("TERM");
-    const char *no_color = getenv("NO_COLOR");
     const bool has_escapes = kind != NULL && kind[0] != 0 && strcmp(kind, "dumb") != 0;
     auto_buf struct sp_buf text = {0};
 
@@ -664,7 +664,7 @@ static void show_next(struct sp_deferred *d)
     t->keys = (struct keys){0};
     t->heard_ms = sp_loop_now(t->loop);
     t->rest.len = t->rest_shown = 0;
-    t->is_bold = has_escapes && (no_color == NULL || no_color[0] == 0);
+    t->is_bold = sp_plain_has_color(t->fd);
     const bool ok = sp_question_add_text(&text, first_entry(t)->question, &t->rest, t->is_bold);
     if (ok && has_escapes)
         print(t, SP_STR(RESET));

@@ -315,6 +315,20 @@ static int run_all(struct sp_observe_all *all, void *user, struct sp_err *e)
     return r < 0 ? r : SP_EXIT_OK;
 }
 
+static int misuse_verb(const char *verb)
+{
+    struct sp_nearest near = sp_nearest_to(sp_str_of(verb));
+    char text[200];
+
+    sp_nearest_offer(&near, "show");
+    sp_nearest_offer(&near, "allow");
+    sp_nearest_offer(&near, "deny");
+    (void)snprintf(text, sizeof text, "`%.80s` is not show, allow or deny%s%s%s", verb,
+                   near.best != NULL ? "; did you mean `" : "", near.best != NULL ? near.best : "",
+                   near.best != NULL ? "`?" : "");
+    return sp_command_misused(&sp_command_approvals, text);
+}
+
 static int run_approvals(void *values, char **operands)
 {
     struct approvals a = {.options = values, .verb = operands[0]};
@@ -323,7 +337,7 @@ static int run_approvals(void *values, char **operands)
 
     if (a.verb != NULL && strcmp(a.verb, "show") != 0 && strcmp(a.verb, "allow") != 0 &&
         strcmp(a.verb, "deny") != 0)
-        return sp_command_misused(&sp_command_approvals, "want show, allow or deny, and a number");
+        return misuse_verb(a.verb);
     if (a.verb != NULL && (a.number = operands[1]) == NULL)
         return sp_command_misused(&sp_command_approvals, "which question?");
     if ((a.options->for_session || a.options->always) &&

@@ -328,6 +328,17 @@ static void send_typed(struct attach *a)
                   sp_buf_str(&params));
 }
 
+/* At a terminal alone: a person has to know before the keys are another program's. */
+static void say_how_to_leave(struct attach *a)
+{
+    const int key = a->options->detach_key;
+    auto_buf struct sp_buf word = {0};
+
+    if (key >= 0 && sp_plain_add_word(&word, sp_str_of(a->word))) /* out of memory: not said */
+        say(a, "attached to %.*s; Ctrl-%c detaches", (int)(word.len < 200 ? word.len : 200),
+            word.data, key + '@');
+}
+
 /* A command on a terminal gets each key, one on pipes gets lines; the detach key works in both. */
 static void change_terminal(struct attach *a)
 {
@@ -477,6 +488,8 @@ static void on_attached(struct sp_client_request *r, const struct sp_client_repl
             finish_with_process(a);
         } else if (!a->is_attached) {
             a->is_attached = true;
+            if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
+                say_how_to_leave(a);
             change_terminal(a);
             switch_screen(a, true);
             sp_stdin_open(&a->in, a->loop);
@@ -695,8 +708,8 @@ const struct sp_cli_command sp_command_attach = {
              "\n"
              "Shows what a process of a server writes from now on, and types into it. Any "
              "number of clients may watch; one types, and the process has the size of its "
-             "terminal. PROC is a process id or SESSION/PROCESS, or the beginning of one "
-             "if only one begins so.\n",
+             "terminal. PROC is a process id, a name or SESSION/PROCESS, or the beginning of an "
+             "id if only one begins so.\n",
     .notes = "Exit status: that of the process if it ends, 0 on detach; 1 if it failed or "
              "there is no such process; 2 for a wrong command line; 123 if the server "
              "cannot be reached or is lost.\n"

@@ -82,6 +82,8 @@ static int run_verify(void *values, char **operands)
 
 /* ---- show, tail ---- */
 
+#define MAX_SINCE_MS (100 * 365 * (uint64_t)86400000)
+
 struct audit_options {
     uint64_t last; /* entries to begin with; UINT64_MAX: all */
     uint64_t since_ms;
@@ -342,7 +344,10 @@ static int run_show(void *values, char **operands)
         return status;
     auto_close int fd = open_log(path);
     if (fd < 0) {
-        (void)sp_fail(&e, SP_E_SYSTEM, errno, "read %s", path);
+        (void)sp_fail(&e, SP_E_SYSTEM, errno, "%s %s",
+                      errno == ENOENT && operands[0] == NULL ? "no decision was logged yet: read"
+                                                             : "read",
+                      path);
         return report_unreadable(&e);
     }
     if (o->since_ms != 0) {
@@ -378,14 +383,14 @@ static int run_show(void *values, char **operands)
     return SP_EXIT_OK;
 }
 
-#define FILTERS                                                                     \
-    SP_OPT_TIME(struct audit_options, since_ms, "since", "TIME", 1, UINT64_MAX / 4, \
-                "only entries of this long ago or less: 30s, 5m, 2h"),              \
-        SP_OPT_STRING(struct audit_options, decision, "decision", "WORD",           \
-                      "only decisions that begin so: approved, denied, abort"),     \
-        SP_OPT_STRING(struct audit_options, program, "program", "NAME",             \
-                      "only commands that run this program"),                       \
-        SP_OPT_FLAG(struct audit_options, is_json, "json",                          \
+#define FILTERS                                                                   \
+    SP_OPT_TIME(struct audit_options, since_ms, "since", "TIME", 1, MAX_SINCE_MS, \
+                "only entries of this long ago or less: 30s, 5m, 2h"),            \
+        SP_OPT_STRING(struct audit_options, decision, "decision", "WORD",         \
+                      "only decisions that begin so: approved, denied, abort"),   \
+        SP_OPT_STRING(struct audit_options, program, "program", "NAME",           \
+                      "only commands that run this program"),                     \
+        SP_OPT_FLAG(struct audit_options, is_json, "json",                        \
                     "print the lines as they are in the log")
 
 static const struct sp_option show_options[] = {

@@ -340,6 +340,18 @@ static int examine_host(struct findings *f, struct sp_err *e)
 
 /* ---- as text ---- */
 
+#define GREEN "\033[32m"
+#define RED   "\033[31m"
+
+/* A word of 9 columns, coloured at a terminal. */
+static void print_state(const char *word, bool is_good)
+{
+    const bool has_color = sp_plain_has_color(STDOUT_FILENO);
+
+    (void)printf("  %s%-9s%s ", has_color ? (is_good ? GREEN : RED) : "", word,
+                 has_color ? "\033[0m" : "");
+}
+
 static const char *const state_names[] = {
     [LAYER_UNTESTED] = "untested", [LAYER_OK] = "ok", [LAYER_MISSING] = "missing"};
 
@@ -367,19 +379,20 @@ static void print_upstream(const struct sp_doctor_upstream *u)
 static void print_text(const struct findings *f)
 {
     static const char *const means[] = {
-        [SP_TIER_CELL] = "every policy can be enforced",
-        [SP_TIER_THIN] = "policies that treat some places differently are refused",
-        [SP_TIER_NONE] = "every policy that restricts anything is refused",
+        [SP_TIER_CELL] = "full confinement: every policy can be enforced",
+        [SP_TIER_THIN] =
+            "thin confinement: policies that treat some places differently are refused",
+        [SP_TIER_NONE] = "no confinement: every policy that restricts anything is refused",
     };
 
-    (void)printf("sallyport %s on %s %s, %s, uid %u\ntier: %s: %s\n\nlayers:\n", SP_VERSION,
-                 f->host.sysname, f->host.release, f->host.machine, (unsigned)geteuid(),
-                 sp_tier_name(f->tier), means[f->tier]);
+    (void)printf("sallyport %s on %s %s, %s, uid %u\n%s\n\nlayers:\n", SP_VERSION, f->host.sysname,
+                 f->host.release, f->host.machine, (unsigned)geteuid(), means[f->tier]);
     for (int i = 0; i < LAYER_MAX; i++) {
         const struct layer *l = &f->layers[i];
 
-        (void)printf("  %-9s %-18s %s%s%s\n", state_names[l->state], layers[i].word, layers[i].is,
-                     l->err != 0 ? ": " : "", l->err != 0 ? strerror(l->err) : "");
+        print_state(state_names[l->state], l->state == LAYER_OK);
+        (void)printf("%-18s %s%s%s\n", layers[i].word, layers[i].is, l->err != 0 ? ": " : "",
+                     l->err != 0 ? strerror(l->err) : "");
         if (l->state == LAYER_MISSING)
             (void)printf("            without it: %s\n", layers[i].without);
         if (l->remedy != NULL)
@@ -393,8 +406,8 @@ static void print_text(const struct findings *f)
     for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
 
-        (void)printf("  %-9s %s%s%s\n", v->is_enforced ? "ok" : "refused", sp_mode_name(v->mode),
-                     v->is_enforced ? "" : ": ", v->why_not);
+        print_state(v->is_enforced ? "ok" : "refused", v->is_enforced);
+        (void)printf("%s%s%s\n", sp_mode_name(v->mode), v->is_enforced ? "" : ": ", v->why_not);
     }
 }
 
@@ -480,10 +493,11 @@ static int run_doctor(void *values, char **operands)
 const struct sp_cli_command sp_command_doctor = {
     .name = "doctor",
     .summary = "say which sandbox layers this host has, and how to get the rest",
-    .usage = "sallyport doctor [--json]\n"
-             "\n"
-             "Tries each layer that a sandbox is made of, and says which tier this host "
-             "reaches, which policies it cannot enforce, and how to get what is missing.\n",
+    .usage =
+        "sallyport doctor [--json]\n"
+        "\n"
+        "Tries each layer that a sandbox is made of, and says how far this host can "
+        "confine commands, which policies it cannot enforce, and how to get what is missing.\n",
     .notes = "Exit status: 0 if every policy can be enforced (full confinement), 1 if not, 2 for "
              "a wrong command line.\n",
     .options = options,

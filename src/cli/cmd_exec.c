@@ -43,10 +43,12 @@
 #include "engine/shell.h"
 #include "mcp/tools.h"
 #include "os/seccomp.h"
+#include "os/spawn.h"
 
 enum { EXIT_REJECTED = 122, EXIT_LOST = 123, EXIT_TIMEOUT = 124, EXIT_OURS = 125 };
 
 #define MAX_TIMEOUT_MS (365 * (uint64_t)86400000)
+#define MAX_NAME       64
 #define ID_SIZE        9 /* 8 letters, and the NUL */
 
 struct exec_options {
@@ -64,8 +66,9 @@ struct exec_options {
 
 static const struct sp_option options[] = {
     SP_OPT_STRING(struct exec_options, on, "on", "NAME|URL",
-                  "where to run it: `local`, an environment of the configuration, ws://HOST:PORT "
-                  "or unix:///PATH (default: default_environment, else local)"),
+                  "where to run it: `local`, an environment of the configuration, ws://HOST:PORT, "
+                  "unix:///PATH, or the pid or the name of a server of this user (default: "
+                  "default_environment, else local)"),
     SP_OPT_STRING(struct exec_options, token_file, "token-file", "FILE",
                   "the token of the server that --on names"),
     SP_OPT_STRING(struct exec_options, cwd, "cwd", "DIR",
@@ -105,7 +108,8 @@ static const struct sp_option options[] = {
         "judge the command first, and ask what the policy asks: untrusted, on-failure, "
         "on-request, never, or the JSON of granular",
         "; the command is judged then",
-        "who answers: terminal, program:PATH or deny; A,B: both are asked at once; given "
+        "who answers: terminal, console (`sallyport approvals`), program:PATH or deny; A,B: both "
+        "are asked at once; given "
         "again: asked if those before gave no answer (default: approver of the "
         "configuration, else the terminal if there is one)"),
     SP_OPT_TABLE(struct exec_options, config, sp_config_options),
@@ -340,7 +344,7 @@ static int refusal_status(const struct exec_run *x, const struct sp_err *why, ch
         /* STATE: the server judges starts, and the decision was no. */
         return !x->place.is_local && why->code == SP_E_STATE ? EXIT_REJECTED : EXIT_OURS;
     }
-    sp_place_say_not_run(x->command, err, text, size);
+    (void)sp_spawn_explain(x->command[0], x->command[1] == NULL, err, text, size);
     return status;
 }
 
@@ -830,7 +834,7 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
                                           .rules = x->o->approval.rules.items,
                                           .approvers = x->o->approval.approvers.items};
     struct sp_hidden_paths hidden = {0};
-    int r = sp_config_place(&x->config, x->o->on, &x->place, e);
+    int r = sp_place_find(&x->config, x->o->on, &x->place, e);
 
     if (r == 0 && x->o->approval.approvers.count != 0 && !is_judged(x))
         r = sp_fail(e, SP_E_INVALID, 0,
@@ -921,15 +925,37 @@ static const char *find_misuse(const struct exec_options *o, char **command)
     if (o->is_detached && o->has_receipt)
         return "--receipt: the command has not ended when --detach returns; see ps --json";
     if (o->is_detached && o->timeout_ms != 0)
-        return "--timeout is not for --detach: nobody of ours is left to end the command";
+        return "--timeout is not for --detach, which leaves nothing behind that could end the "
+               "command: "
+               "run `timeout 60 COMMAND` there instead";
     if (o->is_detached && o->policy.publish.count != 0) /* before the server is started */
         return "--publish: only ports of our own sandboxes can be published, not those of a "
                "server: "
                "leave it out with --detach";
-    for (size_t i = 0; i < o->env.count; i++)
-        if (o->env.items[i][0] == '=' || strchr(o->env.items[i], '=') == NULL)
-            return "--env: want NAME=VALUE";
     return NULL;
+}
+
+/* The same for single words. false: it has been written to `text`. */
+static bool are_words_right(const struct exec_options *o, char *text, size_t size)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+    for (size_t i = 0; i < o->env.count; i++)
+        if (o->env.items[i][0] == '=' || strchr(o->env.items[i], '=') == NULL) {
+            (void)snprintf(text, size, "--env: `%.80s` is not NAME=VALUE", o->env.items[i]);
+            return false;
+        }
+    if (o->name == NULL)
+        return true;
+    const size_t n = strlen(o->name);
+    if (n > 0 && n <= MAX_NAME && o->name[0] != '-' && strspn(o->name, letters) == n)
+        return true;
+    (void)snprintf(text, size,
+                   "--name: `%.80s` is not 1 to %d letters, digits, `.`, `_` or `-`, the first of "
+                   "them no `-`",
+                   o->name, MAX_NAME);
+    return false;
 }
 
 static int run_exec(void *values, char **command)
@@ -942,8 +968,8 @@ static int run_exec(void *values, char **command)
     char text[4096] = "";
     const char *misuse = find_misuse(o, command);
 
-    if (misuse != NULL)
-        return sp_command_misused(&sp_command_exec, misuse);
+    if (misuse != NULL || !are_words_right(o, text, sizeof text))
+        return sp_command_misused(&sp_command_exec, misuse != NULL ? misuse : text);
     (void)sp_log_set_level("error");
     int r = sp_cli_load_config(&o->config, "sallyport", &x.config, &e);
     forget_output(&x);

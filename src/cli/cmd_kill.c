@@ -152,8 +152,8 @@ const struct sp_cli_command sp_command_kill = {
     .usage = "sallyport kill [OPTIONS] PROC ...\n"
              "\n"
              "Ends processes of a server with all their descendants, and waits until they "
-             "have ended. PROC is a process id or SESSION/PROCESS, or the beginning of "
-             "one if only one begins so.\n",
+             "have ended. PROC is a process id, a name or SESSION/PROCESS, or the beginning of "
+             "an id if only one begins so.\n",
     .notes = "Exit status: 0; 1 if one of them failed, had ended before, or is not there; "
              "2 for a wrong command line; 123 if the server cannot be reached.\n"
              "Example: sallyport kill --signal INT build\n",

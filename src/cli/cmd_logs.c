@@ -20,6 +20,8 @@
 
 #define MAX_KEPT (256U << 20) /* bytes that are collected; a server keeps far less */
 
+#define MAX_SINCE_MS (100 * 365 * (uint64_t)86400000)
+
 struct logs_options {
     bool follows, is_json, is_raw;
     uint64_t tail;     /* UINT64_MAX: all lines */
@@ -37,7 +39,7 @@ static const struct sp_option options[] = {
                 "go on with what it writes, until it has ended", .short_name = 'f'),
     SP_OPT_READ(struct logs_options, tail, "tail", "LINES", read_tail,
                 "of the output so far, only the last LINES lines", .short_name = 'n'),
-    SP_OPT_TIME(struct logs_options, since_ms, "since", "TIME", 1, INT64_MAX,
+    SP_OPT_TIME(struct logs_options, since_ms, "since", "TIME", 1, MAX_SINCE_MS,
                 "of the output so far, only that of the last 30 (seconds), 5m, 1h"),
     SP_OPT_FLAG(struct logs_options, is_json, "json",
                 "one JSON object a line: output, gap, exited, closed"),
@@ -406,9 +408,8 @@ const struct sp_cli_command sp_command_logs = {
     .usage = "sallyport logs [OPTIONS] PROC\n"
              "\n"
              "Writes the output of a process of a server as far as it is kept: the last "
-             "mebibyte, or 64 KiB of a process that ended a while ago. PROC is a process id or "
-             "SESSION/PROCESS, or the beginning of one "
-             "if only one begins so.\n",
+             "mebibyte, or 64 KiB of a process that ended a while ago. PROC is a process id, a "
+             "name or SESSION/PROCESS, or the beginning of an id if only one begins so.\n",
     .notes = "Its stdout and the output of a terminal go to stdout, its stderr to stderr; "
              "gaps are reported on stderr. On a terminal, control characters other than "
              "line ends and tabs are shown as escapes (\\x1b): output must not control "

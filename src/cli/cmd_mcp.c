@@ -64,18 +64,21 @@ static const struct sp_option options[] = {
         "what is asked: untrusted, on-failure, on-request, never, or the JSON of granular "
         "(default: approval_policy, else on-request)",
         "",
-        "who answers: client (the host's user, first unless named), program:PATH, terminal "
-        "(with --listen) or deny; A,B: both are asked at once; given again: asked if those "
+        "who answers: client (the host's user, first unless named), console (a person with "
+        "`sallyport approvals`), program:PATH, terminal (with --listen) or deny; A,B: both are "
+        "asked at once; given again: asked if those "
         "before gave no answer (default: approver of the configuration, else deny)"),
     SP_OPT_TABLE(struct mcp_flags, limits, sp_limit_options),
     SP_OPT_HEADING("Where they run:"),
     SP_OPT_STRING(struct mcp_flags, cwd, "cwd", "DIR",
                   "the workspace (default: the current directory; on a server: the server's)",
                   .short_name = 'w'),
-    SP_OPT_LIST(struct mcp_flags, on, "on", "NAME|URL",
-                "`local`, an environment of the configuration, ws://HOST:PORT or unix:///PATH "
-                "(default: default_environment, else local). Given again: one more environment, by "
-                "name; tools then have environment_id"),
+    SP_OPT_LIST(
+        struct mcp_flags, on, "on", "NAME|URL",
+        "`local`, an environment of the configuration, ws://HOST:PORT, unix:///PATH, or the "
+        "pid or the name of a server of this user (default: default_environment, else "
+        "local). Given again: one more environment, by "
+        "name; tools then have environment_id"),
     SP_OPT_HEADING("Who may call:"),
     SP_OPT_LIST(struct mcp_flags, listen, "listen", "URL",
                 "unix:///PATH or http://127.0.0.1:PORT/PATH instead of stdio (repeatable; port 0: "
@@ -319,7 +322,7 @@ static int open_place(struct mcp_server *s, const char *name, struct mcp_place *
                       struct sp_environment_spec *ret, struct sp_err *e)
 {
     bool is_open = false;
-    int r = sp_config_place(&s->config, name, &p->place, e);
+    int r = sp_place_find(&s->config, name, &p->place, e);
 
     if (r < 0)
         return r;
@@ -729,8 +732,8 @@ static int begin_server(struct mcp_server *s, struct sp_err *e)
 #ifndef __SANITIZE_ADDRESS__         /* LeakSanitizer attaches to the process at its end */
     (void)prctl(PR_SET_DUMPABLE, 0); /* tokens, and the output of all callers, are in our memory */
 #endif
-    r = sp_config_place(&s->config, s->flags->on.count > 0 ? s->flags->on.items[0] : NULL,
-                        &s->place, e);
+    r = sp_place_find(&s->config, s->flags->on.count > 0 ? s->flags->on.items[0] : NULL, &s->place,
+                      e);
     if (r == 0)
         r = sp_loop_new(&s->loop, e);
     if (r == 0)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -222,9 +223,21 @@ static struct sp_str trim_cell(const char *cell, enum column c, size_t screen)
                                               : cut_at_width(s, screen / 4 > 8 ? screen / 4 : 8);
 }
 
+/* The escape sequence for a state at a terminal; NULL: none. */
+static const char *color_of(const char *state)
+{
+    if (!sp_plain_has_color(STDOUT_FILENO))
+        return NULL;
+    if (strcmp(state, "running") == 0)
+        return "\033[32m";
+    return strncmp(state, "exited", 6) == 0 && strcmp(state, "exited (0)") != 0 ? "\033[31m" : NULL;
+}
+
 /* A width of 0 leaves a column out. */
 static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLUMNS], size_t screen)
 {
+    size_t state_at = 0;
+    size_t state_end = 0;
     auto_buf struct sp_buf row = {0};
     bool ok = true;
 
@@ -233,11 +246,20 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
 
         if (widths[c] == 0)
             continue;
+        if (c == STATE) {
+            state_at = row.len;
+            state_end = row.len + cell.n;
+        }
         ok = sp_buf_add_str(&row, cell);
         if (c != COMMAND)
             ok = ok && sp_buf_printf(&row, "%*s", (int)(widths[c] - sp_plain_width(cell) + 2), "");
     }
     const struct sp_str shown = cut_at_width((struct sp_str){row.data, row.len}, screen);
+    const char *color = color_of(cells[STATE]);
+    if (ok && color != NULL && state_end <= shown.n)
+        return printf("%.*s%s%.*s\033[0m%.*s\n", (int)state_at, shown.p, color,
+                      (int)(state_end - state_at), shown.p + state_at, (int)(shown.n - state_end),
+                      shown.p + state_end) >= 0;
     return ok && fwrite(shown.p, 1, shown.n, stdout) == shown.n && putchar('\n') != EOF;
 }
 

@@ -92,9 +92,13 @@ static int check_command(const struct rules_options *o, char **command)
 /* One error in a file of rules. */
 static void print_fault(void *user, const char *text)
 {
+    struct sp_str rest = sp_str_of(text);
+
     (void)user;
-    sp_plain_print(stdout, sp_str_of(text));
-    (void)putchar('\n');
+    while (rest.n > 0) { /* one that helps has a second line */
+        sp_plain_print(stdout, sp_str_cut(&rest, '\n'));
+        (void)putchar('\n');
+    }
 }
 
 static void print_file(const struct sp_rules_file *f)

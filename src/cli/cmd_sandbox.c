@@ -145,10 +145,8 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
     bool ok;
 
     if (policy->profile.kind == SP_PROFILE_DISABLED) {
-        ok = sp_buf_printf(&text,
-                           "tier: %s\nfiles: the host's files as they are\nnetwork: the host's\n"
-                           "places:\n",
-                           sp_tier_name(SP_TIER_NONE));
+        ok = sp_buf_printf(&text, "confinement: none\nfiles: the host's files as they are\n"
+                                  "network: the host's\nplaces:\n");
     } else if (fixed == NULL) {
         if (sp_profile_managed(&policy->profile) != NULL) {
             (void)sp_fail(&e, SP_E_INVALID, 0,

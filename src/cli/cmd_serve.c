@@ -316,6 +316,7 @@ static int open_auth(struct serve *s, struct serve_options *o, struct sp_err *e)
                            o->token_file, (unsigned)st.st_mode & 07777);
         o->auth.mode = "capability-token";
         o->auth.token_file = o->token_file;
+        o->auth.token_flag = "--token-file";
     }
     const int r = sp_auth_new(&o->auth, &s->auth, e);
     if (r < 0)

@@ -193,7 +193,7 @@ const struct sp_cli_command sp_command_wait = {
     .usage = "sallyport wait [OPTIONS] PROC ...\n"
              "\n"
              "Waits until all these processes have ended. PROC is a process id, a name or "
-             "SESSION/PROCESS, or the beginning of one if only one begins so.\n",
+             "SESSION/PROCESS, or the beginning of an id if only one begins so.\n",
     .notes =
         "Exit status: that of the process, of several that of the last PROC; 1 if it failed or "
         "there is no such process; 2 for a wrong command line; 123 if the server is lost or "

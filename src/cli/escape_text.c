@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/escape_text.h"
 
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "base/auto.h"
 #include "base/utf8.h"
 
@@ -152,4 +156,13 @@ size_t sp_plain_width(struct sp_str plain)
     for (size_t i = 0; i < plain.n; i++)
         width += ((unsigned char)plain.p[i] & 0xC0) != 0x80;
     return width;
+}
+
+bool sp_plain_has_color(int fd)
+{
+    const char *kind = getenv("TERM");
+    const char *no_color = getenv("NO_COLOR");
+
+    return (no_color == NULL || no_color[0] == 0) && kind != NULL && kind[0] != 0 &&
+           strcmp(kind, "dumb") != 0 && isatty(fd);
 }

@@ -29,6 +29,8 @@ bool sp_plain_add_word(struct sp_buf *out, struct sp_str word);
 void sp_plain_print(FILE *to, struct sp_str text);
 /* Prints "before: text" on stderr, escaped; line feeds in the text stay. */
 void sp_plain_say(const char *before, const char *text);
+/* Whether colours and bold may go to it: a terminal that knows escapes, and NO_COLOR is not set. */
+bool sp_plain_has_color(int fd);
 /* The width of escaped text: one column a character. */
 size_t sp_plain_width(struct sp_str plain);
 

@@ -248,6 +248,24 @@ static int fail_ambiguous(struct sp_observe_all *a, const char *proc, enum way w
                    sp_buf_str(&asked).p, count);
 }
 
+/* The name that `proc` is nearly, or begins; NULL: none. Names are escaped already. */
+static const char *find_meant(const struct sp_listed_all *l, const char *proc)
+{
+    struct sp_nearest near = sp_nearest_to(sp_str_of(proc));
+    const char *begun = NULL;
+
+    for (size_t i = 0; i < l->count; i++) {
+        const char *name = l->items[i].name;
+
+        if (name == NULL)
+            continue;
+        sp_nearest_offer(&near, name);
+        if (begun == NULL && proc[0] != 0 && strncmp(name, proc, strlen(proc)) == 0)
+            begun = name;
+    }
+    return near.best != NULL ? near.best : begun;
+}
+
 int sp_observe_find(struct sp_observe_all *a, const char *proc, const struct sp_listed **ret,
                     struct sp_err *e)
 {
@@ -270,9 +288,11 @@ int sp_observe_find(struct sp_observe_all *a, const char *proc, const struct sp_
             return fail_ambiguous(a, proc, (enum way)way, count, e);
     }
     (void)sp_plain_add_word(&asked, sp_str_of(proc));
-    return sp_fail(e, SP_E_NOT_FOUND, 0, "no such process%s: %.*s (see `sallyport ps`)",
+    const char *meant = find_meant(l, proc);
+    return sp_fail(e, SP_E_NOT_FOUND, 0, "no such process%s: %.*s%s%s%s (see `sallyport ps`)",
                    l->omitted > 0 ? " among those that the server lists" : "", (int)asked.len,
-                   sp_buf_str(&asked).p);
+                   sp_buf_str(&asked).p, meant != NULL ? "; did you mean `" : "",
+                   meant != NULL ? meant : "", meant != NULL ? "`?" : "");
 }
 
 int sp_observe_find_ended(struct sp_observe_all *a, const char *proc, const struct sp_listed **ret,

@@ -79,12 +79,10 @@ static int add_local(struct sp_observe_all *a, struct sp_err *e)
 /* --on with the pid or the name of a server of this user. */
 static int add_named(struct sp_observe_all *a, const char *name, struct sp_err *e)
 {
-    auto_free struct sp_own_socket *found = calloc(SP_OWN_SOCKETS_MAX, sizeof *found);
-    const unsigned count = found == NULL ? 0 : sp_own_sockets_find(found);
+    struct sp_own_socket found;
 
-    for (unsigned i = 0; i < count; i++)
-        if (strcmp(found[i].name, name) == 0)
-            return add_server(a, found[i].url, NULL, e);
+    if (sp_own_socket_named(name, &found))
+        return add_server(a, found.url, NULL, e);
     a->unknown = name;
     return add_local(a, e);
 }

@@ -261,6 +261,9 @@ static int report_option(const struct sp_cli_command *c, const struct found *fou
     char others[300] = "";
     size_t n = 0;
 
+    for (size_t i = 0; lacks_argument && at == SIZE_MAX && i < count; i++)
+        if (found[i].option->short_name == optopt)
+            at = i;
     if (lacks_argument)
         return report_misuse(c, NULL, "option `%.100s` needs an argument: %s", word,
                              at < count ? found[at].option->argument : "");
@@ -505,19 +508,20 @@ static void print_option(const struct sp_option *o, size_t indent)
     sp_help_print_wrapped(stdout, o->help, indent, indent);
 }
 
-/* Headings are set off by an empty line, but for the first line of the help. */
-static void print_options(const struct sp_cli_command *c, const struct sp_option *table,
-                          size_t indent)
+/* Headings are set off by an empty line. is_below: something was printed above, in this list. */
+static void print_options(const struct sp_option *table, size_t indent, bool *is_below)
 {
     for (const struct sp_option *o = table; o->kind != SP_OPTION_END; o++) {
         if (o->kind == SP_OPTION_TABLE) {
-            print_options(c, o->table, indent);
+            print_options(o->table, indent, is_below);
         } else if (o->kind == SP_OPTION_HEADING) {
-            if (o != c->options)
+            if (*is_below)
                 (void)putchar('\n');
+            *is_below = true;
             sp_help_print_wrapped(stdout, o->help, 0, 0);
         } else if (!o->is_hidden) {
             print_option(o, indent);
+            *is_below = true;
         }
     }
 }
@@ -528,6 +532,7 @@ int sp_command_print_help(const struct sp_cli_command *c)
     const struct sp_option *table = c->options != NULL ? c->options : none;
     const size_t indent = find_width(table, strlen("-h, --help")) + 4;
     struct sp_err e = {0};
+    bool is_below = false;
 
     (void)fputs("Usage: ", stdout);
     print_paragraphs(c->usage);
@@ -538,7 +543,7 @@ int sp_command_print_help(const struct sp_cli_command *c)
     }
     if (c->subcommands != NULL)
         (void)printf("\n`sallyport %s SUBCOMMAND --help` tells more.\n\n", c->name);
-    print_options(c, table, indent);
+    print_options(table, indent, &is_below);
     print_option(&help_option, indent);
     if (c->notes != NULL) {
         (void)putchar('\n');

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,10 +16,13 @@
 #include "core/journal.h"
 #include "engine/local.h"
 #include "engine/remote/remote.h"
+#include "os/spawn.h"
 #include "sandbox/hidden_paths.h"
+#include "server/net/own_sockets.h"
 
-#define MAX_PROCESSES 16   /* for a backend that runs one */
-#define HISTORY       1000 /* for a backend that runs many: ended processes that are remembered */
+#define CONNECT_MS    10000 /* to a socket of this user */
+#define MAX_PROCESSES 16    /* for a backend that runs one */
+#define HISTORY       1000  /* for a backend that runs many: ended processes that are remembered */
 
 int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
                           struct sp_err *e)
@@ -77,6 +81,37 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p,
     return sp_remote_new(loop, &o, ret, e);
 }
 
+int sp_place_find(const struct sp_config *c, const char *on, struct sp_config_place *ret,
+                  struct sp_err *e)
+{
+    const int r = sp_config_place(c, on, ret, e);
+    struct sp_own_socket found;
+
+    if (r != -SP_E_NOT_FOUND || on == NULL)
+        return r;
+    if (!sp_own_socket_named(on, &found)) {
+        struct sp_nearest near = sp_nearest_to(sp_str_of(on));
+        char meant[100] = "";
+
+        sp_nearest_offer(&near, "local");
+        for (size_t i = 0; i < c->environment_count; i++)
+            sp_nearest_offer(&near, c->environments[i].name);
+        if (near.best != NULL)
+            (void)snprintf(meant, sizeof meant, "; did you mean `%.80s`?", near.best);
+        return sp_fail(e, SP_E_NOT_FOUND, 0,
+                       "--on: `%.80s` is neither `local`, an environment of the configuration, a "
+                       "URL, nor the pid or the name of a running server (see `sallyport ps`)%s",
+                       on, meant);
+    }
+    char *url = strdup(found.url);
+    if (url == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy --on");
+    *e = (struct sp_err){0};
+    *ret = (struct sp_config_place){
+        .name = url, .url = url, .own_name = url, .connect_timeout_ms = CONNECT_MS};
+    return 0;
+}
+
 /* ---- running one command ---- */
 
 static int carry_here(struct sp_start *l, const struct sp_place_run *how,
@@ -100,20 +135,6 @@ static int carry_here(struct sp_start *l, const struct sp_place_run *how,
     sp_carry_free(c);
     sp_hidden_paths_done(&hidden);
     return r;
-}
-
-void sp_place_say_not_run(char *const *command, int err, char *text, size_t size)
-{
-    const char *name = command[0];
-
-    if (err == ENOENT && command[1] == NULL && strpbrk(name, " \t\n|&;<>$*?()'\"`") != NULL)
-        (void)snprintf(text, size,
-                       "%.1000s: no such program; no shell is involved: sh -c '%.1000s'", name,
-                       name);
-    else if (err == ENOENT && strchr(name, '/') == NULL)
-        (void)snprintf(text, size, "%s: command not found", name);
-    else
-        (void)snprintf(text, size, "%s: %s", name, strerror(err));
 }
 
 int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place_run *how)
@@ -150,7 +171,7 @@ int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place
             if (status != 0) {
                 char text[4096];
 
-                sp_place_say_not_run(command, err, text, sizeof text);
+                (void)sp_spawn_explain(command[0], command[1] == NULL, err, text, sizeof text);
                 sp_plain_say("sallyport", text);
                 return status;
             }

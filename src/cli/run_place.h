@@ -26,6 +26,11 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
 int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p,
                    const struct sp_limit_levels *limits, struct sp_backend **ret, struct sp_err *e);
 
+/* What --on names: as sp_config_place(), or by its pid or name a server of this user, through its
+ * local socket and without a token. */
+int sp_place_find(const struct sp_config *c, const char *on, struct sp_config_place *ret,
+                  struct sp_err *e);
+
 struct sp_place_run {
     const char *cwd; /* of the launch */
     const struct sp_own_places_ask *own;
@@ -38,9 +43,6 @@ struct sp_place_run {
 };
 /* Runs one command here, in l->policy. Returns the exit status; errors have been reported. */
 int sp_place_run(char *const *command, struct sp_start *l, const struct sp_place_run *how);
-
-/* Why the program of the command could not be started, for people. */
-void sp_place_say_not_run(char *const *command, int err, char *text, size_t size);
 
 /* The shell of this user. */
 int sp_place_find_shell(struct sp_shell *ret, struct sp_err *e);

@@ -62,6 +62,8 @@ static int report_unknown(const char *name)
     for (size_t i = 0; sp_verbs[i] != NULL; i++)
         if (sp_verbs[i]->summary != NULL)
             sp_nearest_offer(&near, sp_verbs[i]->name);
+    sp_nearest_offer(&near, "--help");
+    sp_nearest_offer(&near, "--version");
     if (near.best != NULL)
         (void)snprintf(text, sizeof text, "no such command: %.200s; did you mean `%s`?", name,
                        near.best);

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -561,4 +562,15 @@ int sp_spawn_poll(struct sp_spawn *s)
         return 0;
     reap_failed(s);
     return -(int)SP_E_SYSTEM;
+}
+
+int sp_spawn_explain(const char *name, bool is_alone, int err, char *ret, size_t size)
+{
+    if (err == ENOENT && is_alone && strpbrk(name, " \t\n|&;<>$*?()'\"`") != NULL)
+        return snprintf(ret, size,
+                        "%.1000s: no such program; no shell is involved: sh -c '%.1000s'", name,
+                        name);
+    if (err == ENOENT && strchr(name, '/') == NULL)
+        return snprintf(ret, size, "%.4096s: command not found", name);
+    return snprintf(ret, size, "%.4096s: %s", name, strerror(err));
 }

@@ -127,4 +127,8 @@ void sp_spawn_free_stack(char *stack);
 int sp_spawn_begin(struct sp_spawn *s);
 int sp_spawn_poll(struct sp_spawn *s); /* returns as sp_spawn_begin; does not wait */
 
+/* Why a program was not executed, as shells say it: "NAME: command not found". is_alone: it has no
+ * arguments, so a name with the characters of a script was meant as one. Returns as snprintf. */
+int sp_spawn_explain(const char *name, bool is_alone, int err, char *ret, size_t size);
+
 #endif

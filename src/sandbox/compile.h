@@ -35,6 +35,6 @@ int sp_plan_compile(const struct sp_survey *s, const struct sp_profile *network,
 
 /* Prints the plan for users, one line per property and place. false: no memory. */
 bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out);
-const char *sp_tier_name(uint32_t tier);
+const char *sp_tier_name(uint32_t tier); /* in JSON */
 
 #endif

@@ -623,13 +623,15 @@ bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out)
     static const char *const views[] = {[SP_VIEW_READ] = "the host's files, read-only",
                                         [SP_VIEW_OPEN] = "the host's files as they are",
                                         [SP_VIEW_NEW] = "an empty root with the places below"};
+    static const char *const tiers[] = {
+        [SP_TIER_NONE] = "none", [SP_TIER_THIN] = "thin", [SP_TIER_CELL] = "full"};
     static const char *const nets[] = {
         [SP_NET_OWN] = "none but a loopback of its own",
         [SP_NET_MANAGED] = "hosts that are allowed, through a proxy",
         [SP_NET_FILTER] = "none: sockets are refused",
         [SP_NET_HOST] = "the host's",
     };
-    bool ok = sp_buf_printf(out, "tier: %s\nfiles: %s\nnetwork: %s\n", sp_tier_name(p->tier),
+    bool ok = sp_buf_printf(out, "confinement: %s\nfiles: %s\nnetwork: %s\n", tiers[p->tier],
                             views[p->view], nets[p->net]);
 
     if (p->tier == SP_TIER_CELL)

@@ -44,6 +44,7 @@ class Help(unittest.TestCase):
                 text = run(*words, '--help').stdout.decode()
                 self.assertIn('Usage: sallyport %s' % ' '.join(words), text)
                 self.assertLessEqual(max(map(len, text.splitlines())), 80)
+                self.assertNotIn('\n\n\n', text)
                 for other in (run(*words, '-h'), run('help', *words)):
                     self.assertEqual((other.returncode, other.stdout.decode(), other.stderr), (0, text, b''))
 
@@ -69,6 +70,9 @@ class Meant(unittest.TestCase):
                 ('frobnicate', 'no such command: frobnicate (see sallyport help)'),
                 ('rules chekc', 'no subcommand of rules is called `chekc`: there is list, add, remove, check, test or explain; '
                                 'did you mean `check`? (see sallyport rules --help)'),
+                ('--verison', 'no such command: --verison; did you mean `--version`?'),
+                ('approvals alow 3', '`alow` is not show, allow or deny; did you mean `allow`? (see sallyport approvals --help)'),
+                ('kill -s', 'option `-s` needs an argument: SIGNAL (see sallyport kill --help)'),
                 ('rules', 'which subcommand: list, add, remove, check, test or explain? (see sallyport rules --help)'),
                 ('ps --jsno', 'unknown option `--jsno`; did you mean `--json`? (see sallyport ps --help)'),
                 ('ps --frobnicate', 'unknown option `--frobnicate` (see sallyport ps --help)'),
@@ -203,8 +207,16 @@ class Rows(unittest.TestCase):
     def test_a_program_that_is_not_there(self):
         self.refused(127, "ls | wc: no such program; no shell is involved: sh -c 'ls | wc'", 'exec', '--', 'ls | wc')
         self.refused(127, 'nosuch: command not found', 'exec', '--', 'nosuch')
+        self.refused(127, 'nosuch: command not found', 'exec', '--sandbox', ':workspace', '--cwd', self.dir, '--', 'nosuch')
         self.refused(127, 'nosuch: command not found', 'sandbox', '--sandbox', ':danger-full-access', '--', 'nosuch')
         self.refused(127, '/no/such: No such file or directory', 'exec', '--', '/no/such')
+
+    def test_values_are_named(self):
+        self.refused(125, '--env: `FOO` is not NAME=VALUE (see sallyport exec --help)', 'exec', '-e', 'FOO', '--', 'true')
+        self.refused(2, 'no decision was logged yet: read %s/.sallyport/audit.jsonl: No such file or directory' % self.dir,
+                     'audit', 'show', HOME=self.dir)
+        self.refused(2, '--since: `x` is not a time such as 30 (seconds), 5m or 1h, from 1ms to 36500d (see sallyport audit show '
+                     '--help)', 'audit', 'show', '--since', 'x')
 
     def test_texts_for_people_name_no_types(self):
         rules = self.path('p.rules', 'prefix_rule(pattern=["true"], decision="prompt")\n')
@@ -225,6 +237,7 @@ class Rows(unittest.TestCase):
 
     def test_a_token_that_others_can_read(self):
         token = self.path('token', 'a-token-of-this-test-0123456789', 0o644)
+        self.refused(1, 'read `--token-file` /no/such: No such file or directory', 'serve', '--token-file', '/no/such')
         self.refused(1, '--token-file: others may read or write %s (mode 0644); a token is for its owner alone: chmod 600 it' % token,
                      'serve', '--token-file', token)
 

@@ -75,7 +75,9 @@ class Doctor(Case):
         _, found, layers, policies = self.find()
         self.assertEqual(err, '')
         self.assertEqual(code, 0 if found['tier'] == 'cell' else 1)
-        self.assertRegex(out, r'(?m)^tier: %s: ' % found['tier'])
+        words = {'cell': 'full', 'thin': 'thin', 'none': 'no'}
+        self.assertRegex(out, r'(?m)^%s confinement: ' % words[found['tier']])
+        self.assertNotIn('tier', out)
         for name, x in layers.items():
             self.assertRegex(out, r'(?m)^  %s +%s ' % (x['state'], name))
         for mode, x in policies.items():

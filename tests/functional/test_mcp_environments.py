@@ -139,7 +139,7 @@ class Several(mcp.Case):
 
     def test_what_cannot_be(self):
         for names, words in ((('local', 'local'), 'is given twice'), (('blue', 'local'), 'give `local` as the first'),
-                             (('local', self.servers['blue'].url), 'told apart by name'), (('local', 'red'), 'there is no environment `red`'),
+                             (('local', self.servers['blue'].url), 'told apart by name'), (('local', 'red'), '`red` is neither `local`'),
                              (('local', 'vague'), 'give its directory as `cwd` in [environments.vague]')):
             p = subprocess.run([server.PROGRAM, 'mcp', *[w for n in names for w in ('--on', n)]], cwd=self.work, env=self.environ(),
                                stdin=subprocess.DEVNULL, capture_output=True, timeout=60)

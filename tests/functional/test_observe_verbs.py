@@ -268,13 +268,31 @@ class Ps(Verbs):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertRegex(run.stderr, rb'^sallyport: .*`:\\x1b\[2J` is not known here')
 
+    def test_colours_are_for_terminals(self):
+        self.shell('exit 3', 'failed')
+        self.c.wait_closed('failed')
+        self.shell('read x', 'runs', pipeStdin=True)
+
+        def seen(**env):
+            self.env.update(env)
+            screen = self.screen('ps', cols=200)
+            self.assertEqual(screen.end(), 0)
+            return screen.seen
+        self.assertIn(b'\x1b[31mexited (3)\x1b[0m', seen())
+        self.assertIn(b'\x1b[32mrunning\x1b[0m', seen())
+        self.assertNotIn(b'\x1b', self.ok('ps'))
+        self.assertNotIn(b'\x1b', seen(TERM='dumb'))
+        self.assertNotIn(b'\x1b', seen(TERM='xterm', NO_COLOR='1'))
+
     def test_a_terminal_is_not_overrun(self):
+        self.env['NO_COLOR'] = '1'
         self.shell('read x; : ' + 'long ' * 100, pipeStdin=True)
         screen = self.screen('ps', cols=60)
         self.assertEqual(screen.end(), 0)
         self.assertTrue(all(len(line) <= 60 for line in screen.seen.decode().split('\r\n')[1:]), screen.seen)
 
     def test_a_narrow_terminal_still_shows_the_command(self):
+        self.env['NO_COLOR'] = '1'
         self.shell('read x; : the-command', pipeStdin=True)
         screen = self.screen('ps', cols=80)
         self.assertEqual(screen.end(), 0)
@@ -407,7 +425,9 @@ class Naming(Verbs):
             self.assertEqual(self.ok('kill', 'web'), b'')
             self.c.wait_closed('p%d' % n)
             self.assertEqual(self.ok('logs', 'web'), text.encode() + b'\n')
-        self.assertIn('no such process: we ', self.refused(1, 'kill', 'we'))
+        self.assertIn('no such process: we; did you mean `web`? ', self.refused(1, 'kill', 'we'))
+        self.assertIn('no such process: weeb; did you mean `web`? ', self.refused(1, 'logs', 'weeb'))
+        self.assertIn('no such process: other (see', self.refused(1, 'logs', 'other'))
 
     def test_the_same_id_in_two_sessions(self):
         other = self.srv.session()

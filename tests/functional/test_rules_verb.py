@@ -183,6 +183,20 @@ class Manage(Rules):
 
 
 @ours_only
+class Meant(Rules):
+    def test_words_that_are_nearly_right(self):
+        self.write('a.rules', 'prefix_rule(pattern=["a"], decision="alow")\nprefixrule(pattern=["a"])\n')
+        status, out, err = self.rules('test', '-r', 'a.rules')
+        self.assertEqual((status, err), (1, ''))
+        self.assertEqual(out.splitlines()[:3], [
+            'a.rules:1:1: invalid decision: alow', '    it can be allow, prompt or forbidden; did you mean `allow`?',
+            'a.rules:2:1: there is no `prefixrule`; did you mean `prefix_rule`?'])
+        self.write('b.rules', 'network_rule("a.test", "https", "frobnicate")\nfrobnicate()\n')
+        self.assertEqual(self.rules('test', '-r', 'b.rules')[1].splitlines()[1:3], [
+            '    it can be allow, prompt or deny', 'b.rules:2:1: there is no `frobnicate`: a rule is prefix_rule, network_rule or '
+            'host_executable'])
+
+
 class Check(Rules):
     def test_matches_and_the_strictest_decision(self):
         f = self.write('a.rules', 'prefix_rule(["git", "status"])\nprefix_rule(["git"], "prompt")\n')

@@ -359,11 +359,11 @@ class Starts(SandboxCase):
     def test_a_missing_program(self):
         c = self.session()
         for policy in (read_only(self.w), project_write(self.w)):
-            for name in ('/no/such/program', 'no-such-program'):
+            for name, why in (('/no/such/program', b'No such file'), ('no-such-program', b'command not found')):
                 process = self.run_in(c, [name], policy)
                 self.assertEqual(process.exit_code, 127)
                 self.assertIn(name.encode(), process.stderr)
-                self.assertIn(b'No such file', process.stderr)
+                self.assertIn(why, process.stderr)
                 self.assertIs(self.denied(c, process), False)
         process = self.run_in(c, ['/no/such/program'], read_only(self.w), tty=True)
         self.assertEqual(process.exit_code, 127)

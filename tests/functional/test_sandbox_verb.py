@@ -100,10 +100,15 @@ class Run(Verb):
         self.assertEqual(self.sh('kill -TERM $$')[0], 143)
 
     def test_missing_and_forbidden_programs(self):
-        for mode, why in (('read-only', b'No such file or directory'), ('danger-full-access', b'command not found')):
+        for mode in ('read-only', 'danger-full-access'):
             with self.subTest(mode):
                 code, out, err = self.run_verb('--mode', mode, '--', 'no-such-program')
-                self.assertEqual((code, out, err), (127, b'', b'sallyport: no-such-program: %s\n' % why))
+                self.assertEqual((code, out, err), (127, b'', b'sallyport: no-such-program: command not found\n'))
+                code, out, err = self.run_verb('--mode', mode, '--', 'ls | wc')
+                self.assertEqual((code, out, err), (
+                    127, b'', b"sallyport: ls | wc: no such program; no shell is involved: sh -c 'ls | wc'\n"))
+                code, out, err = self.run_verb('--mode', mode, '--', '/no/such')
+                self.assertEqual((code, out, err), (127, b'', b'sallyport: /no/such: No such file or directory\n'))
                 code, out, err = self.run_verb('--mode', mode, '--', '/etc/passwd')
                 self.assertEqual((code, out, err), (126, b'', b'sallyport: /etc/passwd: Permission denied\n'))
 
@@ -410,7 +415,7 @@ class Terminal(Verb):
 
     def test_the_terminal_is_restored_when_nothing_starts(self):
         s = self.screen('--', 'no-such-program')
-        s.wait_for(rb'No such file or directory\r\n')
+        s.wait_for(rb'command not found\r\n')
         self.assertEqual((s.wait(), s.is_restored()), (127, True))
 
     def test_a_terminal_that_goes_away_ends_it(self):
@@ -600,7 +605,7 @@ class Show(Verb):
 
     def test_the_plan_of_read_only(self):
         head, places = self.plan()
-        self.assertEqual((head['tier'], head['network']), ('cell', 'none but a loopback of its own'))
+        self.assertEqual((head['confinement'], head['network']), ('full', 'none but a loopback of its own'))
         self.assertNotIn('write', [what for what, _ in places])
 
     def test_the_plan_of_a_workspace_makes_nothing(self):
@@ -614,7 +619,7 @@ class Show(Verb):
         os.rmdir(os.path.join(self.work, '.codex'))
 
     def test_the_plan_of_full_access(self):
-        self.assertEqual(self.plan('--mode', 'danger-full-access')[0]['tier'], 'none')
+        self.assertEqual(self.plan('--mode', 'danger-full-access')[0]['confinement'], 'none')
 
     def test_explain_names_the_entry(self):
         mode = ('--mode', 'workspace-write')

@@ -270,6 +270,29 @@ class Listening(Users):
 
 
 @ours_only
+class Named(Users):
+    """--on with the pid or the name of a server, as ps and its relations take it: by its local socket, without a token."""
+
+    def test_exec(self):
+        popen, _ = self.serve('--listen', '0', '--listen', 'user:b', lines=2)
+        for on in (str(popen.pid), 'b', 'user:b', 'user/%d' % popen.pid):
+            with self.subTest(on):
+                self.assertEqual(self.ok('exec', '--on', on, '--', 'echo', 'here'), b'here\n')
+                self.assertEqual(json.loads(self.ok('ps', '--on', on, '--json'))['processes'], [])
+        self.assertIn('`99999999` is neither', self.refused(125, 'exec', '--on', '99999999', '--', 'true'))
+        self.assertIn('did you mean `local`?', self.refused(125, 'exec', '--on', 'locl', '--', 'true'))
+
+    def test_nothing_is_started_at_an_exec(self):
+        with subprocess.Popen([PROGRAM, 'exec', '--', 'sh', '-c', 'echo up; read x'], env=self.env, cwd=self.work,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            self.assertEqual(other.stdout.readline(), b'up\n')
+            wait_until(lambda: self.run_verb('ps', '--on', str(other.pid)).returncode == 0, 'its socket')  # after 10 ms
+            text = self.refused(125, 'exec', '--on', str(other.pid), '--', 'true')
+            other.stdin.close()
+        self.assertIn('process/start', text)
+
+
+@ours_only
 class Detached(Users):
     def start(self, *words, **how):
         """Its id, all that is printed, so that id=$(sallyport exec -d …) is a word for logs and kill."""
@@ -352,6 +375,7 @@ class Detached(Users):
         for name in ('pipe', 'tty'):
             screen = Screen([PROGRAM, 'attach', name], self.env)
             self.addCleanup(screen.close)
+            screen.wait('attached to %s; Ctrl-] detaches' % name)
             if name == 'tty':
                 screen.wait_raw()
             screen.type('hello\n')
@@ -367,8 +391,10 @@ class Detached(Users):
 
     def test_wrong_words(self):
         self.assertIn('--detach', self.refused(125, 'exec', '--name', 'x', '--', 'true'))
-        self.assertIn('--timeout', self.refused(125, 'exec', '-d', '--timeout', '5', '--', 'true'))
-        self.assertIn('name must be', self.refused(125, 'exec', '-d', '--name', 'a b', '--', 'true'))
+        self.assertIn('timeout 60 COMMAND', self.refused(125, 'exec', '-d', '--timeout', '5', '--', 'true'))
+        for name in ('', '--', '-x', 'x' * 65):
+            self.assertIn('--name: `', self.refused(125, 'exec', '-d', '--name', name, '--', 'true'))
+        self.assertIn('--name: `a b` is not 1 to 64 letters', self.refused(125, 'exec', '-d', '--name', 'a b', '--', 'true'))
 
     def test_variables_that_are_no_text_are_left_out(self):
         self.serve('--listen', 'user')

@@ -278,7 +278,7 @@ static void test_a_plan_in_words(void **state)
     denied("real/w/.codex");
     hidden_paths[0] = at("real/w/b/ro");
     compile_now();
-    const char *const format = "tier: cell\nfiles: an empty root with the places below\n"
+    const char *const format = "confinement: full\nfiles: an empty root with the places below\n"
                                "network: none but a loopback of its own\n"
                                "namespaces: user mount pid ipc uts cgroup net\n"
                                "landlock: level 6\nseccomp: filter, refusals are told\nplaces:\n"
@@ -307,14 +307,15 @@ static void test_plans_of_other_hosts_in_words(void **state)
     survey_now();
     set_powers(1, 3);
     assert_int_equal(compile_try(true), 0);
-    prints("tier: thin\nfiles: the host's files, read-only\nnetwork: the host's\n"
+    prints("confinement: thin\nfiles: the host's files, read-only\nnetwork: the host's\n"
            "landlock: level 3\nseccomp: filter\nplaces:\n");
     compile_reset();
     open_policy();
     survey_now();
     set_powers(1 | 2 | 8, 0);
     assert_int_equal(compile_try(false), 0);
-    prints("tier: cell\nfiles: the host's files as they are\nnetwork: none: sockets are refused\n"
+    prints("confinement: full\nfiles: the host's files as they are\nnetwork: none: sockets are "
+           "refused\n"
            "namespaces: user mount pid ipc uts cgroup\nlandlock: not there\n"
            "seccomp: filter, refusals are told\nplaces:\n");
 }

@@ -812,6 +812,21 @@ static bool take_examples(struct reader *r, const struct call *c, uint32_t index
     return true;
 }
 
+/* The first line is what Codex says; the second helps. `all` ends with NULL. */
+static bool fail_decision(struct reader *r, const char *at, struct sp_str decision,
+                          const char *const *all, const char *listed)
+{
+    struct sp_nearest near = sp_nearest_to(decision);
+    char meant[60] = "";
+
+    for (; *all != NULL; all++)
+        sp_nearest_offer(&near, *all);
+    if (near.best != NULL)
+        (void)snprintf(meant, sizeof meant, "; did you mean `%s`?", near.best);
+    return fail_at(r, at, "invalid decision: " SP_STR_FMT "\n    it can be %s%s",
+                   SP_STR_ARG(decision), listed, meant);
+}
+
 /* Adds nothing to the part unless all arguments are valid. */
 static bool execute_prefix(struct reader *r, const struct call *c)
 {
@@ -825,8 +840,9 @@ static bool execute_prefix(struct reader *r, const struct call *c)
            !sp_str_eq(c->values[DECISION].text, sp_str_of(sp_verdict_name(rule.verdict))))
         rule.verdict++;
     if (rule.verdict > SP_VERDICT_FORBIDDEN)
-        return fail_at(r, c->at, "invalid decision: " SP_STR_FMT,
-                       SP_STR_ARG(c->values[DECISION].text));
+        return fail_decision(r, c->at, c->values[DECISION].text,
+                             (const char *const[]){"allow", "prompt", "forbidden", NULL},
+                             "allow, prompt or forbidden");
     if (!take_justification(r, c, JUSTIFICATION, &rule.justification) ||
         !take_pattern(r, c, &pattern, &words) ||
         !take_examples(r, c, MATCH, &x.match, &x.match_count) ||
@@ -886,7 +902,9 @@ static bool execute_network(struct reader *r, const struct call *c)
         if (sp_str_eq(decision, sp_str_of(decisions[i][0])))
             rule.decision = sp_str_of(decisions[i][1]);
     if (rule.decision.p == NULL)
-        return fail_at(r, c->at, "invalid decision: " SP_STR_FMT, SP_STR_ARG(decision));
+        return fail_decision(r, c->at, decision,
+                             (const char *const[]){"allow", "prompt", "deny", NULL},
+                             "allow, prompt or deny");
     if (!take_justification(r, c, HOST_JUSTIFICATION, &rule.justification))
         return false;
     char *room = part_memory(r, host.n + 1, 1);
@@ -971,6 +989,23 @@ static bool is_at_assignment(const struct reader *r)
     return next(r) == '=' && !is_at(r, "==");
 }
 
+static bool fail_unknown_function(struct reader *r, struct sp_str name)
+{
+    struct sp_nearest near = sp_nearest_to(name);
+
+    if (sp_str_is_any_of(name, keywords))
+        return fail_at(r, name.p, "unsupported expression");
+    for (int i = 0; i < FUNCTIONS; i++)
+        sp_nearest_offer(&near, functions[i].name);
+    return near.best != NULL
+               ? fail_at(r, name.p, "there is no `" SP_STR_FMT "`; did you mean `%s`?",
+                         SP_STR_ARG(name), near.best)
+               : fail_at(r, name.p,
+                         "there is no `" SP_STR_FMT
+                         "`: a rule is prefix_rule, network_rule or host_executable",
+                         SP_STR_ARG(name));
+}
+
 /* NAME(ARGUMENT, ...), p is at the "(". Errors in arguments are reported after all were read, at
  * the beginning of the call. After an error in the meaning of a call, not in its syntax, parsing
  * goes on if all errors are wanted. */
@@ -988,7 +1023,7 @@ static bool read_call(struct reader *r, struct sp_str name)
     bool is_good = false;
 
     if (c.function == FUNCTIONS)
-        return fail_at(r, name.p, "unsupported expression");
+        return fail_unknown_function(r, name);
     if (!enter_bracket(r, r->p))
         return false;
     r->p++;

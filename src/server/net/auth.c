@@ -176,7 +176,8 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-token-file` or `--ws-token-sha256` is required when "
                        "`--ws-auth capability-token` is set");
-    const int r = read_secret("--ws-token-file", o->token_file, &token, &n, e);
+    const int r = read_secret(o->token_flag != NULL ? o->token_flag : "--ws-token-file",
+                              o->token_file, &token, &n, e);
     if (token == NULL)
         return r;
     sp_sha256((struct sp_str){token, n}, a->token_sha256);

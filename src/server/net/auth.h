@@ -20,6 +20,7 @@ struct sp_auth;
 struct sp_auth_options {
     const char *mode;       /* "capability-token", "signed-bearer-token"; NULL: see token_file */
     const char *token_file; /* --ws-token-file, and our own --token-file (which implies the mode) */
+    const char *token_flag; /* which of the two, for messages; NULL: the first */
     const char *token_sha256;       /* 64 hex digits */
     const char *shared_secret_file; /* at least 32 bytes after trimming */
     const char *issuer, *audience;

@@ -133,6 +133,23 @@ unsigned sp_own_sockets_find(struct sp_own_socket *ret)
     return count;
 }
 
+bool sp_own_socket_named(const char *name, struct sp_own_socket *ret)
+{
+    auto_free struct sp_own_socket *found = calloc(SP_OWN_SOCKETS_MAX, sizeof *found);
+    const unsigned count = found == NULL ? 0 : sp_own_sockets_find(found);
+    const char *slash = strchr(name, '/');
+    const char *word = slash != NULL ? slash + 1 : name;
+
+    if (strncmp(name, "user:", 5) == 0)
+        word = name + 5;
+    for (unsigned i = 0; i < count; i++)
+        if (strcmp(found[i].name, word) == 0) {
+            *ret = found[i];
+            return true;
+        }
+    return false;
+}
+
 int sp_own_socket_path(const char *name, char *ret, size_t size, struct sp_err *e)
 {
     char directory[512];

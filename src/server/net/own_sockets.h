@@ -10,6 +10,7 @@
 #ifndef SP_SERVER_NET_OWN_SOCKETS_H
 #define SP_SERVER_NET_OWN_SOCKETS_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -25,6 +26,10 @@ struct sp_own_socket {
 /* The sockets that accept connections, sorted by name; their number. Removes stale sockets. ret has
  * room for SP_OWN_SOCKETS_MAX; NULL: only removes stale sockets. */
 unsigned sp_own_sockets_find(struct sp_own_socket *ret);
+
+/* Finds the socket of a server by its pid, its name, or as it is listed and listened on: serve/PID,
+ * user:NAME. false: there is none. */
+bool sp_own_socket_named(const char *name, struct sp_own_socket *ret);
 
 /* DIRECTORY/NAME.sock. Makes the directory. */
 int sp_own_socket_path(const char *name, char *ret, size_t size, struct sp_err *e);
