@@ -97,12 +97,16 @@ fuzz:
 	@tools/install-packages build test
 	@tools/fuzz
 
-# Only what is installed is built, not the tests. DESTDIR is honoured, too.
+# Only what is installed is built, not the tests. DESTDIR is honoured, too. The loader finds a new library by its cache.
 install: build
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)
 	@ninja -C $(BUILD) installed
 	@meson install -C $(BUILD) --no-rebuild --quiet
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig
 	@echo "installed into $(DESTDIR)$(PREFIX); \`make uninstall\` removes it"
+	@lib=$(PREFIX)/$$(meson introspect --buildoptions $(BUILD) | python3 -c 'import json, sys; print(*(o["value"] for o in json.load(sys.stdin) if o["name"] == "libdir"))'); \
+	 [ -n "$(DESTDIR)" ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig -p | grep -qF "$$lib/libsallyport.so.0" || \
+	   echo "for C programs: export PKG_CONFIG_PATH=$$lib/pkgconfig LD_LIBRARY_PATH=$$lib"
 
 # By the log of the last `make install` of this directory.
 uninstall:
