@@ -775,9 +775,9 @@ static bool on_message(struct sp_cell *c)
     } else if (head->op == SP_WIRE_SEGMENT) {
         const struct sp_wire_call *m = bytes;
 
-        sp_log(SP_LOG_WARN, "the cell (pid %d) cannot map output rings: %s", (int)c->self.pid,
-               sp_errno_text(m->b));
-        sp_ring_slots_refused(&c->slots, (uint32_t)m->a);
+        if (sp_ring_slots_refused(&c->slots, (uint32_t)m->a))
+            sp_log(SP_LOG_WARN, "the cell (pid %d) cannot map output rings: %s", (int)c->self.pid,
+                   sp_errno_text(m->b));
     } else if (head->op == SP_WIRE_DONE) {
         const struct sp_wire_done *m = bytes;
         struct sp_seat *s = seat_of(c, head);

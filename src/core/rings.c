@@ -203,20 +203,30 @@ static void set_share(struct sp_rings *r, uint32_t share)
         sp_bell_wake(SP_CONTAINER(i, const struct sp_ring_slots, link)->bell);
 }
 
+/* Gives back the memory of free slots, about so many bytes; returns how many. */
+static uint64_t punch_warm(struct sp_rings *r, uint64_t bytes)
+{
+    uint64_t punched = 0;
+    struct slot *p;
+
+    while (punched < bytes && (p = first_warm(r)) != NULL) {
+        punched += p->touched;
+        set_cold(p);
+        punch(p);
+    }
+    return punched < bytes ? punched : bytes;
+}
+
 /* One round. The cells answer with smaller counts (sp_ring_slots_note). */
 static void ask_memory_back(struct sp_rings *r)
 {
     uint64_t excess = r->touched - r->budget;
-    struct slot *p;
 
-    while (excess > 0 && (p = first_warm(r)) != NULL) {
-        excess -= p->touched < excess ? p->touched : excess;
-        set_cold(p);
-        punch(p);
-    }
+    excess -= punch_warm(r, excess);
     if (excess > 0 && r->evict != NULL) {
         const uint64_t evicted = r->evict(r->user, excess);
 
+        (void)punch_warm(r, evicted); /* of the slots that are free now */
         excess -= evicted < excess ? evicted : excess;
     }
     struct stale_search search = {.excess = excess, .now = sp_loop_now(r->loop)};
@@ -373,17 +383,18 @@ static void on_idle(struct sp_timer *t)
         (void)sp_loop_timer(s->rings->loop, t, next + SP_RINGS_IDLE_MS, on_idle);
 }
 
-void sp_ring_slots_refused(struct sp_ring_slots *s, uint32_t index)
+bool sp_ring_slots_refused(struct sp_ring_slots *s, uint32_t index)
 {
     const bool is_one = s->groups != NULL && index < count_groups(s);
     struct sp_ring_group *g = is_one ? s->groups[index] : NULL;
 
-    if (g == NULL)
-        return;
+    if (g == NULL || g->is_refused)
+        return false;
     g->is_refused = true;
     s->most = (g->size + 1) / 2;
     if (g->free_count == g->size)
         unmake_group(s, index);
+    return true;
 }
 
 /* ---- slots ---- */
@@ -462,17 +473,25 @@ int sp_ring_slots_view(const struct sp_ring_slots *s, uint32_t slot, uint64_t nu
 
 /* ---- beginning and end ---- */
 
-/* Of the own cgroup (version 2); UINT64_MAX: none. */
-static uint64_t memory_limit(void)
+/* UINT64_MAX: none. */
+static uint64_t read_limit(const char *path)
 {
-    char path[SP_CGROUP_PATH];
     char text[32];
     unsigned long long n;
 
-    if (!sp_cgroup_path("memory.max", path) || sp_read_text(text, sizeof text, "%s", path) <= 0 ||
-        sscanf(text, "%llu", &n) != 1)
-        return UINT64_MAX;
-    return n;
+    return sp_read_text(text, sizeof text, "%s", path) > 0 && sscanf(text, "%llu", &n) == 1
+               ? n
+               : UINT64_MAX;
+}
+
+/* Of the own cgroup, version 2 or the one that a container sees of version 1. */
+static uint64_t memory_limit(void)
+{
+    char path[SP_CGROUP_PATH];
+    const uint64_t v1 = read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    const uint64_t v2 = sp_cgroup_path("memory.max", path) ? read_limit(path) : UINT64_MAX;
+
+    return v1 < v2 ? v1 : v2;
 }
 
 void sp_rings_init(struct sp_rings *r, struct sp_loop *loop)

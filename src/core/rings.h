@@ -71,9 +71,9 @@ void sp_ring_slots_done(struct sp_ring_slots *s); /* views stay valid */
 /* Takes a free slot, and gives its cell the memory for it. SP_E_LIMIT: there is none. */
 int sp_ring_slots_take(struct sp_ring_slots *s, uint32_t *ret, struct sp_err *e);
 void sp_ring_slots_give(struct sp_ring_slots *s, uint32_t slot);
-/* The cell could not take the segment of this index: it is made again once its starts have failed.
- */
-void sp_ring_slots_refused(struct sp_ring_slots *s, uint32_t index);
+/* The cell could not take the segment of this index, which is made again once its starts have
+ * failed. false: it has said so before, or there is none. */
+bool sp_ring_slots_refused(struct sp_ring_slots *s, uint32_t index);
 /* The ring of the slot has changed. */
 void sp_ring_slots_note(struct sp_ring_slots *s, uint32_t slot);
 /* The log of process `number`, which has started in the slot. */

@@ -77,6 +77,28 @@ class Segments(Case):
         wait_until(lambda: metric(self.srv, 'ring_touched_bytes') <= 16 * MIB, 'memory given back')
         self.assertGreater(metric(self.srv, 'ring_touched_bytes'), 16 * MIB - RING)  # and no more than that
 
+    def test_a_silent_terminal_costs_little(self):
+        count = 100 if not tap.IS_LONG else 500
+        c = self.session('--cells', '1')
+
+        def cost():
+            total = 0
+            for pid in [self.srv.pid] + cells(self.srv):
+                with open('/proc/%d/status' % pid) as f:
+                    kib = dict(re.findall(r'^(RssAnon|RssShmem|VmPTE):\s+(\d+) kB', f.read(), re.M))
+                shared = int(kib['RssShmem']) if pid != self.srv.pid else 0  # the same pages in both
+                total += int(kib['RssAnon']) + shared + int(kib['VmPTE'])
+            return total * 1024
+
+        def start(name, count):
+            for request in [c.post_start('%s%d' % (name, i), ['sleep', '1000'], tty=True) for i in range(count)]:
+                c.result(request)
+        start('first', 30)
+        before = cost()
+        start('p', count)
+        if not SANITIZED:
+            self.assertLess((cost() - before) / count, 5000)
+
     @tap.long
     def test_unused_files_go_after_a_minute(self):
         c = self.session('--closed-ttl', '0', '--cells', '1')
