@@ -12,6 +12,7 @@
 #include "approve/explain_host.h"
 #include "base/auto.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/own_stdio.h"
@@ -31,7 +32,7 @@ struct sandbox_options {
     struct sp_policy_options policy;
     const char *cwd; /* as given */
     bool is_tty, is_not_tty, is_verbose;
-    bool prints_plan, explains;
+    bool prints_plan, explains, is_json;
     const char *host;   /* of --explain-host; NULL: not given */
     const char *system; /* of --for; NULL: not given */
     struct sp_config_options config;
@@ -61,6 +62,7 @@ static const struct sp_option options[] = {
                   "with --print-plan: on linux (the default) or macos"),
     SP_OPT_FLAG(struct sandbox_options, explains, "explain",
                 "say for each PATH whether it can be read and written, and why"),
+    SP_OPT_FLAG(struct sandbox_options, is_json, "json", "with --explain: one JSON object a line"),
     SP_OPT_STRING(struct sandbox_options, host, "explain-host", "HOST[:PORT]",
                   "say whether a host can be reached, and why (default: port 443); nothing is "
                   "looked up"),
@@ -166,9 +168,39 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
     return r < 0 ? fail_with(&e) : SP_EXIT_OK;
 }
 
-/* The answers for all paths (NULL at the end), as text. */
+static bool add_explained_text(struct sp_buf *out, const struct sp_explained *x)
+{
+    return sp_buf_printf(out, "%s\n", x->path) &&
+           (strcmp(x->path, x->real) == 0 || sp_buf_printf(out, "  leads to %s\n", x->real)) &&
+           sp_buf_printf(out, "  read: %s, %s\n", x->can_read ? "yes" : "no", x->reason.data) &&
+           sp_buf_printf(out, "  write: %s, %s\n", x->can_write ? "yes" : "no", x->reason.data) &&
+           sp_buf_add(out, x->notes.data, x->notes.len);
+}
+
+/* Each note is a line that begins with two blanks and a word. */
+static bool add_explained_json(struct sp_buf *out, const struct sp_explained *x)
+{
+    struct sp_str notes = sp_str_of(x->notes.data != NULL ? x->notes.data : "");
+    bool ok =
+        sp_buf_printf(out, "{\"path\":") && sp_json_add_str(out, sp_str_of(x->path)) &&
+        sp_buf_printf(out, ",\"real\":") && sp_json_add_str(out, sp_str_of(x->real)) &&
+        sp_buf_printf(out, ",\"read\":%s,\"write\":%s,\"reason\":", x->can_read ? "true" : "false",
+                      x->can_write ? "true" : "false") &&
+        sp_json_add_str(out, sp_str_of(x->reason.data)) && sp_buf_printf(out, ",\"notes\":[");
+
+    for (bool is_first = true; ok && notes.n > 0; is_first = false) {
+        struct sp_str line = sp_str_cut(&notes, '\n');
+
+        (void)sp_str_skip_prefix(&line, SP_STR("  note: "));
+        ok = (is_first || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, line);
+    }
+    return ok && sp_buf_printf(out, "]}\n");
+}
+
+/* The answers for all paths (NULL at the end). */
 static int explain_paths(const struct sp_policy *p, const struct sp_fixed_places *fixed,
-                         const char *cwd, char *const *paths, struct sp_buf *out, struct sp_err *e)
+                         const char *cwd, char *const *paths, bool is_json, struct sp_buf *out,
+                         struct sp_err *e)
 {
     auto_explainer struct sp_explainer q = {0};
     int r = sp_explainer_init(&q, p, fixed, e);
@@ -177,12 +209,7 @@ static int explain_paths(const struct sp_policy *p, const struct sp_fixed_places
         auto_explained struct sp_explained x = {0};
 
         r = sp_explain_path(&q, cwd, *paths, &x, e);
-        if (r == 0 &&
-            !(sp_buf_printf(out, "%s\n", x.path) &&
-              (strcmp(x.path, x.real) == 0 || sp_buf_printf(out, "  leads to %s\n", x.real)) &&
-              sp_buf_printf(out, "  read: %s, %s\n", x.can_read ? "yes" : "no", x.reason.data) &&
-              sp_buf_printf(out, "  write: %s, %s\n", x.can_write ? "yes" : "no", x.reason.data) &&
-              sp_buf_add(out, x.notes.data, x.notes.len)))
+        if (r == 0 && !(is_json ? add_explained_json(out, &x) : add_explained_text(out, &x)))
             r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "explain a policy");
     }
     return r;
@@ -225,7 +252,7 @@ static int show_policy(const struct sandbox_options *o, char **paths, const char
         if (o->prints_plan)
             status = show_plan(policy, &fixed);
         else
-            status = explain_paths(policy, &fixed, cwd, paths, &text, &e) < 0 ||
+            status = explain_paths(policy, &fixed, cwd, paths, o->is_json, &text, &e) < 0 ||
                              sp_cli_print(sp_buf_str(&text), &e) < 0
                          ? fail_with(&e)
                          : SP_EXIT_OK;
@@ -243,6 +270,8 @@ static const char *find_misuse(const struct sandbox_options *o, char **operands)
         return "--tty and --no-tty: give one of them";
     if (o->prints_plan + o->explains + (o->host != NULL) > 1)
         return "--print-plan, --explain and --explain-host: give one of them";
+    if (o->is_json && !o->explains)
+        return "--json is for --explain";
     if (o->system != NULL && !o->prints_plan)
         return "--for is for --print-plan";
     if (o->prints_plan || o->host != NULL)

@@ -230,6 +230,7 @@ class Readme(unittest.TestCase):
         (_, nothing), (command, output) = commands(block)
         self.assertEqual(nothing, '')
         self.assertEqual(self.system.run(self.here('URL=%s; %s' % (shlex.quote(self.url), command))), (3, output))
+        self.do('sudo make uninstall && test ! -e /usr/local/bin/sallyport && ! ls /usr/local/lib/*/libsallyport*')
         os.killpg(self.server.pid, signal.SIGINT)  # Ctrl-C
         self.server.wait(wire.DEADLINE)
 

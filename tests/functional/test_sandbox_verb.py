@@ -672,6 +672,29 @@ class Show(Verb):
         self.assertEqual(self.explain(self.beside, '--profile', path), {'read': 'no, no entry names it', 'write': 'no, no entry names it'})
         self.assertEqual(self.explain('/', '--mode', 'danger-full-access')['write'], 'yes, the policy restricts no files')
 
+    def test_explain_as_json(self):
+        os.symlink(self.beside, os.path.join(self.work, 'link'))
+        code, out, err = self.run_verb('--mode', 'workspace-write', '--json', '--explain', 'link', '.git')
+        self.assertEqual((code, err), (0, b''))
+        link, git = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual(link, {'path': self.work + '/link', 'real': self.beside, 'read': True, 'write': False,
+                                'reason': 'entry 0 (special root: read)', 'notes': link['notes']})
+        self.assertEqual((git['write'], len(git['notes'])), (False, 1))
+        self.assertIn('an empty directory stands at', git['notes'][0])
+
+    def test_no_command_reads_the_log_of_decisions(self):
+        home = tempfile.mkdtemp(dir='/var/tmp')
+        self.addCleanup(shutil.rmtree, home)
+        log = os.path.join(home, '.sallyport', 'audit.jsonl')
+        env = dict(os.environ, HOME=home)
+        env.pop('SALLYPORT_HOME', None)
+        self.assertEqual(subprocess.run([PROGRAM, 'exec', '--approve', 'never', '--', 'true'], env=env).returncode, 0)
+        self.assertGreater(os.path.getsize(log), 0)
+        for words in (('sandbox',), ('sandbox', '--sandbox', ':workspace'), ('exec', '--sandbox', ':read-only')):
+            run = subprocess.run([PROGRAM, *words, '--', 'cat', log], env=env, capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stdout), (1, ''))
+            self.assertIn('Permission denied', run.stderr)
+
     def test_explain_takes_several_paths(self):
         code, out, _ = self.run_verb('--explain', '/a', 'b')
         self.assertEqual((code, [line for line in out.decode().splitlines() if line[0] == '/']), (0, ['/a', self.work + '/b']))
