@@ -9,6 +9,11 @@ bool sp_terminal_is_ours(int fd)
     return fd >= 0;
 }
 
+bool sp_plain_has_color(int fd)
+{
+    return fd < 0;
+}
+
 #define KEYS_NO                           \
     "  n                  no\n"           \
     "  q                  no, and stop\n" \
