@@ -31,6 +31,48 @@ static void test_a_file_is_read_whole(void **state)
     assert_int_equal(do_op(SP_FILE_READ, "f/x"), ENOTDIR);
 }
 
+/* A window with room for pieces, and what was told of them. */
+static char wide[4 * SP_FILE_PIECE];
+static uint64_t told_bytes, told_size;
+static unsigned told_count;
+
+static void on_some(struct sp_file_answer *a, uint64_t bytes, uint64_t size)
+{
+    assert_ptr_equal(a->window, wide);
+    assert_true(bytes > told_bytes && bytes <= size);
+    told_bytes = bytes;
+    told_size = size;
+    told_count++;
+}
+
+static void test_pieces_of_a_file_are_told(void **state)
+{
+    static char text[sizeof wide + 1];
+    const size_t sizes[] = {2 * SP_FILE_PIECE - 1, 2 * SP_FILE_PIECE, sizeof wide - 1, sizeof wide};
+    const unsigned counts[] = {0, 2, 4, 0}; /* a file that fills the window goes to memory */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof text - 1; i++)
+        text[i] = (char)('a' + i % 23);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const struct sp_file_ask ask = an_ask(SP_FILE_READ, at("f"));
+
+        forget_answer();
+        make_file("f", text + sizeof text - 1 - sizes[i]);
+        answer = (struct sp_file_answer){
+            .window = wide, .window_size = sizeof wide, .read_some = on_some};
+        told_bytes = told_size = told_count = 0;
+        sp_file_do(&ask, &answer);
+        assert_int_equal(answer.err, 0);
+        assert_int_equal(answer.data_len, sizes[i]);
+        assert_int_equal(answer.memory >= 0, sizes[i] == sizeof wide);
+        if (answer.memory < 0)
+            assert_memory_equal(wide, text + sizeof text - 1 - sizes[i], sizes[i]);
+        assert_int_equal(told_count, counts[i]);
+        assert_int_equal(told_size, counts[i] == 0 ? 0 : sizes[i]);
+    }
+}
+
 static void test_what_is_no_file_is_not_read(void **state)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -628,6 +670,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         file_test(test_a_file_is_read_whole),
+        file_test(test_pieces_of_a_file_are_told),
         file_test(test_what_is_no_file_is_not_read),
         file_test(test_files_of_the_kernel_are_read_to_their_end),
         file_test(test_large_sparse_files),

@@ -134,8 +134,7 @@ static ssize_t take_piece(struct out *o, int fd, uint64_t max, bool *can_send)
 static int take_file(struct out *o, int fd, uint64_t size, uint64_t max, bool *ret_is_more)
 {
     struct sp_file_answer *a = o->answer;
-    const bool is_told =
-        a->read_some != NULL && size >= 2 * SP_FILE_PIECE && size <= a->window_size;
+    const bool is_told = a->read_some != NULL && size >= 2 * SP_FILE_PIECE && size < a->window_size;
     bool can_send = true;
     char probe;
 
@@ -889,8 +888,11 @@ void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a)
                           (o->path_count < 1 || (ask->path != NULL && ask->path[0] == '/')) &&
                           (o->path_count < 2 || (ask->other != NULL && ask->other[0] == '/'));
 
-    *a = (struct sp_file_answer){
-        .fd = -1, .memory = -1, .window = a->window, .window_size = a->window_size};
+    *a = (struct sp_file_answer){.fd = -1,
+                                 .memory = -1,
+                                 .window = a->window,
+                                 .window_size = a->window_size,
+                                 .read_some = a->read_some};
     int r = -EINVAL;
     if (is_valid && is_hidden(o, ask))
         r = ask->op == SP_FILE_REMOVE && ask->is_forced ? 0 : -ENOENT;

@@ -134,8 +134,8 @@ struct sp_file_answer {
     size_t window_size;
     uint64_t data_len;
     int memory;
-    /* READ of a file that fits the window: so many bytes of `size` are in it, and more follow.
-     * NULL: not called. */
+    /* Set by the caller. READ of a file that fits the window: so many bytes of `size` are in it,
+     * and more follow. NULL: not called. */
     void (*read_some)(struct sp_file_answer *a, uint64_t bytes, uint64_t size);
     /* Only in the front (core/files.h). Not NULL: window is a mapping of its own, of data_len
      * bytes. A callback that sets *is_kept takes it over and must munmap it. The memory behind it
@@ -149,7 +149,8 @@ struct sp_file_answer {
  * the worker is broken or under foreign control, and the list must not be used. */
 int sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp_str *ret_name);
 
-/* Carries out the operation. The caller sets a->window and a->window_size; the rest is set here. */
+/* Carries out the operation. The caller sets a->window, a->window_size and a->read_some; the rest
+ * is set here. */
 void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a);
 
 /* Whether the operation changes the disk. */
