@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "os/fd.h"
 
 struct slot {
@@ -20,6 +21,7 @@ struct slot {
 struct sp_bell_page {
     struct {
         _Alignas(64) _Atomic uint32_t is_asleep;
+        _Atomic uint64_t woken_us; /* set by the other side right before is_asleep is cleared */
     } side[2];
     _Alignas(4096) char rest[]; /* marks for the front, for the cell; summaries; slots */
 };
@@ -145,12 +147,16 @@ void sp_bell_wake(struct sp_bell *b)
     static char byte = 1;
     static struct iovec iov = {.iov_base = &byte, .iov_len = 1};
     static const struct msghdr wake_up = {.msg_iov = &iov, .msg_iovlen = 1};
-    _Atomic uint32_t *is_asleep = &b->page->side[other_side(b)].is_asleep;
+    const enum sp_side other = other_side(b);
+    _Atomic uint32_t *is_asleep = &b->page->side[other].is_asleep;
 
     if (!b->has_marked)
         return;
     b->has_marked = false;
-    if (atomic_load(is_asleep) != 0 && atomic_exchange(is_asleep, 0) != 0)
+    if (atomic_load(is_asleep) == 0)
+        return;
+    atomic_store(&b->page->side[other].woken_us, sp_clock_us());
+    if (atomic_exchange(is_asleep, 0) != 0)
         (void)sendmsg(b->wake[b->side], &wake_up,
                       MSG_NOSIGNAL | MSG_DONTWAIT); /* EAGAIN: unread bytes wake it, too */
 }
@@ -199,19 +205,21 @@ bool sp_bell_may_sleep(struct sp_bell *b)
 {
     const _Atomic uint64_t *m = summary(b, b->side);
 
+    atomic_store_explicit(&b->page->side[b->side].woken_us, 0, memory_order_relaxed);
     atomic_store(&b->page->side[b->side].is_asleep, 1);
     atomic_thread_fence(memory_order_seq_cst);
     for (size_t i = 0; i < summary_words(b->slots); i++)
         if (atomic_load_explicit(&m[i], memory_order_relaxed) != 0) {
-            sp_bell_awake(b);
+            (void)sp_bell_awake(b);
             return false;
         }
     return true;
 }
 
-void sp_bell_awake(struct sp_bell *b)
+uint64_t sp_bell_awake(struct sp_bell *b)
 {
     atomic_store_explicit(&b->page->side[b->side].is_asleep, 0, memory_order_relaxed);
+    return atomic_load_explicit(&b->page->side[b->side].woken_us, memory_order_relaxed);
 }
 
 void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, uint64_t served)

@@ -48,9 +48,9 @@ void sp_bell_drain(struct sp_bell *b);
 bool sp_bell_answer(struct sp_bell *b, void (*fn)(void *user, uint32_t slot), void *user);
 
 /* Announces that our side is about to sleep. false: a mark is set, do not sleep. After the sleep
- * call sp_bell_awake. */
+ * call sp_bell_awake, which returns when the other side sent a wake-up (sp_clock_us); 0: none. */
 bool sp_bell_may_sleep(struct sp_bell *b);
-void sp_bell_awake(struct sp_bell *b);
+uint64_t sp_bell_awake(struct sp_bell *b);
 
 /* Set by the front, read by the cell: whether the slot's process has an owner (a connection has its
  * session), and up to which position of the ring records were queued for it. */

@@ -889,6 +889,7 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
     if (r == 0)
         r = sp_place_hidden_paths(&own, &hidden, e);
     sp_limits_put_over(&x->config.limits, &x->o->limits);
+    sp_loop_busy_poll(sp_carry_loop(x->carry))->mode = sp_busy_poll_mode_of(x->config.busy_poll);
     if (r == 0)
         r = sp_place_here(sp_carry_loop(x->carry), x->cwd, &hidden, &x->config.limits, false,
                           &x->backend, e);

@@ -740,6 +740,8 @@ static int begin_server(struct mcp_server *s, struct sp_err *e)
         r = sp_ending_begin(&s->ending, s->loop, e);
     if (r == 0)
         r = s->place.is_local ? open_here(s, e) : open_there(s, e);
+    if (r == 0)
+        sp_loop_busy_poll(s->loop)->mode = sp_busy_poll_mode_of(s->config.busy_poll);
     const struct sp_lookout_options lookout = {
         .loop = s->loop, .kind = "mcp", .backend = s->place.is_local ? &s->backend : NULL};
     if (r == 0 && !s->flags->has_no_local_socket)

@@ -56,7 +56,7 @@ struct serve_options {
     bool has_no_cgroups, accepts_exposure;
     struct sp_cli_approval_flags approval;
     bool has_metrics;
-    const char *log_level, *log_format;
+    const char *busy_poll, *log_level, *log_format;
 };
 
 /* A number of bytes, or of KiB, MiB or GiB. */
@@ -87,6 +87,7 @@ static const char *read_clock_skew(const char *argument, void *value)
 }
 
 static const char *const auth_modes[] = {"capability-token", "signed-bearer-token", NULL};
+static const char *const busy_poll_words[] = {"auto", "off", "on", NULL};
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
 static const char *const log_formats[] = {"human", "json", NULL};
 
@@ -176,6 +177,9 @@ static const struct sp_option options[] = {
     SP_OPT_HEADING("Operation:"),
     SP_OPT_FLAG(struct serve_options, has_metrics, "metrics",
                 "answer GET /metrics also beyond loopback"),
+    SP_OPT_CHOICE(struct serve_options, busy_poll, "busy-poll", "WHEN", busy_poll_words,
+                  "poll for output instead of sleeping: auto (a little, where waking up takes "
+                  "long), off or on (default: busy_poll of the configuration, else auto)"),
     SP_OPT_CHOICE(struct serve_options, log_level, "log-level", "LEVEL", log_levels,
                   "error, warn, info or debug (default warn)"),
     SP_OPT_CHOICE(struct serve_options, log_format, "log-format", "FORMAT", log_formats,
@@ -650,6 +654,8 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         raised = (struct rlimit){nofile.rlim_max, nofile.rlim_max};
         (void)setrlimit(RLIMIT_NOFILE, &raised);
     }
+    sp_loop_busy_poll(s->loop)->mode =
+        sp_busy_poll_mode_of(o->busy_poll != NULL ? o->busy_poll : own.config->busy_poll);
     struct sp_limit_levels limits = own.config->limits;
     sp_limits_put_over(&limits, &o->limits);
     const struct sp_front_options so = {

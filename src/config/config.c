@@ -567,6 +567,7 @@ static struct sp_config defaults(void)
         .detached_ttl_s = 600,
         .report_denied_start = true,
         .mcp_structured_output = automatic,
+        .busy_poll = automatic,
     };
 }
 

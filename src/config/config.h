@@ -69,6 +69,7 @@ struct sp_config {
     uint64_t poll_max_ms, tool_output_token_limit, exited_ttl_s, detached_ttl_s, idle_ttl_s;
     uint32_t notify_at;
     char *mcp_structured_output; /* auto, always or never */
+    char *busy_poll;             /* auto, off or on */
     bool mcp_keep_cancelled;
     bool report_denied_start;
     bool has_exec_permission_approvals, has_write_stdin_no_timeout, has_unified_exec,

@@ -14,6 +14,7 @@
 static const char *const known_safe_words[] = {"off", "list", "list+git", NULL};
 static const char *const inherit_words[] = {"all", "core", "none", NULL};
 static const char *const structured_words[] = {"auto", "always", "never", NULL};
+static const char *const busy_poll_words[] = {"auto", "off", "on", NULL};
 static const char *const isolation_words[] = {"session", "command", NULL};
 static const char *const mode_words[] = {"full", "limited", NULL};
 static const char *const unresolved_words[] = {"pass", "deny", NULL};
@@ -56,6 +57,7 @@ const struct sp_config_key sp_config_top_keys[] = {
     {"idle_ttl_s", SP_KEY_INTEGER, AT(idle_ttl_s), "0", NULL},
     {"mcp_structured_output", SP_KEY_STRING, AT(mcp_structured_output), "auto", structured_words},
     {"mcp_keep_cancelled", SP_KEY_BOOLEAN, AT(mcp_keep_cancelled), "false", NULL},
+    {"busy_poll", SP_KEY_STRING, AT(busy_poll), "auto", busy_poll_words},
     {"features", SP_KEY_TABLE, ASIDE(features), "", NULL},
     {"limits", SP_KEY_TABLE, ASIDE(limits), "", NULL},
     {0},

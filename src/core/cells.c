@@ -171,16 +171,21 @@ static bool before_sleep(void *user)
     return has_work;
 }
 
-static void after_sleep(void *user)
+static uint64_t after_sleep(void *user)
 {
     struct sp_cells *g = user;
+    uint64_t sent_us = 0;
 
     sp_list_each(i, &g->cells) {
         struct sp_cell *c = cell_of(i);
 
-        if (c->socket >= 0)
-            sp_bell_awake(&c->bell);
+        if (c->socket < 0)
+            continue;
+        const uint64_t cell_us = sp_bell_awake(&c->bell);
+        if (cell_us != 0)
+            sent_us = cell_us;
     }
+    return sent_us;
 }
 
 int sp_cells_new(struct sp_loop *loop, bool is_embedded, struct sp_cells **ret, struct sp_err *e)

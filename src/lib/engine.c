@@ -543,6 +543,7 @@ static int open_engine(struct sp_engine *engine, const struct sp_engine_options 
         r = sp_config_load(&ask, &engine->config, e);
     if (r < 0)
         return r;
+    sp_loop_busy_poll(engine->loop)->mode = sp_busy_poll_mode_of(engine->config.busy_poll);
     if (o->sandbox == NULL)
         primary.sandbox = engine->config.default_permissions;
     engine->places[0] = make_place(engine, &primary, e);

@@ -35,7 +35,7 @@ struct sp_loop {
     struct sp_deferred *again, **again_end; /* for the next turn */
 
     struct sp_loop_hooks hooks;
-    uint64_t expect_until_us; /* 0: nothing is expected */
+    struct sp_busy_poll busy_poll;
 
     int alarm;         /* timerfd that makes the epoll descriptor readable; -1: not embedded */
     uint64_t alarm_ms; /* when it expires */
@@ -250,10 +250,49 @@ bool sp_loop_hook(struct sp_loop *l, const struct sp_loop_hooks *hooks)
 
 void sp_loop_expect(struct sp_loop *l, uint32_t us)
 {
-    const uint64_t until = sp_clock_us() + us;
+    struct sp_busy_poll *p = &l->busy_poll;
 
-    if (until > l->expect_until_us)
-        l->expect_until_us = until;
+    if (p->mode == SP_BUSY_POLL_OFF)
+        return;
+    const uint64_t now_us = sp_clock_us();
+    if (p->mode == SP_BUSY_POLL_AUTO)
+        us = sp_busy_poll_allowed(p, now_us);
+    if (us > 0 && now_us + us > p->until_us)
+        p->until_us = now_us + us;
+}
+
+struct sp_busy_poll *sp_loop_busy_poll(struct sp_loop *l)
+{
+    return &l->busy_poll;
+}
+
+/* true: there was an event, or work of the hooks; *ret as epoll_wait returns it. */
+static bool poll_for_expected(struct sp_loop *l, int *ret)
+{
+    struct sp_busy_poll *p = &l->busy_poll;
+    const uint64_t until_us = p->until_us;
+    const uint64_t begin_us = sp_clock_us();
+    uint64_t now_us = begin_us;
+    uint64_t yielded_us = 0;
+    bool is_found = false;
+    bool goes_on = true;
+
+    p->until_us = 0;
+    do {
+        *ret = 0;
+        is_found = l->hooks.peek != NULL && l->hooks.peek(l->hooks.user);
+        if (!is_found)
+            is_found = (*ret = epoll_wait(l->epoll, l->batch, BATCH, 0)) != 0;
+        const uint64_t before_us = sp_clock_us();
+        if (!is_found)
+            (void)sched_yield();
+        now_us = sp_clock_us();
+        goes_on = sp_busy_poll_may_go_on(p, now_us, now_us - before_us);
+        if (now_us - before_us > SP_BUSY_POLL_YIELD_US)
+            yielded_us += now_us - before_us;
+    } while (!is_found && goes_on && now_us < until_us);
+    sp_busy_poll_spent(p, now_us, now_us - begin_us - yielded_us);
+    return is_found;
 }
 
 /* Fills the batch of the next turn; sleeps most_ms at the most, -1: without limit. The number of
@@ -269,20 +308,8 @@ static int await_events(struct sp_loop *l, int most_ms)
         l->again = NULL;
         l->again_end = &l->again;
     }
-    /* An event is expected soon: polling for it is faster than to sleep and be woken. */
-    if (!has_more && most_ms != 0 && l->expect_until_us != 0) {
-        const uint64_t until = l->expect_until_us;
-
-        l->expect_until_us = 0;
-        do {
-            if (l->hooks.peek != NULL && l->hooks.peek(l->hooks.user))
-                return 0;
-            n = epoll_wait(l->epoll, l->batch, BATCH, 0);
-            if (n != 0)
-                return n;
-            (void)sched_yield();
-        } while (sp_clock_us() < until);
-    }
+    if (!has_more && most_ms != 0 && l->busy_poll.until_us != 0 && poll_for_expected(l, &n))
+        return n;
     if ((l->hooks.before_sleep != NULL && l->hooks.before_sleep(l->hooks.user)) || has_more)
         most_ms = 0;
     if (l->timers > 0) {
@@ -295,8 +322,9 @@ static int await_events(struct sp_loop *l, int most_ms)
     }
     n = epoll_wait(l->epoll, l->batch, BATCH, most_ms);
     const int err = errno;
-    if (l->hooks.after_sleep != NULL)
-        l->hooks.after_sleep(l->hooks.user);
+    const uint64_t sent_us = l->hooks.after_sleep == NULL ? 0 : l->hooks.after_sleep(l->hooks.user);
+    if (sent_us != 0)
+        sp_busy_poll_note_wake(&l->busy_poll, sp_clock_us() - sent_us);
     errno = err;
     return n;
 }

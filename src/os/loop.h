@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 
 #include "base/error.h"
+#include "os/busy_poll.h"
 
 struct sp_loop;
 
@@ -65,9 +66,9 @@ uint64_t sp_loop_now(const struct sp_loop *l);
 
 /* For sources without a descriptor (cell/bell.h); each function may be NULL. */
 struct sp_loop_hooks {
-    bool (*before_sleep)(void *user); /* right before the loop sleeps; true skips the sleep */
-    void (*after_sleep)(void *user);
-    bool (*peek)(void *user); /* polled by sp_loop_expect; true: there was work */
+    bool (*before_sleep)(void *user);    /* right before the loop sleeps; true skips the sleep */
+    uint64_t (*after_sleep)(void *user); /* when a wake-up was sent (sp_clock_us); 0: unknown */
+    bool (*peek)(void *user);            /* polled by sp_loop_expect; true: there was work */
     void *user;
 };
 
@@ -75,11 +76,12 @@ struct sp_loop_hooks {
 bool sp_loop_hook(struct sp_loop *l, const struct sp_loop_hooks *hooks);
 
 /*
- * An answer is expected soon: busy-poll for up to `us` before sleeping, with sched_yield between
- * polls, because waking a sleeping CPU often takes longer than the answer. Ends with the next
- * event.
+ * An answer is expected within `us`: the loop may poll for it before it sleeps, with sched_yield
+ * between polls (os/busy_poll.h). Ends with the next event.
  */
 void sp_loop_expect(struct sp_loop *l, uint32_t us);
+/* The mode may be set, everything else is for reading. */
+struct sp_busy_poll *sp_loop_busy_poll(struct sp_loop *l);
 
 int sp_loop_run(struct sp_loop *l, struct sp_err *e); /* until sp_loop_stop */
 void sp_loop_stop(struct sp_loop *l);

@@ -438,10 +438,11 @@ static bool has_work(void *user)
     return ++asked < 4; /* three times: do not sleep */
 }
 
-static void has_slept(void *user)
+static uint64_t has_slept(void *user)
 {
     assert_ptr_equal(user, &asked);
     note("!");
+    return 0;
 }
 
 static void test_the_loop_asks_before_it_sleeps(void **state)

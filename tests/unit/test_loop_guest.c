@@ -237,10 +237,10 @@ static bool before_sleep(void *user)
     return sp_bell_answer(&ours, on_mark, NULL) || !sp_bell_may_sleep(&ours);
 }
 
-static void after_sleep(void *user)
+static uint64_t after_sleep(void *user)
 {
     (void)user;
-    sp_bell_awake(&ours);
+    return sp_bell_awake(&ours);
 }
 
 static void on_bell(struct sp_watch *w, uint32_t events)

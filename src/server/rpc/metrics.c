@@ -45,6 +45,12 @@ static void single(struct sp_buf *b, const char *name, const char *type, const c
     (void)sp_buf_printf(b, "sallyport_%s %" PRIu64 "\n", name, value);
 }
 
+static void seconds(struct sp_buf *b, const char *name, const char *help, uint64_t us)
+{
+    describe(b, name, "counter", help);
+    (void)sp_buf_printf(b, "sallyport_%s %.6f\n", name, (double)us / 1e6);
+}
+
 static const char *method_name(const struct sp_method_stats *s)
 {
     return s->method != NULL ? s->method->name : "unknown";
@@ -123,6 +129,10 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
         }
     single(b, "sessions", "gauge", "Sessions, detached ones included.", front->session_count);
     single(b, "cells", "gauge", "Cells that run commands without a sandbox.", front->open_count);
+    seconds(b, "loop_busy_seconds_total", "Processor time of the event loop.",
+            sp_clock_cpu_ns() / 1000);
+    seconds(b, "busy_poll_seconds_total", "Time that the event loop polled instead of sleeping.",
+            sp_loop_busy_poll(front->loop)->total_us);
     single(b, "processes_started_total", "counter", "Processes that were started.", s->started);
     single(b, "process_start_failures_total", "counter", "Starts that the system refused.",
            s->failed_starts);
