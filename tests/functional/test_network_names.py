@@ -139,12 +139,13 @@ class Surroundings(NameCase):
             return 'ok'
         say([listening('tcp', '0A'), listening('udp', '07'), listening('tcp6', '0A'),
              open('/proc/sys/net/ipv4/ip_unprivileged_port_start').read().strip(),
+             open('/proc/sys/net/ipv4/tcp_congestion_control').read().strip(),
              attempt(bind, 999), attempt(bind, 1024), os.readlink('/proc/self/ns/net')])
     '''
 
     def sockets(self, *ports):
         named = ['00000000:%04X' % p for p in sorted((22, 80, 443) + ports)]
-        return [named + ['0100007F:0035', '0100007F:0328'], ['0100007F:0035'], [], '1024', 'PermissionError 13', 'ok']
+        return [named + ['0100007F:0035', '0100007F:0328'], ['0100007F:0035'], [], '1024', 'reno', 'PermissionError 13', 'ok']
 
     def test_1_sockets(self):
         """The first command finds all of them, in a namespace of its own."""
