@@ -927,6 +927,7 @@ int sp_carry_not_run(const struct sp_err *refusal, int *ret_err)
     case ENOMEM:
     case EMFILE:
     case ENFILE:
+    case ENOSPC: /* of terminals */
         return 0;
     case ENOENT:
     case ENOTDIR:

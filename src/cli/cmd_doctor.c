@@ -23,6 +23,7 @@
 #include "core/cell_child.h"
 #include "core/journal.h"
 #include "os/cgroup.h"
+#include "os/host_limits.h"
 #include "os/landlock.h"
 #include "os/mount.h"
 #include "os/spawn.h"
@@ -376,6 +377,25 @@ static void print_upstream(const struct sp_doctor_upstream *u)
                      "without it\n");
 }
 
+static void print_capacity(void)
+{
+    (void)printf("\nhow many commands can run at once:\n");
+    for (int i = 0; i < SP_HOST_LIMIT_KINDS; i++) {
+        const struct sp_host_limit l = sp_host_limit_read((enum sp_host_limit_kind)i);
+        char value[32] = "unknown";
+
+        if (l.is_endless)
+            (void)snprintf(value, sizeof value, "no limit");
+        else if (l.is_known)
+            (void)snprintf(value, sizeof value, "%llu", (unsigned long long)l.allows);
+        (void)printf("  %-9s %s", value, l.of);
+        if (l.is_known && !l.is_endless)
+            (void)printf(" (%s = %llu)\n", l.name, (unsigned long long)l.value);
+        else
+            (void)printf(" (%s)\n", l.name);
+    }
+}
+
 static void print_text(const struct findings *f)
 {
     static const char *const means[] = {
@@ -402,6 +422,7 @@ static void print_text(const struct findings *f)
     for (int i = f->landlock + 1; i <= NEWEST_LANDLOCK; i++)
         (void)printf("  missing   level %d            %s\n", i, landlock_levels[i]);
     print_upstream(&f->upstream);
+    print_capacity();
     (void)printf("\npolicies:\n");
     for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
         const struct verdict *v = &f->verdicts[i];
@@ -422,6 +443,23 @@ static void print_member(const char *before, const char *key, const char *value)
 
     (void)printf("%s\"%s\":%.*s", before, key, is_null ? 4 : (int)text.len,
                  is_null ? "null" : text.data);
+}
+
+/* Values that are unknown, or endless, are null. */
+static void print_json_capacity(void)
+{
+    for (int i = 0; i < SP_HOST_LIMIT_KINDS; i++) {
+        const struct sp_host_limit l = sp_host_limit_read((enum sp_host_limit_kind)i);
+
+        print_member(i == 0 ? ",\"capacity\":[{" : ",{", "name", l.name);
+        print_member(",", "of", l.of);
+        if (l.is_known && !l.is_endless)
+            (void)printf(",\"value\":%llu,\"allows\":%llu}", (unsigned long long)l.value,
+                         (unsigned long long)l.allows);
+        else
+            (void)printf(",\"value\":null,\"allows\":null}");
+    }
+    (void)putchar(']');
 }
 
 static void print_json(const struct findings *f)
@@ -449,6 +487,7 @@ static void print_json(const struct findings *f)
         (void)putchar('}');
     }
     (void)printf("]}");
+    print_json_capacity();
     print_member(",\"upstream\":{", "http", f->upstream.http);
     print_member(",", "https", f->upstream.https);
     print_member(",", "no_proxy", f->upstream.no_proxy);

@@ -14,6 +14,7 @@
 #include "core/history.h"
 #include "core/observer.h"
 #include "core/session.h"
+#include "os/host_limits.h"
 #include "os/inspect.h"
 #include "os/spawn.h"
 #include "sandbox/plan.h"
@@ -453,6 +454,27 @@ static void on_no_survey(struct sp_timer *t)
     fail_start(p, &e);
 }
 
+/* Names the limit of the host that a start has met. false: none. */
+static bool explain_limit(const struct sp_proc *p, const struct sp_wire_started *m,
+                          struct sp_err *e)
+{
+    const bool is_terminal = p->is_tty && m->err == ENOSPC && m->step == SP_STEP_STDIO;
+    const bool is_process = m->err == EAGAIN && m->step == SP_STEP_CLONE;
+    const struct sp_host_limit l = sp_host_limit_read(is_terminal  ? SP_HOST_LIMIT_TERMINALS
+                                                      : is_process ? SP_HOST_LIMIT_PIDS
+                                                                   : SP_HOST_LIMIT_FILES);
+
+    if (!is_terminal && !is_process && m->err != EMFILE)
+        return false;
+    (void)sp_fail(e, SP_E_SYSTEM, m->err, "no %s left (%s = %llu%s)",
+                  is_terminal  ? "terminal"
+                  : is_process ? "process"
+                               : "descriptor",
+                  l.name, (unsigned long long)l.value,
+                  is_process ? ", or a lower limit of the user or the cgroup" : "");
+    return true;
+}
+
 /* Steps of the sandbox are reported as such; CWD and EXEC are the command's own errors. */
 static void explain_start(const struct sp_proc *p, const struct sp_wire_started *m,
                           struct sp_err *e)
@@ -461,6 +483,8 @@ static void explain_start(const struct sp_proc *p, const struct sp_wire_started 
     const char *cwd = p->strings.data; /* the file follows it */
     const char *file = cwd + strlen(cwd) + 1;
 
+    if (explain_limit(p, m, e))
+        return;
     if (m->err == ETIMEDOUT && (is_cwd || m->step == SP_STEP_EXEC))
         (void)sp_fail(e, SP_E_SYSTEM, m->err,
                       "%s %s: its file system did not answer for %d s (os error %d)",

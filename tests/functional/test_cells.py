@@ -135,7 +135,7 @@ class Cells(Case):
         while one < few:
             answer = c.reply(c.post_start('p%d' % one, ['/bin/sleep', '1000']))
             if 'error' in answer:
-                self.assertError(answer['error'], -32603, 'Too many open files (os error 24)')
+                self.assertError(answer['error'], -32603, 'no descriptor left (RLIMIT_NOFILE = %d): Too many open files (os error 24)' % few)
                 break
             one += 1
         self.assertLess(one, few, 'the table of the cell is never full')

@@ -7,6 +7,7 @@ REFUSE  path of the program that makes system calls fail (default: beside the se
 import json
 import os
 import re
+import resource
 import subprocess
 import unittest
 
@@ -44,7 +45,7 @@ class Doctor(Case):
 
     def test_the_object_has_the_members_that_are_documented(self):
         code, found, layers, policies = self.find()
-        self.assertEqual(set(found), {'version', 'kernel', 'machine', 'uid', 'tier', 'layers', 'landlock', 'upstream', 'policies'})
+        self.assertEqual(set(found), {'version', 'kernel', 'machine', 'uid', 'tier', 'layers', 'landlock', 'capacity', 'upstream', 'policies'})
         self.assertEqual((found['kernel'], found['machine']), (os.uname().release, os.uname().machine))
         self.assertEqual(found['uid'], os.geteuid())
         self.assertIn(found['tier'], ('cell', 'thin', 'none'))
@@ -66,7 +67,7 @@ class Doctor(Case):
     def test_the_page_names_every_member_and_layer(self):
         page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'man', 'sallyport-doctor.1')).read()
         _, found, _, _ = self.find()
-        names = set(found) | set(found['layers'][0]) | set(found['landlock']) | set(found['upstream']) | set(found['policies'][0]) | set(LAYERS)
+        names = set(found) | set(found['layers'][0]) | set(found['landlock']) | set(found['upstream']) | set(found['policies'][0]) | set(found['capacity'][0]) | set(LAYERS)
         for name in names:
             self.assertRegex(page, r'(?m)(^\.It Cm %s\b|\bCm %s\b)' % (name, name))
 
@@ -83,6 +84,22 @@ class Doctor(Case):
         for mode, x in policies.items():
             self.assertRegex(out, r'(?m)^  %s +%s' % ('ok' if x['enforced'] else 'refused', mode))
         self.assertIn('landlock: level %d of ' % found['landlock']['level'], out)
+
+    def test_how_many_commands_can_run(self):
+        _, found, _, _ = self.find()
+        _, text, _ = self.run_doctor()
+        self.assertEqual([x['name'] for x in found['capacity']],
+                         ['kernel.pty.max', 'kernel.pid_max', 'RLIMIT_NOFILE', 'fs.pipe-user-pages-soft'])
+        pages = 2 * 65536 // resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        counts = {'kernel.pty.max': lambda n: n, 'kernel.pid_max': lambda n: n - 300, 'RLIMIT_NOFILE': lambda n: (n - 400) // 2,
+                  'fs.pipe-user-pages-soft': lambda n: n // pages}
+        for x in found['capacity']:
+            self.assertEqual(set(x), {'name', 'of', 'value', 'allows'})
+            real = hard if x['name'] == 'RLIMIT_NOFILE' else int(open('/proc/sys/' + x['name'].replace('.', '/')).read())
+            self.assertEqual(x['value'], real)
+            self.assertEqual(x['allows'], counts[x['name']](real))
+            self.assertIn('  %-9d %s (%s = %d)\n' % (x['allows'], x['of'], x['name'], x['value']), text)
 
     @needs_refuse
     def test_without_user_namespaces(self):

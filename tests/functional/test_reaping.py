@@ -66,8 +66,15 @@ class FewPids(Case):
     """Numbers of processes are used again after a hundred starts."""
 
     def test_no_signal_reaches_a_foreign_process(self):
+        self.run_inside(self.signal_and_start)
+
+    @tap.long
+    def test_a_start_without_a_pid_names_the_limit(self):
+        self.run_inside(self.start_until_refused)
+
+    def run_inside(self, work):
         if INSIDE in os.environ:
-            self.inside()
+            work()
             return
         unshare = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc', '--']
         if shutil.which('unshare') is None or subprocess.call([*unshare, 'sh', '-c', 'echo 500 > /proc/sys/kernel/pid_max'],
@@ -77,10 +84,23 @@ class FewPids(Case):
             self.assertGreater(int(f.read()), 500)
         # The first process of the namespace must not be ours: it would inherit orphans.
         done = subprocess.run([*unshare, 'sh', '-c', 'echo 500 > /proc/sys/kernel/pid_max; "$@"; exit $?', 'sh', sys.executable, __file__,
-                               'FewPids'], env={**os.environ, INSIDE: '1'}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+                               self._testMethodName], env={**os.environ, INSIDE: '1'}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         self.assertEqual(done.returncode, 0, done.stdout.decode())
 
-    def inside(self):
+    def start_until_refused(self):
+        c = self.session('--cells', '1')
+        for i in range(500):
+            answer = c.reply(c.post_start('p%d' % i, ['sleep', '1000']))
+            if 'error' in answer:
+                break
+        self.assertError(answer['error'], -32603, 'no process left (kernel.pid_max = 500, or a lower limit of the user or the cgroup): '
+                                                  'Resource temporarily unavailable (os error 11)')
+        for k in range(i - 9, i):  # the first 300 numbers are not given again
+            c.terminate('p%d' % k)
+            c.wait_closed('p%d' % k)
+        c.start('again', ['sleep', '1000'])
+
+    def signal_and_start(self):
         witnesses = [subprocess.Popen(['sleep', '1000']) for _ in range(50)]
         for w in witnesses:
             self.addCleanup(lambda w=w: (w.kill(), w.wait()))
