@@ -18,6 +18,7 @@
     X(inflight, "the same with 16 at a time, per second")                                       \
     X(start_cpu, "processor time of a start, 16 at a time, with 1, 2, 4 and 8 cells")           \
     X(seq_cpu, "processor time of a start, one after another, with polling and without")        \
+    X(receipt_cpu, "processor time of a start with a receipt, 16 at a time")                    \
     X(pty, "the same on a terminal")                                                            \
     X(echo, "one byte to a terminal and back")                                                  \
     X(echo_raw2, "the same; raw has TCP and two processes, too")                                \
@@ -28,9 +29,11 @@
     X(poll_raw2, "the same after 3 ms of rest; raw is two processes")                           \
     X(idle_10k, "10,000 idle terminals (--quick: 1,000): memory and processor time")            \
     X(ptys, "500 idle terminals: time and memory")                                              \
+    X(closed_bytes, "memory of each of 20,000 ended commands (--quick: 5,000)")                 \
+    X(budget, "memory of 1,000 commands (--quick: 100), 4 MiB of output each, for 64 MiB")      \
     X(live, "start with 10, 100 and 1,000 processes alive")                                     \
     X(confined, "start /bin/true under a sandbox that is there; raw is ours without a sandbox") \
-    X(first, "start /bin/true under a policy that is new")                                      \
+    X(sandbox_first, "start /bin/true under a policy that is new")                              \
     X(managed, "the same two in a managed network; raw is ours without a network")              \
     X(cells, "64 sandboxes at once: time and memory")                                           \
     X(files, "fs/readFile and fs/writeFile of 1 MiB and 32 MiB")                                \
@@ -44,8 +47,13 @@
     X(network, "a managed network by name and by CONNECT; raw is loopback without one")         \
     X(size, "the stripped binary")
 
+/* Only if --only names them: they take long. */
+#define BENCH_LONG_CASES(X) \
+    X(soak_1m, "1,000,000 commands, 16 at a time (--quick: 20,000): rate, growth of the memory")
+
 #define X(name, text) void bench_case_##name(struct bench *b);
 BENCH_CASES(X)
+BENCH_LONG_CASES(X)
 #undef X
 
 #endif

@@ -131,7 +131,7 @@ static int turn_first(struct bench *b, struct bench_seat *s, struct sp_err *e)
     return first_starts(b, s, NULL, e);
 }
 
-void bench_case_first(struct bench *b)
+void bench_case_sandbox_first(struct bench *b)
 {
     const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .no_raw = true};
     struct bench_seat seats[BENCH_SIDES];

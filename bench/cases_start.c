@@ -219,6 +219,7 @@ struct cpu_seat {
     const char *option; /* NULL: none */
     enum bench_metric metric;
     enum bench_side side;
+    bool wants_receipts;
     struct bench_seat seat;
     struct bench_samples front;
 };
@@ -264,7 +265,7 @@ static int turn_cpu(struct bench *b, struct cpu_seat *c, run_starts *run, bool i
 /* Servers that do not know an option have no figure. */
 static bool open_cpu_seat(struct bench *b, struct cpu_seat *c)
 {
-    const struct bench_case_options o = {.ack = BENCH_ACK_NOW};
+    const struct bench_case_options o = {.ack = BENCH_ACK_NOW, .wants_receipts = c->wants_receipts};
     const char *command = b->command[c->side];
     struct sp_err e = {0};
     char line[4096];
@@ -313,6 +314,16 @@ void bench_case_start_cpu(struct bench *b)
         {.option = "--cells 4", .metric = BENCH_M_CPU_4, .side = BENCH_OURS},
         {.option = "--cells 8", .metric = BENCH_M_CPU_8, .side = BENCH_OURS},
         {.metric = BENCH_M_CPU_1, .side = BENCH_PEER},
+    };
+
+    measure_cpu(b, seats, sizeof seats / sizeof seats[0], run_many);
+}
+
+void bench_case_receipt_cpu(struct bench *b)
+{
+    struct cpu_seat seats[] = {
+        {.option = "--cells 1", .metric = BENCH_M_RECEIPT_CPU, .wants_receipts = true},
+        {.option = "--cells 1", .metric = BENCH_M_RECEIPT_OFF},
     };
 
     measure_cpu(b, seats, sizeof seats / sizeof seats[0], run_many);

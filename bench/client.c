@@ -337,13 +337,14 @@ static int upgrade(struct bench_client *c, const char *url, struct sp_err *e)
     return r;
 }
 
-static int initialize(struct bench_client *c, struct sp_err *e)
+static int initialize(struct bench_client *c, bool wants_receipts, struct sp_err *e)
 {
     struct bench_message m = {.kind = BENCH_OTHER};
     int r = request(c, e,
                     "{\"id\":%lld,\"method\":\"initialize\",\"params\":"
-                    "{\"clientName\":\"sallyport-bench\"}}",
-                    (long long)++c->last_id);
+                    "{\"clientName\":\"sallyport-bench\"%s}}",
+                    (long long)++c->last_id,
+                    wants_receipts ? ",\"capabilities\":{\"receipts\":true}" : "");
 
     while (r == 0 && m.kind != BENCH_REPLY)
         r = bench_client_next(c, &m, e);
@@ -352,8 +353,8 @@ static int initialize(struct bench_client *c, struct sp_err *e)
     return request(c, e, "{\"method\":\"initialized\"}");
 }
 
-int bench_client_open(const char *url, enum bench_ack ack, struct bench_client **ret,
-                      struct sp_err *e)
+static int open_client(const char *url, enum bench_ack ack, bool wants_receipts,
+                       struct bench_client **ret, struct sp_err *e)
 {
     struct bench_client *c = calloc(1, sizeof *c);
     int r;
@@ -368,13 +369,25 @@ int bench_client_open(const char *url, enum bench_ack ack, struct bench_client *
     if (c->in == NULL)
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "connect");
     else if ((r = dial(c, url, e)) == 0 && (r = upgrade(c, url, e)) == 0)
-        r = initialize(c, e);
+        r = initialize(c, wants_receipts, e);
     if (r < 0) {
         bench_client_free(c);
         return r;
     }
     *ret = c;
     return 0;
+}
+
+int bench_client_open(const char *url, enum bench_ack ack, struct bench_client **ret,
+                      struct sp_err *e)
+{
+    return open_client(url, ack, false, ret, e);
+}
+
+int bench_client_open_for_receipts(const char *url, enum bench_ack ack, struct bench_client **ret,
+                                   struct sp_err *e)
+{
+    return open_client(url, ack, true, ret, e);
 }
 
 void bench_client_free(struct bench_client *c)

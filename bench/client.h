@@ -25,6 +25,9 @@ struct bench_client;
 /* Connects (ws://IP:PORT on loopback, unix:///PATH), upgrades, initializes. */
 int bench_client_open(const char *url, enum bench_ack ack, struct bench_client **ret,
                       struct sp_err *e);
+/* The same, asking for receipts. */
+int bench_client_open_for_receipts(const char *url, enum bench_ack ack, struct bench_client **ret,
+                                   struct sp_err *e);
 void bench_client_free(struct bench_client *c);
 
 /* From now until then; one wait in between lasts at most ten seconds. */

@@ -18,7 +18,7 @@
 #include "helper.h"
 #include "spawn.h"
 
-enum { CASE_LIMIT_S = 120 };
+enum { CASE_LIMIT_S = 120, LONG_CASE_LIMIT_S = 3600 };
 
 static const char help[] =
     "Usage: sallyport-bench [--server CMD | --url URL] [--peer CMD] [options]\n"
@@ -44,9 +44,13 @@ static const struct one_case {
     const char *name;
     const char *text;
     void (*run)(struct bench *);
+    bool is_long;
 } cases[] = {
-#define X(name, text) {#name, text, bench_case_##name},
+#define X(name, text) {#name, text, bench_case_##name, false},
     BENCH_CASES(X)
+#undef X
+#define X(name, text) {#name, text, bench_case_##name, true},
+        BENCH_LONG_CASES(X)
 #undef X
 };
 
@@ -216,17 +220,19 @@ static void run_cases(struct options *o)
     const bool is_watched = isatty(STDERR_FILENO) == 1;
 
     for (int i = 0; i < CASES && !bench_is_stopped(); i++) {
-        if (o->only != NULL && !is_listed(o->only, cases[i].name))
+        const int limit_s = cases[i].is_long ? LONG_CASE_LIMIT_S : CASE_LIMIT_S;
+
+        if (o->only == NULL ? cases[i].is_long : !is_listed(o->only, cases[i].name))
             continue;
         if (is_watched)
             (void)fprintf(stderr, "\r\033[K%s…", cases[i].name);
         o->bench.case_name = cases[i].name;
-        bench_spawn_limit(CASE_LIMIT_S);
+        bench_spawn_limit((unsigned)limit_s);
         cases[i].run(&o->bench);
         bench_spawn_limit(0);
         if (bench_stop_signal() == SIGALRM)
             (void)fprintf(stderr, "sallyport-bench: %s took longer than %d s\n", cases[i].name,
-                          CASE_LIMIT_S);
+                          limit_s);
     }
     if (is_watched)
         (void)fputs("\r\033[K", stderr);

@@ -44,6 +44,7 @@ static const struct limit {
     {BENCH_M_CPU_4, OVER_OTHER, 1.1, BENCH_M_CPU_1, "the same with 4 cells at most 1.1 x with 1"},
     {BENCH_M_CPU_8, OVER_OTHER, 1.1, BENCH_M_CPU_1, "the same with 8 cells at most 1.1 x with 1"},
     {BENCH_M_SEQ_CPU, AT_MOST, 260e-6, 0, "one after another at most 260 us each"},
+    {BENCH_M_RECEIPT_CPU, ABOVE_OTHER, 5e-6, BENCH_M_RECEIPT_OFF, "a receipt at most 5 us more"},
     {BENCH_M_PTY_P50, OVER_RAW, 1.25, 0, "start on a PTY p50 at most 1.25 x raw"},
     {BENCH_M_OUTPUT, OF_RAW, 0.92, 0, "pipe output at least 0.92 x raw"},
     {BENCH_M_LINES, OF_RAW, 0.8, 0, "short lines, one write each, at least 0.8 x raw"},
@@ -59,6 +60,10 @@ static const struct limit {
     {BENCH_M_PTYS_PRIVATE, AT_MOST, 64e3, 0, "private memory of an idle process at most 64 kB"},
     {BENCH_M_STARTUP, AT_MOST, 8e-3, 0, "start-up to ready at most 8 ms"},
     {BENCH_M_SIZE, AT_MOST, 2.5e6, 0, "stripped binary at most 2.5 MB"},
+    {BENCH_M_SOAK_GROWTH, AT_MOST, 1 << 20, 0, "growth after 300,000 commands at most 1 MiB"},
+    {BENCH_M_CLOSED_BYTES, AT_MOST, 300, 0, "memory of an ended command at most 300 bytes"},
+    {BENCH_M_BUDGET, AT_MOST, 80 << 20, 0, "memory of output at most 80 MiB for a budget of 64"},
+    {BENCH_M_IDLE_10K, AT_MOST, 3 << 10, 0, "memory of an idle PTY at most 3 KiB"},
     {BENCH_M_LIVE_1000, OVER_OTHER, 1.3, BENCH_M_LIVE_10,
      "start with 1,000 live at most 1.3 x with 10"},
     {BENCH_M_CONFINED_P50, OVER_RAW, 1.08, 0, "confined start p50 at most 1.08 x unconfined"},
@@ -159,40 +164,6 @@ static void ratio(FILE *to, double v)
         (void)fprintf(to, " %9s", "-");
 }
 
-void bench_report_table(const struct bench_report *r, bool has_ours, bool has_peer, FILE *to)
-{
-    (void)fprintf(to, "%-38s", "");
-    if (has_ours)
-        cell(to, "ours");
-    cell(to, "raw limit");
-    if (has_ours)
-        (void)fprintf(to, " %9s", "ours/raw");
-    if (has_peer)
-        cell(to, "peer");
-    if (has_peer && has_ours)
-        (void)fprintf(to, " %9s", "x peer");
-    (void)fputc('\n', to);
-
-    for (int m = 0; m < BENCH_M_MAX; m++) {
-        const double *v = r->v[m];
-        char buf[64];
-
-        if (isnan(v[BENCH_OURS]) && isnan(v[BENCH_PEER]) && isnan(v[BENCH_RAW]))
-            continue;
-        (void)fprintf(to, "%-38s", metrics[m].text);
-        if (has_ours)
-            cell(to, show(buf, sizeof buf, v[BENCH_OURS], metrics[m].unit));
-        cell(to, show(buf, sizeof buf, v[BENCH_RAW], metrics[m].unit));
-        if (has_ours)
-            ratio(to, over_raw(r, (enum bench_metric)m));
-        if (has_peer)
-            cell(to, show(buf, sizeof buf, v[BENCH_PEER], metrics[m].unit));
-        if (has_peer && has_ours)
-            ratio(to, times_peer(r, (enum bench_metric)m));
-        (void)fputc('\n', to);
-    }
-}
-
 static double judge(const struct bench_report *r, const struct limit *l, bool *ret_ok)
 {
     double v = (double)NAN;
@@ -222,6 +193,63 @@ static double judge(const struct bench_report *r, const struct limit *l, bool *r
         v = (double)NAN;
     *ret_ok = l->kind == OF_RAW || l->kind == TIMES_PEER ? v >= l->bound : v <= l->bound;
     return v;
+}
+
+/* What the metric has to reach by itself or beside raw, and whether it does. */
+static void goal(FILE *to, const struct bench_report *r, enum bench_metric m)
+{
+    for (int i = 0; i < LIMITS; i++) {
+        const struct limit *l = &limits[i];
+        const bool is_ratio = l->kind == OVER_RAW || l->kind == OF_RAW || l->kind == OVER_OTHER;
+        char bound[64];
+        bool is_ok;
+
+        if (l->metric != m || l->kind == TIMES_PEER || isnan(judge(r, l, &is_ok)))
+            continue;
+        if (is_ratio)
+            (void)snprintf(bound, sizeof bound, "%.2f x", l->bound);
+        else
+            (void)show(bound, sizeof bound, l->bound, metrics[m].unit);
+        (void)fprintf(to, "  %s %s%s: %s", l->kind == OF_RAW ? ">=" : "<=",
+                      l->kind == ABOVE_RAW || l->kind == ABOVE_OTHER ? "+" : "", bound,
+                      is_ok ? "met" : "NOT met");
+    }
+}
+
+void bench_report_table(const struct bench_report *r, bool has_ours, bool has_peer, FILE *to)
+{
+    (void)fprintf(to, "%-38s", "");
+    if (has_ours)
+        cell(to, "ours");
+    cell(to, "raw limit");
+    if (has_ours)
+        (void)fprintf(to, " %9s", "ours/raw");
+    if (has_peer)
+        cell(to, "peer");
+    if (has_peer && has_ours)
+        (void)fprintf(to, " %9s", "x peer");
+    (void)fprintf(to, "%s\n", has_ours ? "  goal" : "");
+
+    for (int m = 0; m < BENCH_M_MAX; m++) {
+        const double *v = r->v[m];
+        char buf[64];
+
+        if (isnan(v[BENCH_OURS]) && isnan(v[BENCH_PEER]) && isnan(v[BENCH_RAW]))
+            continue;
+        (void)fprintf(to, "%-38s", metrics[m].text);
+        if (has_ours)
+            cell(to, show(buf, sizeof buf, v[BENCH_OURS], metrics[m].unit));
+        cell(to, show(buf, sizeof buf, v[BENCH_RAW], metrics[m].unit));
+        if (has_ours)
+            ratio(to, over_raw(r, (enum bench_metric)m));
+        if (has_peer)
+            cell(to, show(buf, sizeof buf, v[BENCH_PEER], metrics[m].unit));
+        if (has_peer && has_ours)
+            ratio(to, times_peer(r, (enum bench_metric)m));
+        if (has_ours)
+            goal(to, r, (enum bench_metric)m);
+        (void)fputc('\n', to);
+    }
 }
 
 static const char *verdict(double v, bool is_ok)

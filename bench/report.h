@@ -30,6 +30,8 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(SEQ_CPU, "seq_cpu", "- one after another: processor time", TIME, false)                   \
     X(SEQ_CPU_OFF, "seq_cpu_off", "- the same with --busy-poll off", TIME, false)               \
     X(SEQ_CPU_ON, "seq_cpu_on", "- the same with --busy-poll on", TIME, false)                  \
+    X(RECEIPT_CPU, "receipt_cpu", "- 16 in flight: the same with receipts", TIME, false)        \
+    X(RECEIPT_OFF, "receipt_cpu_off", "- 16 in flight: without receipts", TIME, false)          \
     X(PTY_P50, "pty_start_p50", "/bin/true on a PTY, p50", TIME, false)                         \
     X(ECHO_P50, "pty_echo_p50", "PTY echo, p50", TIME, false)                                   \
     X(ECHO_P99, "pty_echo_p99", "PTY echo, p99", TIME, false)                                   \
@@ -47,6 +49,10 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(PTYS_PRIVATE, "ptys_private_each", "500 idle PTYs: private memory each", BYTES, false)    \
     X(PTYS_PSS, "ptys_pss_each", "500 idle PTYs: PSS each", BYTES, false)                       \
     X(PTYS_END, "ptys_end", "500 idle PTYs: terminate all", TIME, false)                        \
+    X(SOAK, "soak_1m", "1,000,000 commands, 16 at a time", RATE, true)                          \
+    X(SOAK_GROWTH, "soak_1m_growth", "- growth of the memory after 300,000", BYTES, false)      \
+    X(CLOSED_BYTES, "closed_bytes", "20,000 ended commands: PSS each", BYTES, false)            \
+    X(BUDGET, "budget", "1,000 x 4 MiB of output, budget 64 MiB", BYTES, false)                 \
     X(LIVE_10, "start_10_live_p50", "start with 10 live, p50", TIME, false)                     \
     X(LIVE_100, "start_100_live_p50", "start with 100 live, p50", TIME, false)                  \
     X(LIVE_1000, "start_1000_live_p50", "start with 1,000 live, p50", TIME, false)              \

@@ -53,7 +53,8 @@ int bench_seat_open(struct bench *b, struct bench_seat *s, enum bench_side side,
     if (!is_given)
         r = start_server(b, s, o, e);
     if (r == 0 && (!is_raw || o->raw_has_client))
-        r = bench_client_open(is_given ? b->url : s->server.url, o->ack, &s->client, e);
+        r = (o->wants_receipts ? bench_client_open_for_receipts : bench_client_open)(
+            is_given ? b->url : s->server.url, o->ack, &s->client, e);
     if (r < 0)
         bench_seat_close(s);
     return r;

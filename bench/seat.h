@@ -52,6 +52,7 @@ struct bench_case_options {
     bool raw_has_client;      /* and speaks WebSocket */
     bool not_yet;             /* the turns start the servers themselves */
     bool no_raw;
+    bool wants_receipts;
 };
 
 /* Starts servers and connects clients for every side there is. */
