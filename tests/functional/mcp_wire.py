@@ -20,6 +20,8 @@ def plain(value, name=None):
     """A message without what differs from run to run."""
     if name in NAMES and isinstance(value, (str, float)):
         return NAMES[name]
+    if name == 'receipt' and isinstance(value, dict):
+        return {k: value.get(k) for k in ('reason', 'output')}
     if isinstance(value, dict):
         return {k: plain(v, k) for k, v in value.items()}
     if isinstance(value, list):
@@ -71,7 +73,8 @@ def ended(output):
 def structured(output, tokens):
     return {'chunk_id': 'CHUNK', 'wall_time_seconds': 'SECONDS', 'exit_code': 0, 'original_token_count': tokens,
             'output': output, 'state': 'exited', 'from_byte': 0, 'next_byte': len(output), 'omitted_bytes': 0,
-            'end_reason': 'exit', 'denials': []}
+            'end_reason': 'exit', 'denials': [],
+            'receipt': {'reason': 'exit', 'output': {'stdout': len(output), 'stderr': 0, 'dropped': 0}}}
 
 
 def initialize(id, version, **capabilities):

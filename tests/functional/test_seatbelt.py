@@ -161,7 +161,7 @@ class Seatbelt(Verb):
     def test_full_access_has_no_sandbox(self):
         code, out, _ = self.run_verb('--mode', 'danger-full-access', '--print-plan', '--for', 'macos')
         self.assertEqual(code, 0)
-        self.assertTrue(out.startswith(b'tier: none\n'), out)
+        self.assertTrue(out.startswith(b'confinement: none\n'), out)
 
     def test_carve_outs(self):
         w = self.work
