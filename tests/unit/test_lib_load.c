@@ -211,6 +211,20 @@ static void write_live(size_t i)
                               (void *)(uintptr_t)i, NULL, e));
 }
 
+/* How long this process has waited for a processor: other programs of the machine, not ours. */
+static int64_t waited_ms(void)
+{
+    unsigned long long waited_ns = 0;
+    FILE *f = fopen("/proc/self/schedstat", "re");
+
+    if (f != NULL) {
+        if (fscanf(f, "%*u %llu", &waited_ns) != 1)
+            waited_ns = 0;
+        (void)fclose(f);
+    }
+    return (int64_t)(waited_ns / 1000000);
+}
+
 static void test_64_commands_that_print_keep_every_deadline(void **state)
 {
     char self[4096] = "";
@@ -221,6 +235,8 @@ static void test_64_commands_that_print_keep_every_deadline(void **state)
     assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
     memset(live, 0, sizeof live);
     for (int round = 0; round <= ROUNDS; round++) {
+        const int64_t waited_before = waited_ms();
+
         heard_of = 0;
         for (size_t i = 0; i < LIVE; i++) {
             live[i].yield_ms = 300 + (i * 37 + (size_t)round * 11) % 400;
@@ -230,10 +246,11 @@ static void test_64_commands_that_print_keep_every_deadline(void **state)
                 write_live(i);
         }
         until(&heard_of, LIVE);
+        const int64_t waited = waited_ms() - waited_before;
         for (size_t i = 0; round > 0 && i < LIVE; i++) { /* starting 64 at once takes its time */
             assert_true(live[i].late_ms >= -1);
-            late += live[i].late_ms > LATE_MS;
-            latest = live[i].late_ms > latest ? live[i].late_ms : latest;
+            late += live[i].late_ms - waited > LATE_MS;
+            latest = live[i].late_ms - waited > latest ? live[i].late_ms - waited : latest;
         }
     }
     (void)printf("# the latest of %d answers was %d ms late\n", LIVE * ROUNDS, (int)latest);
