@@ -78,6 +78,8 @@ void sp_cell_take_spare(struct sp_cell_state *cell)
             cell->spare[i] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 7); /* may fail */
 }
 
+/* Once the leader is reaped, its pid may be another process, and only a leaf still tells what it
+ * has left. */
 static void kill_tree(struct sp_cell_state *cell, struct sp_command *c)
 {
     sp_cell_free_spare(cell);
@@ -85,8 +87,9 @@ static void kill_tree(struct sp_cell_state *cell, struct sp_command *c)
         auto_close int leaf = sp_cgroup_open_leaf(&cell->cgroup, c->leaf_number);
 
         sp_cgroup_kill(leaf);
-        (void)kill(c->pid, SIGKILL); /* not reaped yet: the pid is still this process */
-    } else {
+        if (!c->is_reaped)
+            (void)kill(c->pid, SIGKILL);
+    } else if (!c->is_reaped) {
         sp_tree_kill(c->pid, true);
     }
     sp_cell_take_spare(cell);
@@ -577,13 +580,12 @@ static void close_if_ended(struct sp_command *c)
 
 static void publish_exit(struct sp_cell_state *cell, struct sp_command *c);
 
-/* The command has written more than it may. What its leader has left behind dies with its leaf, or
- * of SIGPIPE. */
+/* The command has written more than it may. What its leader has left dies with its leaf; without
+ * cgroups of SIGPIPE, or with its session. */
 static void end_output(struct sp_cell_state *cell, struct sp_command *c)
 {
-    if (c->life == SP_LIFE_EXITED && c->leaf_fd >= 0)
-        sp_cgroup_kill(c->leaf_fd);
     if (c->life == SP_LIFE_EXITED) {
+        kill_tree(cell, c);
         c->is_terminated = true;
         close_stream(cell, c, 0);
         close_stream(cell, c, 1);

@@ -8,7 +8,7 @@ import subprocess
 import mcp
 import tap
 import wire
-from server import PROGRAM, Case, ours_only
+from server import PROGRAM, Case, cgroup_of, cgroup_roots, ours_only
 
 MIB = 1 << 20
 
@@ -72,6 +72,16 @@ class Wire(Case):
         p = c.wait_closed('p')
         self.assertEqual(p.exit_code, 3)
         self.assertLessEqual(len(p.stdout), MIB + 65536)
+
+    def test_output_behind_the_exit_ends_what_ignores_a_closed_pipe(self):
+        c = self.session()
+        self.start(c, 'p', '(trap "" PIPE; yes; exec sleep 600) & echo $!; exit 3', {'outputBytes': MIB})
+        pid = int(c.wait_line('p'))
+        self.srv.track(pid)
+        self.assertEqual(c.wait_closed('p').exit_code, 3)
+        if not cgroup_roots() or cgroup_of(pid) in (None, cgroup_of(os.getpid())):
+            self.skipTest('this host lets us have no cgroups')
+        self.assertGone(pid)
 
     def test_a_command_below_its_limits_is_as_without(self):
         c = self.session()
