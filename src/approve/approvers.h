@@ -59,8 +59,8 @@ bool sp_approvers_has_others(const struct sp_approvers *a);
 /* The sum over all rounds. */
 uint64_t sp_approvers_timeout_ms(const struct sp_approvers *a);
 
-#define SP_CONSOLE_MS \
-    900000 /* for a question that only the console may answer, without timeout_ms */
+/* For a question that only the console may answer, without timeout_ms. */
+#define SP_CONSOLE_MS 900000
 
 /* client and console are borrowed; NULL: their rounds are skipped. */
 int sp_approvers_chain(struct sp_approvers *a, struct sp_approver *client,

@@ -27,12 +27,12 @@
 #define READS_AT_ONCE    4       /* reads of one stream before other events are served */
 #define CHATTY_BYTES     131072U /* a stream with so much output gets a pipe of */
 #define LARGE_PIPE       262144  /* this size, */
-#define MAX_LARGE_PIPES                                                         \
-    64 /* if few have one: the user's pages for pipes are limited, and commands \
-          need pipes, too */
-#define DRAIN_BYTES    (4U << 20) /* after an exit: more than any pipe holds */
-#define LAST_OUTPUT_MS 20         /* wait for the end of a failed command's streams */
-#define GROUP_MS       5000       /* after its exit the process group may still be killed */
+/* Enlarged at once: the kernel limits the pages of all pipes of a user, and commands need pipes,
+ * too. */
+#define MAX_LARGE_PIPES 64
+#define DRAIN_BYTES     (4U << 20) /* after an exit: more than any pipe holds */
+#define LAST_OUTPUT_MS  20         /* wait for the end of a failed command's streams */
+#define GROUP_MS        5000       /* after its exit the process group may still be killed */
 /* After an exit, reading stops when the owner is this far behind: two more chunks, and retention
  * would drop records that it has not got. */
 #define DRAIN_WATER (SP_RING_RETAIN_BYTES - 2 * SP_RING_CHUNK)

@@ -23,9 +23,8 @@
 #define SP_MAX_PENDING       64
 #define SP_START_DEADLINE_MS 10000
 
-#define SP_WIRE_STRINGS                                                      \
-    (16U << 20) /* bytes of strings of one START; execve takes at most 6 MiB \
-                 */
+/* Bytes of strings of one START; execve takes at most 6 MiB. */
+#define SP_WIRE_STRINGS (16U << 20)
 
 enum sp_wire_op {
     SP_WIRE_HELLO = 1, /* front: struct sp_wire_hello + shared page, the cell's end of the bell, and

@@ -23,12 +23,9 @@
 
 #define SP_MANAGED_DEATHS    5
 #define SP_MANAGED_DEATHS_MS 60000
-#define SP_MANAGED_LINGER_MS                                            \
-    60000 /* how long a question outlives the connection that caused it \
-           */
-#define SP_MANAGED_SETTLE_MS \
-    100 /* how long the end of a command waits for its last connections to be reported */
-#define SP_MANAGED_RECEIPTS 32 /* hosts reached, and hosts denied, of one command */
+#define SP_MANAGED_LINGER_MS 60000 /* a question outlives its connection by this time */
+#define SP_MANAGED_SETTLE_MS 100   /* the end of a command waits for reports of its connections */
+#define SP_MANAGED_RECEIPTS  32    /* hosts reached, and hosts denied, of one command */
 
 struct sp_managed;
 struct sp_managed_hub;

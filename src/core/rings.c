@@ -13,14 +13,12 @@
 
 #define MOST_BUDGET ((uint64_t)1 << 30)
 
-#define PRESSURE_MS 20 /* between two rounds that ask memory back, while the sum grows */
-#define FIRST_PAUSE_MS                                                         \
-    100 /* between two rounds while the sum stays, doubled up to LAST_PAUSE_MS \
-         */
-#define LAST_PAUSE_MS 6400
-#define CALM_MS       1000 /* below CALM of the budget for so long: the share is doubled */
-#define CALM(budget)  ((budget) / 4 * 3)
-#define LEAST_STALE   65536U /* memory outside of a log that is worth a system call */
+#define PRESSURE_MS    20  /* between two rounds that ask memory back, while the sum grows */
+#define FIRST_PAUSE_MS 100 /* the same while the sum stays; doubled up to LAST_PAUSE_MS */
+#define LAST_PAUSE_MS  6400
+#define CALM_MS        1000 /* below CALM of the budget for so long: the share is doubled */
+#define CALM(budget)   ((budget) / 4 * 3)
+#define LEAST_STALE    65536U /* memory outside of a log that is worth a system call */
 
 struct slot {
     struct sp_list warm; /* linked: free, with memory */

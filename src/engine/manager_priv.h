@@ -30,24 +30,21 @@
 #include "engine/network_job.h"
 #include "sandbox/profile.h"
 
-#define SP_START_MS     50  /* a local start that takes longer was waiting for its cell */
-#define SP_EARLY_MS     150 /* a command that fails within it counts as failed at once */
-#define SP_STRAGGLER_MS 20  /* wait for output before an early exit is judged */
-#define SP_POST_EXIT_MS 50  /* a call waits for the streams of an exited process */
-#define SP_TRAILING_MS  100 /* ... and so does its end event */
-#define SP_COALESCE_MS  5
-#define SP_TYPING_MS    30000 /* a write that is not acknowledged by then is answered anyway */
-#define SP_HELD_MAX \
-    1048576 /* output held back before the begin event; with more, the event is sent */
-#define SP_NO_MEMORY_MS   100 /* retry of output that could not be stored for want of memory */
-#define SP_CALLS_MAX      4096
-#define SP_PROMPT_MS      100 /* of silence, after which an unfinished line counts as ended */
-#define SP_INSPECT_MS     100 /* between two inspections of a process's ports */
-#define SP_INSPECT_FAR_MS 300 /* ... of a remote one */
-#define SP_QUESTION_MS                                                         \
-    60000 /* limit of how long an open question stops the clock of other calls \
-           */
-#define SP_KILL_AGAIN_MS    1000 /* retry of a refused kill */
+#define SP_START_MS         50  /* a local start that takes longer was waiting for its cell */
+#define SP_EARLY_MS         150 /* a command that fails within it counts as failed at once */
+#define SP_STRAGGLER_MS     20  /* wait for output before an early exit is judged */
+#define SP_POST_EXIT_MS     50  /* a call waits for the streams of an exited process */
+#define SP_TRAILING_MS      100 /* ... and so does its end event */
+#define SP_COALESCE_MS      5
+#define SP_TYPING_MS        30000 /* a write that is not acknowledged by then is answered anyway */
+#define SP_HELD_MAX         1048576 /* output held back before the begin event, at most */
+#define SP_NO_MEMORY_MS     100 /* retry of output that could not be stored for want of memory */
+#define SP_CALLS_MAX        4096
+#define SP_PROMPT_MS        100   /* of silence, after which an unfinished line counts as ended */
+#define SP_INSPECT_MS       100   /* between two inspections of a process's ports */
+#define SP_INSPECT_FAR_MS   300   /* ... of a remote one */
+#define SP_QUESTION_MS      60000 /* an open question stops the clock of other calls, at most */
+#define SP_KILL_AGAIN_MS    1000  /* retry of a refused kill */
 #define SP_REMEMBERED_MAX   256
 #define SP_REMEMBERED_BYTES 67108864 /* over all remembered processes */
 
@@ -421,8 +418,8 @@ struct sp_remembered {
     struct sp_manager_view view;        /* without the output */
 };
 
-void sp_manager_serve_orders(
-    struct sp_process *p); /* runs close-stdin orders that wait for pending input */
+/* Runs close-stdin orders that wait for pending input. */
+void sp_manager_serve_orders(struct sp_process *p);
 
 /* Keeps the record of a process that is being freed and holds its id. Without memory for the record
  * the id is released. */

@@ -21,12 +21,10 @@
 #include "base/str.h"
 #include "base/stream.h"
 
-#define SP_MIRROR_MAX_EVENTS 256        /* held events; more are dropped and read later */
-#define SP_MIRROR_MAX_BYTES  (1U << 20) /* held bytes; likewise */
-#define SP_MIRROR_MAX_DROPS  16384      /* dropped since the last read: then it fails */
-#define SP_MIRROR_HIGH                                                         \
-    (256U << 10) /* waiting bytes from which the connection should not be read \
-                  */
+#define SP_MIRROR_MAX_EVENTS 256          /* held events; more are dropped and read later */
+#define SP_MIRROR_MAX_BYTES  (1U << 20)   /* held bytes; likewise */
+#define SP_MIRROR_MAX_DROPS  16384        /* dropped since the last read: then it fails */
+#define SP_MIRROR_HIGH       (256U << 10) /* waiting bytes: the connection should not be read */
 
 struct sp_mirror_ops {
     bool (*output)(void *user, enum sp_stream stream,

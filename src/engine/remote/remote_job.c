@@ -24,8 +24,8 @@
 #define START_MS        60000U /* limit for the answer to process/start */
 #define VERDICT_MS      5000U  /* how long an exit waits for its sandbox verdict */
 #define MAX_STARTS      30U    /* limit of repeated starts */
-#define ANSWER_MS \
-    30000U /* for calls that a server answers at once; writes may wait for the command */
+/* For calls that a server answers at once; writes may wait for the command. */
+#define ANSWER_MS 30000U
 
 enum kind { WRITE, CLOSE_STDIN, INSPECT, SIGNAL, OTHER };
 

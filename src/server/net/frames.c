@@ -141,8 +141,7 @@ bool sp_ws_accept(struct sp_str key, char ret[SP_WS_ACCEPT_LEN])
 
 /* ---- intake ---- */
 
-#define SMALL \
-    (16U << 10) /* a rest up to this size moves to the scratch memory for the next receive */
+#define SMALL   (16U << 10)  /* a rest up to this size moves to the scratch memory */
 #define AT_ONCE (256U << 10) /* the most bytes of one receive */
 #define SLACK   (4U << 10)   /* room for small frames after a large one */
 #define LARGE   (1U << 20)   /* a larger buffer is not kept for a few bytes */
@@ -498,8 +497,8 @@ enum sp_intake_what sp_intake_next(struct sp_intake *in, bool may_deliver,
 #define OUT_FIRST 4096U
 #define OUT_SMALL (64U << 10)  /* up to here a buffer grows with its contents */
 #define OUT_BUSY  (512U << 10) /* the next size: fits the queue of a busy link */
-#define OUT_KEEP \
-    (4U << 20) /* an empty buffer up to this size is kept: fits a file of 1 MiB in base64 */
+/* An empty buffer up to this size is kept: fits a file of 1 MiB in base64. */
+#define OUT_KEEP (4U << 20)
 
 void sp_outq_done(struct sp_outq *q)
 {

@@ -70,8 +70,8 @@ struct sp_link_source {
 void sp_link_send(struct sp_link *l, struct sp_link_source *s);
 
 bool sp_link_is_full(const struct sp_link *l);
-size_t
-sp_link_queued(const struct sp_link *l); /* bytes, with those that sources still have to write */
+/* Queued bytes, with those that sources still have to write. */
+size_t sp_link_queued(const struct sp_link *l);
 
 /* Stops and resumes delivery. Messages received already wait. */
 void sp_link_pause(struct sp_link *l, bool is_paused);
