@@ -75,7 +75,7 @@ int sp_cell_pool_new(struct sp_loop *loop, struct sp_cells *cells,
                      const struct sp_cell_pool_options *o, struct sp_cell_pool **ret,
                      struct sp_err *e);
 /* Before the cells are freed. */
-void sp_cell_pool_free(struct sp_cell_pool *w);
+void sp_cell_pool_free(struct sp_cell_pool *pool);
 
 /* An existing cell for this session and policy, or a new one, which builds its sandbox while the
  * first start or file worker waits in its socket. Fails if the policy is wrong or cannot be
@@ -83,12 +83,12 @@ void sp_cell_pool_free(struct sp_cell_pool *w);
  * bounds each look at it, of which there may be several, and a system call that hangs is not
  * interrupted.
  */
-int sp_cell_pool_get(struct sp_cell_pool *w, uint64_t session, const struct sp_policy *p,
+int sp_cell_pool_get(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
                      struct sp_cell **ret, struct sp_err *e);
 
 /* The same without blocking, in two steps. First: an existing cell that can be checked at once.
  * *ret NULL: there is none, use sp_cell_pool_request. */
-int sp_cell_pool_find(struct sp_cell_pool *w, uint64_t session, const struct sp_policy *p,
+int sp_cell_pool_find(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
                       struct sp_cell **ret, struct sp_err *e);
 /* Second: surveys the policy in a thread; done is called later, with a cell, or NULL and an error.
  * The caller sets the deadline, and may cancel with sp_surveyor_cancel. */
@@ -99,22 +99,22 @@ struct sp_cell_request {
     int tries;
     struct sp_survey_ask survey;
 };
-int sp_cell_pool_request(struct sp_cell_pool *w, uint64_t session, const struct sp_policy *p,
+int sp_cell_pool_request(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
                          struct sp_cell_request *a, struct sp_err *e);
-void sp_cell_pool_end_session(struct sp_cell_pool *w, uint64_t session);
+void sp_cell_pool_end_session(struct sp_cell_pool *pool, uint64_t session);
 
 /* Makes the plan but no cell. The host is probed when its features are first needed. */
-int sp_cell_pool_plan(struct sp_cell_pool *w, const struct sp_policy *p, struct sp_buf *ret,
+int sp_cell_pool_plan(struct sp_cell_pool *pool, const struct sp_policy *p, struct sp_buf *ret,
                       struct sp_err *e);
-int sp_cell_pool_features(struct sp_cell_pool *w, const struct sp_host_features **ret,
+int sp_cell_pool_features(struct sp_cell_pool *pool, const struct sp_host_features **ret,
                           struct sp_err *e);
 
 /* Whether managed networks can be made here: cells have a network of their own. The host is probed
  * at the first call. */
-bool sp_cell_pool_has_networks(struct sp_cell_pool *w);
+bool sp_cell_pool_has_networks(struct sp_cell_pool *pool);
 
 /* A TCP port of this server, which no managed network reaches on this machine. To be called before
  * the first cell is made. */
-void sp_cell_pool_add_own_port(struct sp_cell_pool *w, uint16_t port);
+void sp_cell_pool_add_own_port(struct sp_cell_pool *pool, uint16_t port);
 
 #endif
