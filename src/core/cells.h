@@ -74,8 +74,8 @@ struct sp_cell_options {
     struct sp_published_cell *published; /* connections to published ports; NULL: none */
     void *user;
     void (*drained)(void *user); /* the outbox was full and has room, or was dropped */
-    /* The cell has ended by itself; sp_cell_kill has to follow. Every seat has heard ops.lost; in
-     * tier CELL they hear it there. */
+    /* The cell has ended by itself; sp_cell_kill has to follow. Every seat has heard ops.lost,
+     * except in tier CELL, where sp_cell_kill tells the seats. */
     void (*died)(void *user);
     void (*closed)(void *user); /* a process has closed; may be NULL */
     void (*idle)(void *user);   /* ... and only idle workers are left; may be NULL */
