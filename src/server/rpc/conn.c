@@ -244,7 +244,7 @@ void sp_request_drop(struct sp_request *r)
     sp_waiters_remove(&r->waiter);
     sp_waiters_remove(&r->on_freed);
     if (r->is_cell_call)
-        sp_waiters_remove(&r->ask.call.waiter);
+        sp_waiters_remove(&r->cell_call.call.waiter);
     if (r->is_file)
         sp_files_drop(&r->file.call);
     if (r->task != NULL)

@@ -171,7 +171,7 @@ struct sp_request {
         struct {
             struct sp_proc_call call;
             bool is_signal;
-        } ask;
+        } cell_call;
         struct {
             struct sp_str text; /* behind the struct: the message, to be parsed again */
         } again;

@@ -204,26 +204,26 @@ static const struct {
 
 static void on_cell_answer(struct sp_waiter *w)
 {
-    struct sp_request *r = SP_CONTAINER(w, struct sp_request, ask.call.waiter);
+    struct sp_request *r = SP_CONTAINER(w, struct sp_request, cell_call.call.waiter);
 
-    if (r->ask.call.err == 0)
+    if (r->cell_call.call.err == 0)
         sp_request_reply(r, SP_STR("{}"));
     else
-        sp_request_refuse(r, SP_E_FAILED, r->ask.call.err, "failed to %s process",
-                          r->ask.is_signal ? "signal" : "resize");
+        sp_request_refuse(r, SP_E_FAILED, r->cell_call.call.err, "failed to %s process",
+                          r->cell_call.is_signal ? "signal" : "resize");
 }
 
 /* Parks a request until the cell has answered; its own waiter is not used. */
-static struct sp_request *park_ask(struct sp_rpc_call *c, struct sp_proc *p, bool is_signal,
-                                   struct sp_err *e)
+static struct sp_request *park_cell_call(struct sp_rpc_call *c, struct sp_proc *p, bool is_signal,
+                                         struct sp_err *e)
 {
     struct sp_request *r = sp_rpc_call_park(c, 0, e);
 
     if (r != NULL) {
         sp_request_hold(r, p);
         r->is_cell_call = true;
-        r->ask.is_signal = is_signal;
-        r->ask.call.waiter = (struct sp_waiter){.fn = on_cell_answer};
+        r->cell_call.is_signal = is_signal;
+        r->cell_call.call.waiter = (struct sp_waiter){.fn = on_cell_answer};
     }
     return r;
 }
@@ -265,11 +265,11 @@ static int process_signal(struct sp_rpc_call *c, struct sp_err *e)
     if (p == NULL ||
         !(p->life == SP_PROC_RUNNING || (p->life == SP_PROC_EXITED && number == SIGKILL)))
         return sp_rpc_call_reply(c, SP_STR("{}"));
-    struct sp_request *w = park_ask(c, p, true, e);
+    struct sp_request *w = park_cell_call(c, p, true, e);
     if (w == NULL)
         return -(int)e->code;
     note_who(c, p);
-    sp_proc_signal(p, &w->ask.call, number);
+    sp_proc_signal(p, &w->cell_call.call, number);
     return 0;
 }
 
@@ -300,10 +300,10 @@ static int process_resize(struct sp_rpc_call *c, struct sp_err *e)
         sp_observers_resize(p, is_owner(c, p), (uint16_t)rows, (uint16_t)cols);
     if (!is_effective || p->life != SP_PROC_RUNNING)
         return sp_rpc_call_reply(c, SP_STR("{}"));
-    struct sp_request *w = park_ask(c, p, false, e);
+    struct sp_request *w = park_cell_call(c, p, false, e);
     if (w == NULL)
         return -(int)e->code;
-    sp_proc_resize(p, &w->ask.call, (uint16_t)rows, (uint16_t)cols);
+    sp_proc_resize(p, &w->cell_call.call, (uint16_t)rows, (uint16_t)cols);
     return 0;
 }
 
