@@ -752,9 +752,13 @@ int sp_proc_check_name(const struct sp_front *f, struct sp_str name, struct sp_e
             const struct sp_proc *p = SP_CONTAINER(k, struct sp_proc, link);
 
             if (p->name != NULL && p->life != SP_PROC_CLOSED && sp_str_eq(sp_str_of(p->name), name))
-                return sp_fail(e, SP_E_STATE, 0,
-                               "%s is running (pid %d); choose another name or: sallyport kill %s",
-                               p->name, (int)p->pid, p->name);
+                return p->life == SP_PROC_STARTING
+                           ? sp_fail(e, SP_E_STATE, 0, "%s is starting; choose another name",
+                                     p->name)
+                           : sp_fail(e, SP_E_STATE, 0,
+                                     "%s is running (pid %d); choose another name or: sallyport "
+                                     "kill %s",
+                                     p->name, (int)p->pid, p->name);
         }
     }
     return 0;

@@ -241,6 +241,18 @@ class Names(Case):
         self.assertError(self.named(c, 'p', 5)['error'], -32602)
         self.assertIn('result', self.named(c, 'p', 'x' * 64))
 
+    def test_the_name_of_a_start_under_way_is_taken(self):
+        c = self.session('--cells', '1')
+        cell = int(c.sh('echo $PPID').stdout)
+        params = c.start_params('p', ['sleep', '1000'], name='web')
+        os.kill(cell, signal.SIGSTOP)
+        try:
+            first = c.post('process/start', params)
+            self.assertError(self.named(c, 'q', 'web')['error'], -32600, 'web is starting; choose another name')
+        finally:
+            os.kill(cell, signal.SIGCONT)
+        c.result(first)
+
     def test_a_name_is_taken_until_its_process_has_closed(self):
         c = self.session()
         other = self.srv.session()
