@@ -40,11 +40,6 @@ static inline uint64_t sp_clock_unix_ms(void)
     return sp_clock_read_ns(CLOCK_REALTIME) / 1000000;
 }
 
-static inline uint64_t sp_clock_unix_s(void)
-{
-    return sp_clock_read_ns(CLOCK_REALTIME) / SP_NS_PER_S;
-}
-
 /* CPU time of this thread. */
 static inline uint64_t sp_clock_cpu_ns(void)
 {

@@ -65,17 +65,6 @@ static inline bool sp_history_get(const struct sp_history *h, uint64_t id, struc
 {
     return id < UINT64_MAX && sp_history_before(h, id + 1, ret) && ret->id == id;
 }
-/* How many processes with a name ended at that time or later. Reads all entries: not for hot paths.
- */
-static inline uint32_t sp_history_named_since(const struct sp_history *h, int64_t since_ms)
-{
-    struct sp_past p;
-    uint32_t n = 0;
-
-    for (uint64_t id = UINT64_MAX; h != NULL && sp_history_before(h, id, &p); id = p.id)
-        n += p.name.n > 0 && p.ended_ms >= since_ms;
-    return n;
-}
 /* Wipes the entry and its output. false: there is none. */
 bool sp_history_remove(struct sp_history *h, uint64_t id);
 

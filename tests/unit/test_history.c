@@ -168,26 +168,6 @@ static void test_reasons(void **state)
     free_scene(s);
 }
 
-static void test_named_ones_are_counted(void **state)
-{
-    struct scene *s = new_scene(8);
-    char name[] = "web";
-
-    (void)state;
-    assert_int_equal(sp_history_named_since(NULL, 0), 0);
-    sp_history_remember(s->history, &s->proc);
-    s->proc.name = name;
-    s->proc.ended_ms = 5000;
-    sp_history_remember(s->history, &s->proc);
-    s->proc.ended_ms = 7000;
-    sp_history_remember(s->history, &s->proc);
-    assert_int_equal(sp_history_named_since(s->history, 0), 2);
-    assert_int_equal(sp_history_named_since(s->history, 5001), 1);
-    assert_true(sp_history_remove(s->history, 3));
-    assert_int_equal(sp_history_named_since(s->history, 5001), 0);
-    free_scene(s);
-}
-
 static void test_the_newest_entries_stay(void **state)
 {
     struct scene *s = new_scene(4);
@@ -433,7 +413,6 @@ static void test_corrupted_chunks(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_an_entry_has_all_facts),
     cmocka_unit_test(test_reasons),
-    cmocka_unit_test(test_named_ones_are_counted),
     cmocka_unit_test(test_the_newest_entries_stay),
     cmocka_unit_test(test_output_is_joined),
     cmocka_unit_test(test_the_end_of_the_output_is_kept),
