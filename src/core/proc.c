@@ -741,6 +741,29 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     return 0;
 }
 
+/* Why the name of the process is taken, and what frees it. */
+static int refuse_name(const struct sp_proc *p, struct sp_err *e)
+{
+    const struct sp_inspect_ask ask = {.wants_doing = true};
+    struct sp_inspection found;
+
+    if (p->life == SP_PROC_STARTING)
+        return sp_fail(e, SP_E_STATE, 0, "%s is starting; choose another name", p->name);
+    if (p->life == SP_PROC_RUNNING)
+        return sp_fail(e, SP_E_STATE, 0,
+                       "%s is running (pid %d); choose another name or: sallyport kill %s", p->name,
+                       (int)p->pid, p->name);
+    sp_proc_inspect(p, &ask, &found);
+    return found.holder_count == 0
+               ? sp_fail(e, SP_E_STATE, 0,
+                         "%s has exited, and its output is not complete; choose another name",
+                         p->name)
+               : sp_fail(e, SP_E_STATE, 0,
+                         "%s has exited, and %s (pid %d) holds its output open; choose another "
+                         "name or end that process",
+                         p->name, found.holders[0].name, found.holders[0].pid);
+}
+
 int sp_proc_check_name(const struct sp_front *f, struct sp_str name, struct sp_err *e)
 {
     sp_list_each(i, &f->sessions) {
@@ -752,13 +775,7 @@ int sp_proc_check_name(const struct sp_front *f, struct sp_str name, struct sp_e
             const struct sp_proc *p = SP_CONTAINER(k, struct sp_proc, link);
 
             if (p->name != NULL && p->life != SP_PROC_CLOSED && sp_str_eq(sp_str_of(p->name), name))
-                return p->life == SP_PROC_STARTING
-                           ? sp_fail(e, SP_E_STATE, 0, "%s is starting; choose another name",
-                                     p->name)
-                           : sp_fail(e, SP_E_STATE, 0,
-                                     "%s is running (pid %d); choose another name or: sallyport "
-                                     "kill %s",
-                                     p->name, (int)p->pid, p->name);
+                return refuse_name(p, e);
         }
     }
     return 0;

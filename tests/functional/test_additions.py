@@ -6,7 +6,7 @@ import signal
 import time
 
 import tap
-from server import PYTHON, Case, is_alive, ours_only, stat_of
+from server import PYTHON, Case, is_alive, name_of, ours_only, stat_of
 from wire import file_uri, unb64, wait_until
 
 
@@ -240,6 +240,18 @@ class Names(Case):
             self.assertError(self.named(c, 'p', name)['error'], -32602, 'name must be 1 to 64 letters, digits, `.`, `_` or `-`')
         self.assertError(self.named(c, 'p', 5)['error'], -32602)
         self.assertIn('result', self.named(c, 'p', 'x' * 64))
+
+    def test_the_name_of_a_command_whose_output_is_held_open_is_taken(self):
+        c = self.session()
+        self.assertIn('result', self.named(c, 'p', 'web', ('/bin/sh', '-c', 'sleep 1000 & echo $!')))
+        pid = int(c.wait_line('p'))
+        c.wait_exited('p')
+        wait_until(lambda: name_of(pid) == 'sleep 1000', 'the execve of sleep')
+        self.assertError(self.named(c, 'q', 'web')['error'], -32600,
+                         'web has exited, and sleep (pid %d) holds its output open; choose another name or end that process' % pid)
+        os.kill(pid, signal.SIGKILL)
+        c.wait_closed('p')
+        self.assertIn('result', self.named(c, 'q', 'web'))
 
     def test_the_name_of_a_start_under_way_is_taken(self):
         c = self.session('--cells', '1')
