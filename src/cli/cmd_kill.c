@@ -68,6 +68,14 @@ static int fail_no_memory(struct sp_err *e)
     return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
 }
 
+static int fail_ended(const struct sp_listed *p, struct sp_err *e)
+{
+    return strcmp(p->state, "exited") == 0
+               ? sp_fail(e, SP_E_STATE, 0,
+                         "it has exited; processes that it has left hold its output open")
+               : sp_fail(e, SP_E_STATE, 0, "it has ended already");
+}
+
 /* process/terminate kills; the wait confirms that the processes are gone. */
 static int end_tree(struct sp_observe *o, const struct sp_listed *p, struct sp_err *e)
 {
@@ -83,7 +91,7 @@ static int end_tree(struct sp_observe *o, const struct sp_listed *p, struct sp_e
         return fail_no_memory(e);
     int r = sp_observe_ask(o, "process/terminate", sp_buf_str(&place), on_result, &running, e);
     if (r == 0 && !running.is_true)
-        return sp_fail(e, SP_E_STATE, 0, "it has ended already");
+        return fail_ended(p, e);
     if (r < 0)
         return r;
     r = sp_observe_ask(o, "process/read", sp_buf_str(&wait), on_result, &closed, e);
@@ -102,7 +110,7 @@ static int send_signal(struct sp_observe *o, const struct sp_listed *p, const ch
     auto_buf struct sp_buf params = {0};
 
     if (strcmp(p->state, "running") != 0 && strcmp(p->state, "starting") != 0)
-        return sp_fail(e, SP_E_STATE, 0, "it has ended already"); /* as for end_tree() */
+        return fail_ended(p, e);
     if (!sp_json_add_str(&name, sp_str_of(signal)) ||
         !sp_listed_add_params(&params, p, ",\"signal\":%.*s", (int)name.len, name.data))
         return fail_no_memory(e);

@@ -687,6 +687,12 @@ class Kill(Verbs):
         self.assertIn('p: it has ended already', self.refused(1, 'kill', 'p'))
         self.assertIn('p: it has ended already', self.refused(1, 'kill', '--signal', 'TERM', 'p'))
 
+    def test_what_an_exited_command_has_left_is_told(self):
+        self.shell('sleep 600 & exit 0')
+        self.c.wait_exited('p')
+        for words in ((), ('--signal', 'KILL')):
+            self.assertIn('p: it has exited; processes that it has left hold its output open', self.refused(1, 'kill', *words, 'p'))
+
     def test_wrong_words(self):
         self.c.start('p', ['sleep', '600'])
         self.refused(2, 'kill')
