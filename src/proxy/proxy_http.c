@@ -119,6 +119,10 @@ static bool take_head(struct sp_proxy_conn *c, size_t n)
     }
     if (c->speech == SP_PROXY_SAYS_CONNECT) {
         sp_buf_drop(&c->client.in, n);
+    } else if (sp_str_eq_nocase(c->http->head.method, SP_STR("TRACE")) &&
+               sp_proxy_upstream_for(c) != NULL) {
+        /* An upstream proxy answers with the request, Proxy-Authorization included. */
+        sp_proxy_refuse_http(c, 501, "TRACE is not passed to an upstream proxy");
     } else if (c->http->head.is_upgrade && (c->p->flags & SP_PROXY_LIMITED) != 0) {
         c->outcome = SP_PROXY_BLOCKED;
         c->reason = SP_NETWORK_REASON_METHOD_NOT_ALLOWED;
@@ -277,6 +281,12 @@ static bool take_response_head(struct sp_proxy_conn *c, size_t n)
     c->scanned = 0;
     if (!sp_http1_read_response(head, sp_str_of(h->method), r, &why))
         return fail_response(c, "the server's response is malformed");
+    if (c->is_by_upstream && r->status == 407) { /* the host's credentials are wrong */
+        c->outcome = SP_PROXY_UPSTREAM;
+        c->upstream_status = r->status;
+        sp_proxy_fail(c);
+        return true;
+    }
     const bool is_tunnel = r->status == 101 && h->head.is_upgrade;
     const bool is_interim = r->status >= 100 && r->status < 200 && !is_tunnel;
     if (r->status == 101 && !is_tunnel)

@@ -888,7 +888,7 @@ class Upstream(Case):
             elif text.startswith('CONNECT'):
                 conn.sendall(b'HTTP/1.1 %d no\r\nContent-Length: 0\r\n\r\n' % status)
             else:
-                conn.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nup')
+                conn.sendall(b'HTTP/1.1 %d OK\r\nContent-Length: 2\r\n\r\nup' % status)
         return self.server(serve), seen
 
     def test_upstream(self):
@@ -913,9 +913,28 @@ class Upstream(Case):
         self.assertEqual(read_exactly(sock, 8), b'straight')
         self.assertEqual(len(seen), 2)
 
+    def test_credentials_do_not_come_back(self):
+        """An upstream proxy answers TRACE with the request, which has the credentials of the host."""
+        server, seen = self.proxy()
+        direct, found = self.proxy()
+        front = self.front(http='127.0.0.1:%d dTpw' % server.port, no_proxy='.direct.example',
+                           hosts={'d.direct.example': ['127.0.0.1'], 'a.example': FAILED})
+        for method, host, status in (('TRACE', 'a.example', 501), ('trace', 'a.example', 501),
+                                     ('TRACE', 'd.direct.example:%d' % direct.port, 200)):
+            sock = self.connect(front.front_door())
+            sock.sendall(b'%s http://%s/ HTTP/1.1\r\nHost: %s\r\nMax-Forwards: 0\r\n\r\n' % (
+                method.encode(), host.encode(), host.encode()))
+            self.assertEqual(read_response(sock)[0], status, method)
+        self.assertEqual((seen, len(found)), ([], 1))
+
     def test_upstream_refuses(self):
         server, _ = self.proxy(407)
-        front = self.front(https='127.0.0.1:%d' % server.port, hosts={'a.example': FAILED})
+        at = '127.0.0.1:%d' % server.port
+        front = self.front(http=at, https=at, hosts={'a.example': FAILED})
+        sock = self.connect(front.front_door())
+        sock.sendall(b'GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n')
+        status, _, body, _ = read_response(sock)
+        self.assertEqual((status, b'407' in body), (502, True))
         sock = self.connect(front.front_door())
         sock.sendall(b'CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n')
         status, _, body, _ = read_response(sock)
