@@ -41,7 +41,10 @@
 #define PINGS             4
 #define RESOLVER_RETRY_MS 1000
 #define MESSAGES_A_TURN   64
-#define LINKS_MAX         512 /* descriptors to look at for the owner of a connection */
+#define LINKS_MAX         512 /* descriptors searched for the owner of a connection */
+#define PROCESSES_MAX     512 /* processes searched for it */
+#define SEARCH_SHARE      20  /* searches for owners take 1/20 of the time, for each network; */
+#define SEARCH_BURST_MS   100 /* at once */
 #define OWNERS_MAX        16  /* kept answers about the owner of connections */
 #define OWNER_MS          2000
 
@@ -81,6 +84,7 @@ struct sp_managed {
     bool has_left;                   /* a command has left, and processes of it may live on */
     struct owner owners[OWNERS_MAX]; /* of commands in procs */
     uint32_t next_owner;             /* is replaced next */
+    uint64_t searched_us;            /* searching is paid up to this time */
     struct sp_list asks[BUCKETS];
     uint32_t ask_count;
 };
@@ -335,15 +339,12 @@ static uint64_t inode_of(const struct sp_managed *m, const struct sp_proxy_ask *
                              a->local_port);
 }
 
-/* The only command that the cell ever had, or the one that has the client's socket. NULL: not
- * known. */
-static struct sp_proc *find_owner(struct sp_managed *m, const struct sp_proxy_ask *a)
+/* The command that has the client's socket; NULL: not known. */
+static struct sp_proc *search_owner(struct sp_managed *m, const struct sp_proxy_ask *a)
 {
-    int budget = LINKS_MAX;
-
-    if (m->proc_count == 0 || (m->proc_count == 1 && !m->has_left))
-        return m->proc_count == 0 ? NULL : proc_of(m->procs.next);
+    struct sp_inspect_budget budget = {.descriptors = LINKS_MAX, .processes = PROCESSES_MAX};
     const uint64_t inode = inode_of(m, a);
+
     if (inode == 0)
         return NULL;
     sp_list_each(i, &m->procs) {
@@ -357,10 +358,29 @@ static struct sp_proc *find_owner(struct sp_managed *m, const struct sp_proxy_as
             .terminal = -1,
         };
 
-        if (c.cell > 0 && c.pid > 0 && sp_inspect_has_socket(&c, inode, &budget))
+        if (c.cell > 0 && c.pid > 0 && sp_inspect_has_socket(&c, inode, &p->net.leader, &budget))
             return inode_of(m, a) == inode ? p : NULL; /* its process may have ended meanwhile */
+        if (budget.processes <= 0)
+            break;
     }
     return NULL;
+}
+
+/* The only command that the cell ever had, or the one that has the client's socket. NULL: not
+ * known. A command with many processes could occupy the front with connections, each of which takes
+ * a search: these are rationed. */
+static struct sp_proc *find_owner(struct sp_managed *m, const struct sp_proxy_ask *a)
+{
+    if (m->proc_count == 0 || (m->proc_count == 1 && !m->has_left))
+        return m->proc_count == 0 ? NULL : proc_of(m->procs.next);
+    const uint64_t began = sp_clock_us();
+    if (m->searched_us < began)
+        m->searched_us = began;
+    if (m->searched_us - began >= (uint64_t)SEARCH_BURST_MS * 1000 * SEARCH_SHARE)
+        return NULL;
+    struct sp_proc *found = search_owner(m, a);
+    m->searched_us += (sp_clock_us() - began) * SEARCH_SHARE;
+    return found;
 }
 
 static void forget_owners(struct sp_managed *m)
@@ -1253,6 +1273,7 @@ static void forget(struct sp_managed *m, struct sp_str host)
 void sp_managed_join(struct sp_managed *m, struct sp_proc *p)
 {
     p->net.managed = m;
+    p->net.leader = 0;
     sp_list_prepend(&m->procs, &p->net.link);
     m->proc_count++;
     forget_owners(m);

@@ -136,6 +136,7 @@ struct sp_net_proc {
     struct sp_managed *managed;   /* NULL: not in a managed cell */
     struct sp_list link;
     struct sp_net_receipt *receipt; /* NULL: nothing was reached or denied */
+    pid_t leader;                   /* first process, in the front's namespace; 0: unknown */
     bool is_settling;               /* it has exited; its last connections are not reported yet */
     bool is_closed;                 /* it leaves when it has settled */
     uint64_t settles_at;            /* number of the PING */

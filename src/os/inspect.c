@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -38,6 +39,8 @@
 #define MAX_POLLED_LINKS 64    /* of those, how many are resolved with readlink */
 #define MAX_FDS          1024  /* of one process */
 #define MAX_ALL_FDS      16384 /* of one inspection */
+#define ALL_PROCESSES    INT_MAX
+#define FEW_CHILDREN     16
 #define MAX_SOCKETS      1024
 #define MAX_NETWORKS     8          /* network namespaces */
 #define MAX_TABLE        (1U << 20) /* bytes of /proc/PID/net/tcp, where listening sockets come first */
@@ -210,8 +213,9 @@ static pid_t number_of(pid_t pid, const char *which, pid_t like)
     return level > 0 && read_numbers(pid, which, numbers) >= level ? numbers[level - 1] : 0;
 }
 
-/* The child of `parent` with pid `number` in the parent's own pid namespace; 0: none. */
-static pid_t find_child(pid_t parent, pid_t number)
+/* The child of `parent` with pid `number` in the parent's own pid namespace; 0: none. Reads at most
+ * *budget children, and takes them from it. */
+static pid_t find_child(pid_t parent, pid_t number, int *budget)
 {
     pid_t numbers[MAX_LEVELS];
     pid_t children[SP_INSPECT_PROCESSES * 8];
@@ -222,7 +226,7 @@ static pid_t find_child(pid_t parent, pid_t number)
         return sp_tree_parent(number) == parent ? number : 0;
     int n = level == 0 ? 0 : sp_tree_children(parent, children, max);
     n = n > max ? max : n;
-    for (int i = n - 1; i >= 0; i--) /* newest first */
+    for (int i = n - 1; i >= 0 && (*budget)-- > 0; i--) /* newest first */
         if (read_numbers(children[i], ITS_OWN, numbers) >= level && numbers[level - 1] == number)
             return children[i];
     return 0;
@@ -553,6 +557,7 @@ static enum sp_doing doing_of(const struct target *at)
 {
     struct walk w = {.at = at};
     enum sp_doing best = SP_DOING_UNKNOWN;
+    int budget = ALL_PROCESSES;
     bool is_waiting = false;
 
     if (at->leader <= 0)
@@ -571,7 +576,7 @@ static enum sp_doing doing_of(const struct target *at)
         if (rank(deed.doing) >= rank(SP_DOING_READING_STDIN))
             continue;
         /* deed.child: the child that the process waits for, in its own pid namespace; 0: any. */
-        const pid_t child = deed.child > 0 ? find_child(w.queue[i], deed.child) : 0;
+        const pid_t child = deed.child > 0 ? find_child(w.queue[i], deed.child, &budget) : 0;
         if (child > 0)
             add_pid(child, w.queue, &w.count);
         else
@@ -869,7 +874,8 @@ static uint16_t find_listening(const struct target *at, const uint16_t *ports, u
  * first process has exited, and without cgroups, its children are somewhere below the cell, among
  * those of other commands; callers filter them by the descriptors they hold.
  */
-static uint32_t find_members(const struct sp_inspect_command *c, pid_t leader, pid_t *pids)
+static uint32_t find_members(const struct sp_inspect_command *c, pid_t leader, pid_t *pids,
+                             int *budget)
 {
     uint32_t count = 0;
 
@@ -886,7 +892,7 @@ static uint32_t find_members(const struct sp_inspect_command *c, pid_t leader, p
         return count;
     uint32_t at = count;
     add_children(leader > 0 ? leader : c->cell, pids, &count);
-    for (; at < count && count < SP_INSPECT_PROCESSES; at++)
+    for (; at < count && count < SP_INSPECT_PROCESSES && (*budget)-- > 0; at++)
         add_children(pids[at], pids, &count);
     return count;
 }
@@ -895,12 +901,13 @@ void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask 
                 struct sp_inspection *ret)
 {
     pid_t members[SP_INSPECT_PROCESSES];
-    const pid_t leader = c->has_exited ? 0 : find_child(c->cell, c->pid);
+    int budget = ALL_PROCESSES;
+    const pid_t leader = c->has_exited ? 0 : find_child(c->cell, c->pid, &budget);
     struct target at = {
         .leader = leader,
         .cell = c->cell,
         .members = members,
-        .member_count = find_members(c, leader, members),
+        .member_count = find_members(c, leader, members, &budget),
         .terminal = c->terminal,
         .input = c->input,
         .outputs = {c->outputs[0], c->outputs[1]},
@@ -933,21 +940,40 @@ static bool is_socket(void *user, const struct open_fd *fd)
  * an earlier one has left behind. */
 static bool is_alone(const struct sp_inspect_command *c, pid_t leader)
 {
-    return leader > 0 && sp_tree_living(c->cell) == 1 && sp_tree_parent(leader) == c->cell;
+    pid_t few[FEW_CHILDREN];
+
+    return leader > 0 && sp_tree_children(c->cell, few, FEW_CHILDREN) <= FEW_CHILDREN &&
+           sp_tree_living(c->cell) == 1 && sp_tree_parent(leader) == c->cell;
 }
 
-bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, int *budget)
+static bool is_first_process(const struct sp_inspect_command *c, pid_t pid)
+{
+    return sp_tree_parent(pid) == c->cell && number_of(pid, ITS_OWN, c->cell) == c->pid;
+}
+
+bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, pid_t *leader,
+                           struct sp_inspect_budget *budget)
 {
     pid_t members[SP_INSPECT_PROCESSES];
-    const pid_t leader = c->has_exited ? 0 : find_child(c->cell, c->pid);
-    const uint32_t count = find_members(c, leader, members);
-    const bool has_others = leader == 0 && c->leaf == 0; /* see find_members */
-    int seen = MAX_ALL_FDS - *budget;
-    bool has = is_alone(c, leader);
+    const bool was_known = *leader > 0;
+
+    if (c->has_exited)
+        *leader = 0;
+    else if (!was_known)
+        *leader = find_child(c->cell, c->pid, &budget->processes);
+    const uint32_t count = find_members(c, *leader, members, &budget->processes);
+    const bool has_others = *leader == 0 && c->leaf == 0; /* see find_members */
+    int seen = MAX_ALL_FDS - budget->descriptors;
+    bool has = is_alone(c, *leader);
 
     for (uint32_t i = 0; !has && seen < MAX_ALL_FDS && i < count && i < SP_INSPECT_PROCESSES; i++)
-        if (!has_others || number_of(members[i], ITS_SESSION, c->cell) == c->pid)
+        if (!has_others ||
+            (budget->processes-- > 0 && number_of(members[i], ITS_SESSION, c->cell) == c->pid))
             has = visit_fds(members[i], &seen, is_socket, &inode);
-    *budget = MAX_ALL_FDS - seen;
+    budget->descriptors = MAX_ALL_FDS - seen;
+    if (has && was_known && *leader > 0 && !is_first_process(c, *leader)) {
+        *leader = 0; /* the pid was reused */
+        has = false;
+    }
     return has;
 }

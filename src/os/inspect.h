@@ -64,8 +64,15 @@ struct sp_inspect_ask {
 void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask *ask,
                 struct sp_inspection *ret);
 
+/* Entries of /proc that a search may still read. */
+struct sp_inspect_budget {
+    int descriptors, processes;
+};
+
 /* Whether a process of the command has the socket with this inode, or its cell has no processes but
- * the command's. *budget: how many more descriptors may be looked at. */
-bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, int *budget);
+ * the command's. false, too, when the budget is used up. *leader: the pid of its first process as
+ * an earlier call found it; 0: not known. */
+bool sp_inspect_has_socket(const struct sp_inspect_command *c, uint64_t inode, pid_t *leader,
+                           struct sp_inspect_budget *budget);
 
 #endif

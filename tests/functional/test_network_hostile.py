@@ -9,14 +9,16 @@ import select
 import signal
 import socket
 import struct
+import time
 
 import tap
 import wire
 from managed import ManagedCase, helpers_of
 from proxy_front import (ASK, COUNTS, DONE, FORGET, GONE, HELLO, KNOW, LISTEN, PING, PONG, READY, RESOLVER, UNABLE, VERDICT,
                          echo, head, web)
-from server import SANITIZED
+from server import PYTHON, SANITIZED, ours_only
 from test_network_proxy import DNS
+from test_network_wire import Wire
 
 FLOOD_S = 5 if tap.IS_LONG else 1
 NAMES = 100000 if tap.IS_LONG else 2500
@@ -146,6 +148,65 @@ sys.stdin.readline()
         alone, beside, served = said
         self.assertEqual(served, 200)
         self.assertLess(beside, max(2 * alone, 0.05))
+
+
+# ---- connections whose commands are looked for ----
+
+# Forks so many processes that sleep.
+MANY = '''
+import os, sys, time
+for i in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        break
+else:
+    print('up', flush=True)
+time.sleep(600)
+'''
+# Connects to one host after the other, none of which is on a list; says how often every second.
+KNOCK = '''
+import itertools, socket, threading
+numbers, told = itertools.count(), threading.Lock()
+def work():
+    for i in numbers:
+        try:
+            with socket.create_connection(('127.0.0.1', 808)) as s:
+                s.sendall(b'CONNECT n%d.example:443 HTTP/1.1\\r\\nHost: n%d.example:443\\r\\n\\r\\n' % (i, i))
+                s.recv(100)
+        except OSError:
+            pass
+        if i % 50 == 0:
+            print(i, flush=True)
+for _ in range(8):
+    threading.Thread(target=work).start()
+'''
+
+
+@ours_only
+class Searches(Wire):
+    def front_s(self):
+        """Seconds that the server has been on a processor."""
+        with open('/proc/%d/schedstat' % self.srv.pid) as f:
+            return int(f.read().split()[0]) / 1e9
+
+    def knocked(self):
+        return int(bytes(self.c.process('knock').streams['stdout']).split()[-1])
+
+    def test_many_processes(self):
+        """The front looks for the command of each connection to a host on no list, among all processes of the sandbox: for
+        a twentieth of the time, so that others are not delayed, and for 100 ms at once."""
+        self.begin('knock', [PYTHON, '-S', '-c', KNOCK])
+        self.c.wait_output('knock', '\n')
+        for i in range(3):  # these are newer, so they are looked at first
+            self.begin('many-%d' % i, [PYTHON, '-S', '-c', MANY, '200'])
+            self.c.wait_output('many-%d' % i, 'up')
+        self.c.pump(0.1)
+        first, began, cpu = self.knocked(), time.monotonic(), self.front_s()
+        self.c.wait_for(lambda: self.knocked() >= first + (5000 if tap.IS_LONG else 1000), 'connections')
+        count, took, cpu = self.knocked() - first, time.monotonic() - began, self.front_s() - cpu
+        print('# %d connections in %.1f s: the front worked %.2f s' % (count, took, cpu))
+        self.assertLess(cpu, 0.15 + 0.1 * took + count * (0.002 if SANITIZED else 0.0003))
+        for name in ('knock', 'many-0', 'many-1', 'many-2'):
+            self.c.terminate(name)
 
 
 # ---- forged messages ----
