@@ -257,15 +257,34 @@ class Protocols(ProxyCase):
 class Decisions(ProxyCase):
     LITERALS = ('127.1', '0x7f.1', '2130706433', '[::ffff:127.0.0.1]', '0', '0.0.0.0', '[::]', '[::1]', '169.254.169.254',
                 '168.63.129.16', '100.100.100.200', '[fd00:ec2::254]', '10.0.0.1', '192.168.0.1', 'localhost', 'x.localhost',
-                '127.0.0.1', '0177.0.0.1')
+                '127.0.0.1', '0177.0.0.1', '127.0.0.1.', '0x7f.0x0.0x0.0x1', '127.64.0.1', '255.255.255.255', 'LOCALHOST.', 'ip6-localhost',
+                '[::127.0.0.1]', '[::ffff:0:7f00:1]', '[::ffff:a9fe:a9fe]', '[2002:7f00:1::]', '[2002:a9fe:a9fe::1]',
+                '[64:ff9b::7f00:1]', '[64:ff9b::a9fe:a9fe]', '[64:ff9b:1::1]', '[2001:0:7f00:1::]', '[fe80::1]', '[ff02::1]')
+    # What names lead to, as the resolver says.
+    HIDDEN = ('127.0.0.1', '0.0.0.0', '::', '::1', '::ffff:127.0.0.1', '64:ff9b::7f00:1', '2002:7f00:1::', 'fe80::1')
 
     def test_42_literals(self):
-        """Every spelling of an address that is not public is refused, also under an allow list of `*`."""
+        """Every spelling of an address that is not public is refused, also under an allow list of `*`, and so are names
+        that lead there."""
+        names = ['h%d.test' % i for i in range(len(self.HIDDEN))]
+        self.table += ['%s=%s' % pair for pair in zip(names, self.HIDDEN)]
         said = self.python('''
+            def socks(host):
+                s = door()
+                s.sendall(b'\\5\\1\\0')
+                s.recv(2, socket.MSG_WAITALL)
+                if ':' in host:
+                    address = b'\\4' + socket.inet_pton(socket.AF_INET6, host)
+                else:
+                    address = b'\\3' + bytes([len(host)]) + host.encode()
+                s.sendall(b'\\5\\1\\0' + address + b'\\0\\x09')
+                return s.recv(10, socket.MSG_WAITALL)[1]
             say([[connect(h + ':9')[0].split()[1],
-                  ask('GET http://%s:9/ HTTP/1.1\\r\\nHost: %s:9\\r\\n\\r\\n' % (h, h))[0].split()[1]] for h in sys.argv[1:]])
-        ''', *self.LITERALS, allow=['*'])
-        self.assertEqual(dict(zip(self.LITERALS, said)), {h: ['403', '403'] for h in self.LITERALS})
+                  ask('GET http://%s:9/ HTTP/1.1\\r\\nHost: %s:9\\r\\n\\r\\n' % (h, h))[0].split()[1], socks(h.strip('[]'))]
+                 for h in sys.argv[1:]])
+        ''', *self.LITERALS, *names, allow=['*'])
+        hosts = [*self.LITERALS, *names]
+        self.assertEqual(dict(zip(hosts, said)), {h: ['403', '403', 2] for h in hosts})
 
     def test_42_listed_literals(self):
         server = self.serve(echo)
