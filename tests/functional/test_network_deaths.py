@@ -103,7 +103,8 @@ class Proxy(DeathCase):
                 self.finish(cell)
 
     def test_77_killed_in_each_state(self):
-        """While it looks up a name, dials, carries a tunnel: a reset, and the next connection works."""
+        """While it looks up a name, for a connection or for DNS, dials, carries a tunnel: a reset, and the next connection
+        works."""
         self.web()
         self.name('echo.test', {22: self.serve(echo)})
         self.table += ['hung.test=?']
@@ -126,11 +127,14 @@ class Proxy(DeathCase):
                 assert s.recv(1) == b'x'
                 return s
             before = socket.gethostbyname('a.test')
+            question = struct.pack('>HHHHHH', 7, 0x0100, 1, 0, 0, 0) + b'\\4hung\\4test\\0' + struct.pack('>HH', 1, 1)
             for state, begin in (('tunnel', tunnel), ('dial', lambda: socket.create_connection(('deaf.test', 22))),
-                                 ('lookup', lambda: door())):
+                                 ('lookup', lambda: door()), ('dns', lambda: socket.create_connection(('127.0.0.1', 53)))):
                 s = begin()
                 if state == 'lookup':
                     s.sendall(b'CONNECT hung.test:443 HTTP/1.1\\r\\nHost: hung.test:443\\r\\n\\r\\n')
+                if state == 'dns':
+                    s.sendall(struct.pack('>H', len(question)) + question)
                 say(state)
                 data = attempt(read_all, s)
                 t = socket.create_connection(('echo.test', 22))
@@ -138,7 +142,7 @@ class Proxy(DeathCase):
                 say([data if isinstance(data, str) else data.decode(), t.recv(5, socket.MSG_WAITALL).decode(),
                      socket.gethostbyname('a.test') == before])
         '''), allow=['a.test', 'echo.test', 'hung.test', 'deaf.test'])
-        for state in ('tunnel', 'dial', 'lookup'):
+        for state in ('tunnel', 'dial', 'lookup', 'dns'):
             self.assertEqual(cell.line(), state)
             time.sleep(0.05)
             self.kill(cell.helper())
@@ -274,6 +278,19 @@ class Resolver(DeathCase):
             self.kill(pid)
             wire.wait_until(lambda: [p for p in helpers_of(cell.pid, 'resolver') if p != pid], 'another resolver')
         self.finish(cell)
+
+    def test_77_80_both_killed_under_load(self):
+        """In any order, the next one while the last one is being replaced."""
+        self.web()
+        for round_ in range(10 if tap.IS_LONG else 1):
+            cell, killed = self.load(), set()
+            for verb in random.sample(['proxy', 'resolver'] * 3, 6):
+                time.sleep(random.uniform(0, 0.05))
+                pid = wire.wait_until(lambda: [p for p in helpers_of(cell.pid, verb) if p not in killed], verb)[0]
+                killed.add(pid)
+                self.kill(pid)
+            with self.subTest(round_):
+                self.finish(cell)
 
     def test_80_stopped(self):
         """A resolver that does not answer: 502 after its time, tunnels live."""
