@@ -402,7 +402,7 @@ static struct sp_proxy_target *find_target(struct sp_proxy_conn *c)
 static bool can_reuse(struct sp_proxy_conn *c)
 {
     if (c->server.fd < 0 || c->target == NULL || c->target->port != c->port ||
-        strcmp(c->target->host, c->host) != 0)
+        strcmp(c->target->host, c->host) != 0 || (c->is_by_upstream && c->http->head.is_upgrade))
         return false;
     (void)sp_proxy_end_fill(&c->server, 1);
     return c->server.in.len == 0 && !c->server.is_eof && !c->server.is_broken;

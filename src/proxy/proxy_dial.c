@@ -81,6 +81,14 @@ void sp_proxy_dial_free(struct sp_proxy_conn *c)
     free(d);
 }
 
+/* Whether the upstream proxy gets the request itself. For an upgrade it makes a tunnel: behind a
+ * 101 the client's bytes pass unread, and a proxy that did not take part in the upgrade would read
+ * requests to other hosts in them. */
+static bool is_for_upstream(const struct sp_proxy_conn *c)
+{
+    return c->speech == SP_PROXY_SAYS_HTTP && !c->http->head.is_upgrade;
+}
+
 /* Ends the dial, with a descriptor or with an outcome. */
 static void finish(struct sp_proxy_dial *d, int fd, enum sp_proxy_outcome outcome,
                    enum sp_network_reason reason)
@@ -89,7 +97,7 @@ static void finish(struct sp_proxy_dial *d, int fd, enum sp_proxy_outcome outcom
     struct sp_buf early = d->in;
 
     d->in = (struct sp_buf){0};
-    c->is_by_upstream = fd >= 0 && d->upstream != NULL && c->speech == SP_PROXY_SAYS_HTTP;
+    c->is_by_upstream = fd >= 0 && d->upstream != NULL && is_for_upstream(c);
     sp_proxy_dial_free(c);
     sp_proxy_conn_dialled(c, fd, outcome, reason);
     if (c->state == SP_PROXY_AT_TUNNEL && early.len != 0) {
@@ -323,7 +331,7 @@ static void connected(struct sp_proxy_dial *d, uint32_t i)
     memcpy(c->address, a->bytes, sizeof c->address);
     sp_loop_cancel(c->p->loop, &d->next_timer);
     end_attempts(d, fd);
-    if (d->upstream != NULL && c->speech != SP_PROXY_SAYS_HTTP)
+    if (d->upstream != NULL && !is_for_upstream(c))
         ask_upstream(d, fd);
     else
         finish(d, fd, SP_PROXY_REACHED, SP_NETWORK_REASON_NONE);

@@ -913,6 +913,31 @@ class Upstream(Case):
         self.assertEqual(read_exactly(sock, 8), b'straight')
         self.assertEqual(len(seen), 2)
 
+    def test_upgrade_is_tunnelled(self):
+        """Behind a 101 bytes pass unread: an upstream proxy that stayed in HTTP would read requests in them."""
+        def serve(conn):
+            text, rest = read_head(conn)
+            while text:
+                seen.append(text)
+                if 'Upgrade: thing' in text:
+                    conn.sendall(b'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: thing\r\n\r\n')
+                    echo(conn)
+                    return
+                conn.sendall(b'HTTP/1.1 200 OK\r\n%s\r\n' % (b'' if text.startswith('CONNECT') else b'Content-Length: 0\r\n'))
+                text, rest = read_head(conn, rest)
+        seen = []
+        server = self.server(serve)
+        front = self.front(http='127.0.0.1:%d' % server.port, hosts={'a.example': FAILED})
+        sock = self.connect(front.front_door())
+        sock.sendall(b'GET http://a.example/1 HTTP/1.1\r\nHost: a.example\r\n\r\n')
+        self.assertEqual(read_response(sock)[0], 200)
+        sock.sendall(b'GET http://a.example/2 HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: thing\r\n\r\n')
+        self.assertTrue(read_head(sock)[0].startswith('HTTP/1.1 101'))
+        sock.sendall(b'GET http://b.example/ HTTP/1.1\r\n\r\n')
+        self.assertEqual(read_exactly(sock, 4), b'GET ')
+        self.assertEqual([text.split('\r\n')[0] for text in seen],
+                         ['GET http://a.example/1 HTTP/1.1', 'CONNECT a.example:80 HTTP/1.1', 'GET /2 HTTP/1.1'])
+
     def test_credentials_do_not_come_back(self):
         """An upstream proxy answers TRACE with the request, which has the credentials of the host."""
         server, seen = self.proxy()
