@@ -522,6 +522,28 @@ class Whose(Network):
         self.assertEqual([x['host'] for x in r['network']['reached']], ['a.test'])
         self.assertNotIn('attributed', r['network'])
 
+    def test_a_socket_of_ipv6(self):
+        """The JVM, Node and others connect to IPv4 addresses with sockets of IPv6: their command is found as well."""
+        host = self.begin()
+        mapped = """
+import os, socket, time
+open('here', 'w').close()
+while not os.path.exists('there'):
+    time.sleep(0.01)
+s = socket.socket(socket.AF_INET6)
+s.connect(('::ffff:127.0.0.1', 808))
+s.sendall(b'GET http://a.test/ HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n')
+print(s.makefile('rb').readline().split()[1].decode())
+"""
+        id = host.call_later('exec_command', {'argv': ['python3', '-c', mapped], 'yield_time_ms': 30000})
+        wait_until(lambda: os.path.exists(os.path.join(self.work, 'here')), 'the first command')
+        other = self.run_later(host, 'touch there; read x < go')
+        host.answer(self.asked_about(host, 'a'), ONCE)
+        r = host.result(id)
+        self.assertEqual((r['output'], [x['host'] for x in r['network']['reached']]), ('200\n', ['a.test']))
+        self.go()
+        self.assertIsNone(host.result(other).get('network'))
+
     def test_receipts_equal_what_the_server_saw(self):
         """The bytes of a tunnel, and of HTTP messages their bodies: heads are written anew."""
         self.table += ',listed.test:22=127.0.0.1:%d*' % self.web.port
