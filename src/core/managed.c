@@ -879,14 +879,26 @@ static bool add_upstream(const char *url, struct sp_buf *out)
         return true;
     }
     rest = sp_str_cut(&rest, '/');
-    const char *at = rest.p == NULL ? NULL : memrchr(rest.p, '@', rest.n);
+    const char *at = rest.n == 0 ? NULL : memrchr(rest.p, '@', rest.n);
     if (at != NULL) {
         user = (struct sp_str){rest.p, (size_t)(at - rest.p)};
         rest = (struct sp_str){at + 1, rest.n - user.n - 1};
     }
-    const bool has_port =
-        rest.n != 0 && memrchr(rest.p, ':', rest.n) != NULL && rest.p[rest.n - 1] != ']';
-    bool ok = sp_buf_add_str(out, rest) && (has_port || sp_buf_add_str(out, SP_STR(":80")));
+    const char *colon = rest.n == 0 ? NULL : memrchr(rest.p, ':', rest.n);
+    struct sp_str port = SP_STR("80");
+    struct sp_hostname host;
+    uint64_t number = 0;
+    if (colon != NULL && rest.p[rest.n - 1] != ']') {
+        port = (struct sp_str){colon + 1, (size_t)(rest.p + rest.n - colon) - 1};
+        rest.n = (size_t)(colon - rest.p);
+    }
+    if (sp_hostname_read(rest, &host) != NULL || !sp_str_to_u64(port, UINT16_MAX, &number) ||
+        number == 0) {
+        sp_log(SP_LOG_WARN, "managed networks use no upstream proxy: the variable for it has no "
+                            "HOST:PORT");
+        return true;
+    }
+    bool ok = sp_buf_printf(out, "%s:%u", host.text, (unsigned)number);
     if (user.n != 0) {
         char *room = ok && sp_buf_add(out, " ", 1) ? sp_buf_room(out, SP_BASE64_LEN(user.n)) : NULL;
 

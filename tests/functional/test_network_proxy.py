@@ -254,6 +254,15 @@ class Protocols(ProxyCase):
         self.assertEqual((said[0][0], '407' in said[0][1]), ('502', True))
 
 
+    def test_39_variables_that_name_no_proxy(self):
+        """The hosts are reached directly."""
+        self.name('a.test', {443: self.serve(echo)})
+        for value in tap.thin(['http://', 'http:///', 'http://bad host:1/', 'http://h:99999', 'http://h:', 'http://h:0', 'http://::1', ':'], 3):
+            self.env = {'HTTPS_PROXY': value}
+            done = self.run_inside(*self.script('say(connect("a.test:443")[0].split()[1])'))
+            self.assertEqual((value, done.stdout), (value, '"200"\n'))
+
+
 class Decisions(ProxyCase):
     LITERALS = ('127.1', '0x7f.1', '2130706433', '[::ffff:127.0.0.1]', '0', '0.0.0.0', '[::]', '[::1]', '169.254.169.254',
                 '168.63.129.16', '100.100.100.200', '[fd00:ec2::254]', '10.0.0.1', '192.168.0.1', 'localhost', 'x.localhost',
