@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory of output: 64 rings in a memory file, warm and given back; a budget for all, shared fairly."""
 
+import ctypes
 import hashlib
 import os
 import random
 import re
 import subprocess
+import unittest
 
 import tap
-from server import PROGRAM, SANITIZED, Case, descendants, fd_names, name_of, ours_only, stat_of
+from server import PROGRAM, SANITIZED, Case, descendants, fd_names, is_alive, name_of, ours_only, stat_of
 from wire import MIB, unb64, wait_until
 
 RING = 2863104  # SP_RING_AREA
+HEADERS = 64 * 512  # before the areas of a segment
 
 
 def metric(srv, name):
@@ -113,6 +116,61 @@ class Segments(Case):
             self.assertEqual(segments(cell), 4)
             wait_until(lambda: segments(cell) == 1, 'the files of 136 slots are closed', 90)
         self.assertEqual(c.sh('echo on').text, 'on\n')
+
+
+@ours_only
+@unittest.skipUnless(os.geteuid() == 0, 'for root, who may open the descriptors of the cell')
+class Damage(Case):
+    """What the cell or the front could do to the memory that both have, done from outside."""
+
+    PUNCH, KEEP = 2, 1
+
+    def setUp(self):
+        super().setUp()
+        self.c = self.session('--cells', '1')
+        for name in ('p0', 'p1'):  # in slots 0 and 1
+            self.c.start(name, ['/bin/sh', '-c', 'echo first; while read n; do head -c "$n" /dev/zero | tr "\\0" x; echo; done'], pipeStdin=True)
+            self.c.wait_output(name, 'first\n')
+        self.cell, = cells(self.srv)
+        path, = ['/proc/%d/fd/%s' % (self.cell, fd) for fd in os.listdir('/proc/%d/fd' % self.cell)
+                 if 'memfd:sallyport-rings' in os.readlink('/proc/%d/fd/%s' % (self.cell, fd))]
+        self.fd = os.open(path, os.O_RDWR)
+        self.addCleanup(os.close, self.fd)
+
+    def check_other(self):
+        self.assertEqual(unb64(self.c.read('p1')['chunks'][0]['chunk']), b'first\n')
+        before = self.c.process('p1').sizes['stdout']
+        self.c.write('p1', b'2000000\n')
+        self.c.wait_for(lambda: self.c.process('p1').sizes['stdout'] == before + 2000001, 'two million bytes')
+        self.assertEqual(self.c.sh('echo on').stdout, b'on\n')
+        self.assertTrue(is_alive(self.cell))
+
+    def test_the_size_is_fixed(self):
+        size = os.fstat(self.fd).st_size
+        for wrong in (0, size - 4096, size + 4096):
+            with self.assertRaises(PermissionError):
+                os.ftruncate(self.fd, wrong)
+        self.check_other()
+
+    def test_a_hole_fails_its_process_alone(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+        self.assertEqual(libc.fallocate(self.fd, self.PUNCH | self.KEEP, HEADERS, RING), 0)
+        self.assertError(self.c.error('process/read', {'processId': 'p0'}), -32603, 'the output of the process cannot be read any more')
+        self.check_other()
+
+    def test_records_that_are_not_true_harm_no_other(self):
+        """The cell reads the lengths of old records again when it evicts them."""
+        self.c.strict = False  # what p0 had is forgotten: its numbers jump
+
+        def has_closed():
+            return any(p['processId'] == 'p0' and p['state'] == 'closed' for p in self.c.request('process/list')['processes'])
+        for n, damage in enumerate((b'\xff' * 64, b'\0' * 64, os.urandom(64)), 1):
+            os.pwrite(self.fd, damage, HEADERS)
+            if not has_closed():
+                self.c.write('p0', b'1500000\n')
+            self.c.wait_for(lambda n=n: has_closed() or metric(self.srv, 'output_bytes_total') >= n * 1500000, 'output, or the end')
+        self.check_other()
 
 
 @ours_only
