@@ -110,8 +110,7 @@ class ManyLive(Case):
 class ManyTerminals(Case):
     def start_all(self, c, count):
         for first in range(0, count, 16):
-            for request in [c.post_start('t%d' % i, ['cat'], tty=True, size={'rows': 24, 'cols': 80})
-                            for i in range(first, min(first + 16, count))]:
+            for request in [c.post_start('t%d' % i, ['cat'], tty=True) for i in range(first, min(first + 16, count))]:
                 c.result(request)
 
     def test_a_start_without_a_terminal_names_the_limit(self):
@@ -143,7 +142,7 @@ class ManyTerminals(Case):
         self.assertEqual(int(re.search(r'^sallyport_processes_live (\d+)$', text, re.M).group(1)), count)
         for i in range(0, count, 7):
             name = 't%d' % i
-            c.request('process/resize', {'processId': name, 'size': {'rows': 40, 'cols': 100}})
+            c.request('process/resize', {'processId': name, 'rows': 40, 'cols': 100})
             c.write(name, b'x%d\n' % i)
             c.wait_output(name, 'x%d\r\nx%d\r\n' % (i, i))
         for i in range(count):

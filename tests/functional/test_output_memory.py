@@ -94,13 +94,14 @@ class Segments(Case):
             return total * 1024
 
         def start(name, count):
-            for request in [c.post_start('%s%d' % (name, i), ['sleep', '1000'], tty=True) for i in range(count)]:
-                c.result(request)
+            for first in range(0, count, 16):
+                for request in [c.post_start('%s%d' % (name, i), ['sleep', '1000'], tty=True) for i in range(first, min(first + 16, count))]:
+                    c.result(request)
         start('first', 30)
         before = cost()
         start('p', count)
         if not SANITIZED:
-            self.assertLess((cost() - before) / count, 5000)
+            self.assertLess((cost() - before) / count, 3800 if tap.IS_LONG else 4200)  # of 100 each page counts
 
     @tap.long
     def test_unused_files_go_after_a_minute(self):

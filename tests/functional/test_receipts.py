@@ -22,6 +22,18 @@ MAYBE = {'peakMemoryBytes', 'peakProcesses'}
 
 BURN = 'import time\nwhile time.process_time() < %s: pass'
 HOLD = 'held = b"x" * (%d << 20)'
+TWO_AT_ONCE = ('import os\n'
+               'ready, go = os.pipe(), os.pipe()\n'
+               'for _ in range(2):\n'
+               '    if os.fork() == 0:\n'
+               '        os.close(go[1])\n'
+               '        held = b"x" * (40 << 20)\n'
+               '        os.write(ready[1], b".")\n'
+               '        os.read(go[0], 1)\n'
+               '        os._exit(0)\n'
+               'for _ in range(2): os.read(ready[0], 1)\n'
+               'os.close(go[1])\n'
+               'for _ in range(2): os.wait()\n')
 WRITE = ('import os\n'
          'fd = os.open("written", os.O_CREAT | os.O_WRONLY)\n'
          'for _ in range(8): os.write(fd, os.urandom(1 << 20))\n'
@@ -105,11 +117,10 @@ class OnTheWire(Receipts):
         self.assertTrue(8 * MIB <= written <= 8.8 * MIB, written)
 
     def test_children_that_were_waited_for_count(self):
-        two = self.c.run(python('import os\nfor _ in range(2):\n if os.fork() == 0:\n  held = b"x" * (40 << 20); os._exit(0)\n'
-                                'os.wait(); os.wait()')).receipt
+        two = self.c.run(python(TWO_AT_ONCE)).receipt
         self.assertTrue(40 * MIB <= two['maxRssBytes'] <= 60 * MIB, two)
         if 'peakMemoryBytes' in two:
-            self.assertGreaterEqual(two['peakMemoryBytes'], 40 * MIB)
+            self.assertGreaterEqual(two['peakMemoryBytes'], 80 * MIB)
 
     def test_reasons(self):
         p = self.c.sh('kill -TERM $$', 's')
@@ -121,7 +132,8 @@ class OnTheWire(Receipts):
         self.c.start('k', ['sleep', '300'])
         os.kill(self.listed(self.c, 'k')['pid'], signal.SIGKILL)
         p = self.c.wait_closed('k')
-        self.assertEqual((p.reason, p.receipt['reason']), ('signal', 'signal'))
+        self.assertEqual((p.reason, p.receipt['reason'], p.exit_code), ('signal', 'signal', 137))
+        self.assertNotIn('limitsHit', p.told)
         self.assertFalse({'limitsHit', 'suspected'} & set(p.receipt), p.receipt)
 
     def test_the_end_of_a_session_seen_by_another(self):
@@ -150,6 +162,8 @@ class OnTheWire(Receipts):
         receipt = self.c.wait_closed('long').receipt
         self.assertEqual((receipt['output']['stdout'], receipt['output']['stderr']), (3000000, 5))
         self.assertGreaterEqual(receipt['output']['dropped'], 3000000 - 2 * MIB)
+        again = self.asking(self.srv)
+        self.assertEqual(self.listed(again, 'long', all=True)['receipt'], receipt)
 
     def test_a_sandbox(self):
         p = self.c.sh('touch /denied; exit 1', 'p', sandbox=read_only())
@@ -237,8 +251,10 @@ class Verbs(Receipts):
         c = self.asking(srv)
         receipt = c.sh('head -c 100000 /dev/zero', 'p').receipt
         c.start('live', ['sleep', '300'])
+        long = c.sh('head -c 3000000 /dev/zero', 'long').receipt
+        self.assertGreater(long['output']['dropped'], 0)  # the output is not kept, the receipt is
         shown = {p['processId']: p for p in json.loads(self.run_verb('ps', '--json', '--on', srv.url).stdout)['processes']}
-        self.assertEqual((shown['p']['receipt'], 'receipt' in shown['live']), (receipt, False))
+        self.assertEqual((shown['p']['receipt'], shown['long']['receipt'], 'receipt' in shown['live']), (receipt, long, False))
         title, *rows = [line.split() for line in self.run_verb('ps', '--on', srv.url).stdout.splitlines()]
         cpu, peak = title.index('CPU'), title.index('PEAK')
         ended = re.split('  +', next(line for line in self.run_verb('ps', '--on', srv.url).stdout.splitlines() if 'head' in line))
