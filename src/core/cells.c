@@ -814,11 +814,15 @@ static void on_socket(struct sp_watch *w, uint32_t events)
     }
 }
 
-/* Only wakes the loop: the marks on the bell's page are read before each sleep. */
+/* The marks on the bell's page are read before each sleep, too; here so that this turn sends what
+ * they announce. */
 static void on_bell(struct sp_watch *w, uint32_t events)
 {
+    struct sp_cell *c = SP_CONTAINER(w, struct sp_cell, on_bell);
+
     (void)events;
-    sp_bell_drain(&SP_CONTAINER(w, struct sp_cell, on_bell)->bell);
+    sp_bell_drain(&c->bell);
+    (void)sp_bell_answer(&c->bell, on_slot_news, c);
 }
 
 /* ---- the beginning of a cell ---- */
