@@ -9,7 +9,7 @@
  *   - a wake-up takes long here (measured, smoothed);
  *   - sched_yield returns at once: no other process waits for this processor. After a slow one
  *     there is a pause, which doubles when the first polls after it meet a slow one again;
- *   - polling took less than a twentieth of the last second.
+ *   - polling took less than a twentieth of the last second, in processor time.
  */
 #ifndef SP_OS_BUSY_POLL_H
 #define SP_OS_BUSY_POLL_H
@@ -31,7 +31,7 @@ enum sp_busy_poll_mode { SP_BUSY_POLL_AUTO, SP_BUSY_POLL_OFF, SP_BUSY_POLL_ON };
 
 struct sp_busy_poll {
     enum sp_busy_poll_mode mode;
-    uint64_t total_us;     /* spent polling, without the time of slow yields */
+    uint64_t total_us;     /* processor time spent polling */
     uint64_t until_us;     /* when to give up polling; 0: nothing is expected */
     uint32_t wake_eighths; /* cost of a wake-up, in eighths of a microsecond */
     uint64_t paused_until_us;

@@ -271,9 +271,8 @@ static bool poll_for_expected(struct sp_loop *l, int *ret)
 {
     struct sp_busy_poll *p = &l->busy_poll;
     const uint64_t until_us = p->until_us;
-    const uint64_t begin_us = sp_clock_us();
-    uint64_t now_us = begin_us;
-    uint64_t yielded_us = 0;
+    const uint64_t begin_ns = sp_clock_cpu_ns();
+    uint64_t now_us = 0;
     bool is_found = false;
     bool goes_on = true;
 
@@ -288,10 +287,8 @@ static bool poll_for_expected(struct sp_loop *l, int *ret)
             (void)sched_yield();
         now_us = sp_clock_us();
         goes_on = sp_busy_poll_may_go_on(p, now_us, now_us - before_us);
-        if (now_us - before_us > SP_BUSY_POLL_YIELD_US)
-            yielded_us += now_us - before_us;
     } while (!is_found && goes_on && now_us < until_us);
-    sp_busy_poll_spent(p, now_us, now_us - begin_us - yielded_us);
+    sp_busy_poll_spent(p, now_us, (sp_clock_cpu_ns() - begin_ns) / 1000);
     return is_found;
 }
 

@@ -81,18 +81,6 @@ class BusyPoll(Case):
             c.sh('true')
         self.assertEqual(self.polled(self.srv), 0)
 
-    def test_auto_takes_less_processor_time(self):
-        spent = {}
-        for mode in ('auto', 'on', 'off'):
-            c = self.session('--busy-poll', mode, '--cells', '1')
-            c.sh('true')
-            before = cpu_s(self.srv.program_pids())
-            for _ in range(300):
-                c.run(['/bin/true'])
-            spent[mode] = cpu_s(self.srv.program_pids()) - before
-        self.assertLess(spent['auto'], 0.8 * spent['on'], spent)
-        self.assertLess(spent['auto'], 1.5 * spent['off'], spent)
-
     def test_auto_polls_for_a_twentieth_of_the_time(self):
         c = self.terminal()
         began, before = time.monotonic(), self.polled(self.srv)
@@ -109,7 +97,7 @@ class BusyPoll(Case):
             self.echoes(c, 1.5)
             before = self.polled(self.srv)
             self.echoes(c, 2)
-            self.assertLess(self.polled(self.srv) - before, 0.002)
+            self.assertLess(self.polled(self.srv) - before, 0.004)  # a try of 0.1 ms for each pause
         finally:
             for loop in loops:
                 loop.kill()

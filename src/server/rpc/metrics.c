@@ -131,7 +131,8 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
     single(b, "cells", "gauge", "Cells that run commands without a sandbox.", front->open_count);
     seconds(b, "loop_busy_seconds_total", "Processor time of the event loop.",
             sp_clock_cpu_ns() / 1000);
-    seconds(b, "busy_poll_seconds_total", "Time that the event loop polled instead of sleeping.",
+    seconds(b, "busy_poll_seconds_total",
+            "The part of it in which the loop polled instead of sleeping.",
             sp_loop_busy_poll(front->loop)->total_us);
     single(b, "processes_started_total", "counter", "Processes that were started.", s->started);
     single(b, "process_start_failures_total", "counter", "Starts that the system refused.",
