@@ -82,8 +82,9 @@ def needs(*programs):
 
 
 def helpers_of(pid, verb):
-    """Processes `sallyport VERB` below this one."""
-    return [p for p in descendants(pid) if name_of(p).split()[1:2] == [verb]]
+    """Processes `sallyport VERB` below this one, without the children by which they try their filters."""
+    found = {p: stat_of(p) for p in descendants(pid) if name_of(p).split()[1:2] == [verb]}
+    return [p for p, stat in found.items() if stat and stat[1] not in found]
 
 
 class Cell:

@@ -624,17 +624,17 @@ say([slow[0][0], 1.5 < slow[0][1] < 8, fast, took < 1.5])
 
     @tap.long
     def test_73_names_are_stable(self):
-        """For ten minutes, while 10,000 other names come and go."""
+        """For five minutes, while 5,000 other names come and go."""
         self.name('a.test')
         said = self.python(DNS + '''
 first = lookup('a.test')
-for i in range(600):
+for i in range(300):
     for k in range(17):
         lookup('n%d.example' % (i * 17 + k))
     assert lookup('a.test') == first
     time.sleep(1)
 say('stable')
-''', timeout=1200)
+''', timeout=400)
         self.assertEqual(said, 'stable')
 
 
