@@ -195,7 +195,10 @@ static void test_who_holds_output_open_is_named(void **state)
     auto_called struct called c = {0};
 
     (void)state;
-    call(&c, "exec_command", "{\"argv\":[\"sh\",\"-c\",\"sleep 3 & echo gone\"]}");
+    /* A child that has yet to call execve is named after the shell. */
+    call(&c, "exec_command",
+         "{\"argv\":[\"sh\",\"-c\",\"sleep 3 & "
+         "while read n </proc/$!/comm && [ $n != sleep ]; do :; done; echo gone\"]}");
     assert_has(c.json, "\"exit_code\":0");
     assert_has(c.text, "\nState: output_held\n");
     assert_has(c.json, "\"state\":\"output_held\"");
