@@ -866,6 +866,11 @@ static const char *find_variable(char *const *environ, const char *upper, const 
     return found;
 }
 
+static const char *find_last(struct sp_str s, char c)
+{
+    return s.p == NULL || s.n == 0 ? NULL : memrchr(s.p, c, s.n);
+}
+
 /* http://[USER:PASSWORD@]HOST[:PORT][/] as "HOST:PORT" or "HOST:PORT CREDENTIALS". */
 static bool add_upstream(const char *url, struct sp_buf *out)
 {
@@ -879,12 +884,12 @@ static bool add_upstream(const char *url, struct sp_buf *out)
         return true;
     }
     rest = sp_str_cut(&rest, '/');
-    const char *at = rest.n == 0 ? NULL : memrchr(rest.p, '@', rest.n);
+    const char *at = find_last(rest, '@');
     if (at != NULL) {
         user = (struct sp_str){rest.p, (size_t)(at - rest.p)};
         rest = (struct sp_str){at + 1, rest.n - user.n - 1};
     }
-    const char *colon = rest.n == 0 ? NULL : memrchr(rest.p, ':', rest.n);
+    const char *colon = find_last(rest, ':');
     struct sp_str port = SP_STR("80");
     struct sp_hostname host;
     uint64_t number = 0;
