@@ -40,7 +40,7 @@ static int make_rules(struct sp_rules **ret, struct sp_err *e)
 static int judge_once(const struct sp_rules *rules, struct sp_err *e)
 {
     static const struct sp_str argv[] = {SP_STR("/bin/bash"), SP_STR("-lc"), SP_STR(SCRIPT)};
-    const struct sp_judge_ask ask = {
+    const struct sp_judge_request ask = {
         .argv = {argv, 3}, .rules = rules, .policy = {.kind = SP_APPROVAL_UNTRUSTED}};
     struct sp_requirement q;
     int r = sp_judge(&ask, &q, e);

@@ -103,10 +103,11 @@ static int await(struct engine *g, struct sp_err *e)
 static int exec_command(struct engine *g, const struct sp_str *argv, uint32_t argc,
                         uint64_t yield_ms, struct sp_err *e)
 {
-    const struct sp_exec_ask ask = {.call_id = SP_STR("bench"),
-                                    .argv = argv,
-                                    .argc = argc,
-                                    .yield = {.has_yield_time = true, .yield_time_ms = yield_ms}};
+    const struct sp_exec_request ask = {
+        .call_id = SP_STR("bench"),
+        .argv = argv,
+        .argc = argc,
+        .yield = {.has_yield_time = true, .yield_time_ms = yield_ms}};
     uint64_t call;
 
     g->is_answered = false;
@@ -241,7 +242,7 @@ static int poll_once(struct engine *g, double *ret_cpu, struct sp_err *e)
     int r = exec_command(g, argv, 2, 250, e);
     if (r < 0)
         return r;
-    const struct sp_write_ask ask = {.call_id = SP_STR("bench"), .session_id = g->process_id};
+    const struct sp_write_request ask = {.call_id = SP_STR("bench"), .session_id = g->process_id};
     const double before = cpu_used();
     uint64_t call;
 

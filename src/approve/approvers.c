@@ -457,7 +457,7 @@ int sp_approvers_check(const char *word, const char *choices, bool is_absolute, 
 }
 
 struct opening {
-    const struct sp_approvers_ask *ask;
+    const struct sp_approvers_options *ask;
     struct sp_approvers *set;
     unsigned round;
     bool denies;
@@ -485,7 +485,7 @@ static int skip_or_fail(struct opening *o, const char *name, const char *why, st
 
 static int open_one(struct opening *o, char *text, struct sp_err *e)
 {
-    const struct sp_approvers_ask *ask = o->ask;
+    const struct sp_approvers_options *ask = o->ask;
     struct sp_approver *approver = NULL;
     int r = 0;
 
@@ -532,7 +532,7 @@ static bool names_client(const char *const *words)
     return false;
 }
 
-int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **ret,
+int sp_approvers_open(const struct sp_approvers_options *ask, struct sp_approvers **ret,
                       struct sp_err *e)
 {
     struct opening o = {.ask = ask};

@@ -26,7 +26,7 @@
 
 struct sp_approvers;
 
-struct sp_approvers_ask {
+struct sp_approvers_options {
     struct sp_loop *loop;
     const char *const *words; /* NULL at the end; NULL: none */
     /* The words are from the configuration, which is for all commands: an approver that this
@@ -46,7 +46,7 @@ struct sp_approvers_ask {
 };
 
 /* *ret NULL: there is no approver. */
-int sp_approvers_open(const struct sp_approvers_ask *ask, struct sp_approvers **ret,
+int sp_approvers_open(const struct sp_approvers_options *ask, struct sp_approvers **ret,
                       struct sp_err *e);
 void sp_approvers_free(struct sp_approvers *a); /* after its chains; NULL is fine */
 /* Adds an approver to this round (from 0); the set owns it if `owns`. NULL: the client of the

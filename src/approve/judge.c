@@ -135,17 +135,17 @@ bool sp_approval_add_name(struct sp_buf *out, const struct sp_approval_policy *p
 }
 
 /* Additional permissions need the policy on-request. */
-static bool forbids_additional(const struct sp_judge_ask *ask)
+static bool forbids_additional(const struct sp_judge_request *request)
 {
-    return ask->permissions == SP_PERMISSIONS_ADDITIONAL &&
-           ask->policy.kind != SP_APPROVAL_ON_REQUEST;
+    return request->permissions == SP_PERMISSIONS_ADDITIONAL &&
+           request->policy.kind != SP_APPROVAL_ON_REQUEST;
 }
 
 /* Whether the caller wants more than the sandbox as it is, and no stored grant covers that. */
-static bool wants_more(const struct sp_judge_ask *ask)
+static bool wants_more(const struct sp_judge_request *request)
 {
-    return ask->permissions == SP_PERMISSIONS_ESCALATED ||
-           (ask->permissions == SP_PERMISSIONS_ADDITIONAL && !ask->is_preapproved);
+    return request->permissions == SP_PERMISSIONS_ESCALATED ||
+           (request->permissions == SP_PERMISSIONS_ADDITIONAL && !request->is_preapproved);
 }
 
 /* ---- texts ---- */
@@ -174,51 +174,52 @@ static const struct sp_rule_match *longest(const struct sp_rule_matches *matches
     return best;
 }
 
-static bool add_override_refusal(struct sp_buf *out, const struct sp_judge_ask *ask)
+static bool add_override_refusal(struct sp_buf *out, const struct sp_judge_request *request)
 {
     /* The policy may allow questions about escalation, but not about additional permissions. */
-    const bool may_ask = sp_approval_may_ask(&ask->policy, ask->policy.sandbox_approval);
+    const bool may_ask = sp_approval_may_ask(&request->policy, request->policy.sandbox_approval);
 
-    if (ask->nobody_answers && may_ask && !forbids_additional(ask))
+    if (request->nobody_answers && may_ask && !forbids_additional(request))
         return add_chars(out, SP_NOBODY_ANSWERS);
 
-    return add_chars(out, "approval policy is ") && sp_approval_add_name(out, &ask->policy) &&
+    return add_chars(out, "approval policy is ") && sp_approval_add_name(out, &request->policy) &&
            add_chars(out, "; reject command \xe2\x80\x94 you cannot ") &&
            (may_ask ? add_chars(out, "request additional permissions unless the approval policy is "
                                      "OnRequest")
                     : add_chars(out, "ask for escalated permissions if the approval policy is ") &&
-                          sp_approval_add_name(out, &ask->policy));
+                          sp_approval_add_name(out, &request->policy));
 }
 
 /* ---- guesses about segments that no rule matches ---- */
 
-static int guess(const struct sp_judge_ask *ask, struct sp_words segment, enum sp_verdict *ret,
-                 enum sp_danger *ret_danger, struct sp_err *e)
+static int guess(const struct sp_judge_request *request, struct sp_words segment,
+                 enum sp_verdict *ret, enum sp_danger *ret_danger, struct sp_err *e)
 {
     const int r = sp_judge_danger(segment, ret_danger, e);
-    bool needs_question = wants_more(ask);
+    bool needs_question = wants_more(request);
 
     if (r < 0)
         return r;
     if (*ret_danger != SP_DANGER_NONE) { /* without an approver as with the policy `never` */
-        *ret = ask->policy.kind == SP_APPROVAL_NEVER || ask->nobody_answers ? SP_VERDICT_FORBIDDEN
-                                                                            : SP_VERDICT_PROMPT;
+        *ret = request->policy.kind == SP_APPROVAL_NEVER || request->nobody_answers
+                   ? SP_VERDICT_FORBIDDEN
+                   : SP_VERDICT_PROMPT;
         return 0;
     }
-    switch (ask->policy.kind) {
+    switch (request->policy.kind) {
     case SP_APPROVAL_NEVER:
         needs_question = false;
         break;
     case SP_APPROVAL_ON_FAILURE:
         break;
     case SP_APPROVAL_UNTRUSTED:
-        needs_question = needs_question || !sp_judge_is_known_safe(segment, ask->known_safe);
+        needs_question = needs_question || !sp_judge_is_known_safe(segment, request->known_safe);
         break;
     case SP_APPROVAL_ON_REQUEST:
     case SP_APPROVAL_GRANULAR:
-        needs_question = needs_question && ask->profile != NULL &&
-                         ask->profile->profile.kind == SP_PROFILE_MANAGED &&
-                         !ask->profile->profile.is_unrestricted;
+        needs_question = needs_question && request->profile != NULL &&
+                         request->profile->profile.kind == SP_PROFILE_MANAGED &&
+                         !request->profile->profile.is_unrestricted;
         break;
     case SP_APPROVAL_MAX:
         *ret = SP_VERDICT_FORBIDDEN;
@@ -241,7 +242,7 @@ static bool is_doubtful(const struct sp_policy *profile, const char *file)
     return stat(file, &st) < 0 || st.st_nlink > 1 || sp_policy_may_write(profile, file);
 }
 
-static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
+static int evaluate(const struct sp_judge_request *request, struct sp_requirement *q,
                     struct sp_evaluation *v, struct sp_err *e)
 {
     for (uint32_t i = 0; i < q->segments.count; i++) {
@@ -250,15 +251,15 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
         bool is_known = false;
         bool is_sound = false; /* an allow rule is from a file that no command may write */
 
-        if (ask->rules != NULL && !sp_rules_match(ask->rules, *segment, true, &q->matches))
+        if (request->rules != NULL && !sp_rules_match(request->rules, *segment, true, &q->matches))
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
         for (uint32_t k = first; k < q->matches.count; k++) {
             struct sp_rule_match *match = &q->matches.items[k];
 
             if (match->verdict == SP_VERDICT_ALLOW) {
-                match->is_doubtful = is_doubtful(ask->profile, match->file);
+                match->is_doubtful = is_doubtful(request->profile, match->file);
                 is_sound = is_sound || !match->is_doubtful;
-                if (ask->ignores_allow)
+                if (request->ignores_allow)
                     continue;
             }
             is_known = true;
@@ -272,7 +273,7 @@ static int evaluate(const struct sp_judge_ask *ask, struct sp_requirement *q,
             continue;
         enum sp_verdict verdict = SP_VERDICT_FORBIDDEN;
         enum sp_danger danger;
-        const int r = guess(ask, *segment, &verdict, &danger, e);
+        const int r = guess(request, *segment, &verdict, &danger, e);
         if (r < 0)
             return r;
         if (verdict > v->verdict)
@@ -340,23 +341,24 @@ bool sp_judge_is_too_wide(struct sp_words prefix)
 /* Offers the requested prefix_rule if it matches part of the command and leaves nothing to ask; its
  * words are copied, since the caller may free them before the requirement. Otherwise the first
  * segment without a rule. */
-static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
+static int offer(const struct sp_judge_request *request, struct sp_requirement *q,
                  const struct sp_evaluation *v, struct sp_err *e)
 {
     const bool is_question = q->kind == SP_REQUIRE_ANSWER;
     const struct sp_words *segment = is_question ? v->first_prompt : v->first_allowed;
     bool is_enough = false;
 
-    if (ask->prefix.count != 0 && q->matches.count == 0 && !sp_judge_is_too_wide(ask->prefix)) {
+    if (request->prefix.count != 0 && q->matches.count == 0 &&
+        !sp_judge_is_too_wide(request->prefix)) {
         enum sp_verdict verdict = SP_VERDICT_ALLOW;
         enum sp_danger danger;
 
         for (uint32_t i = 0; verdict == SP_VERDICT_ALLOW && i < q->segments.count; i++) {
-            if (sp_rules_would_match(ask->rules, ask->prefix, q->segments.items[i])) {
+            if (sp_rules_would_match(request->rules, request->prefix, q->segments.items[i])) {
                 is_enough = true;
                 continue;
             }
-            const int r = guess(ask, q->segments.items[i], &verdict, &danger, e);
+            const int r = guess(request, q->segments.items[i], &verdict, &danger, e);
             if (r < 0)
                 return r;
         }
@@ -365,12 +367,13 @@ static int offer(const struct sp_judge_ask *ask, struct sp_requirement *q,
     if (is_enough) {
         struct sp_arena arena = {q->impl};
         const struct sp_str *items = NULL;
-        const bool is_good = sp_arena_strs(&arena, ask->prefix.items, ask->prefix.count, &items);
+        const bool is_good =
+            sp_arena_strs(&arena, request->prefix.items, request->prefix.count, &items);
 
         q->impl = arena.newest;
         if (!is_good)
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory for a rule that is offered");
-        q->amendment = (struct sp_words){items, ask->prefix.count};
+        q->amendment = (struct sp_words){items, request->prefix.count};
     } else if (segment != NULL && !(is_question ? v->has_rule_prompt : q->matches.count != 0) &&
                !sp_judge_is_too_wide(*segment)) {
         q->amendment = *segment;
@@ -398,27 +401,29 @@ static bool add_in_front(struct sp_requirement *q, struct sp_words segment)
 }
 
 /* Sets the kind of the requirement, and its reason. false: no memory. */
-static bool decide_requirement(const struct sp_judge_ask *ask, struct sp_requirement *q,
+static bool decide_requirement(const struct sp_judge_request *request, struct sp_requirement *q,
                                const struct sp_evaluation *v)
 {
     struct sp_buf *out = &q->reason;
     /* What the policy says; without an approver it asks in vain. */
-    const bool may_ask = sp_approval_may_ask(
-        &ask->policy, v->has_rule_prompt ? ask->policy.rules : ask->policy.sandbox_approval);
+    const bool may_ask = sp_approval_may_ask(&request->policy,
+                                             v->has_rule_prompt ? request->policy.rules
+                                                                : request->policy.sandbox_approval);
 
     if (v->verdict == SP_VERDICT_ALLOW) {
         q->kind = SP_REQUIRE_NOTHING;
-        q->is_free = !v->has_guess && !v->has_doubtful && ask->rules != NULL &&
-                     sp_rules_are_complete(ask->rules) && sp_judge_may_run_free(ask->profile);
+        q->is_free = !v->has_guess && !v->has_doubtful && request->rules != NULL &&
+                     sp_rules_are_complete(request->rules) &&
+                     sp_judge_may_run_free(request->profile);
         return true;
     }
-    if (v->verdict == SP_VERDICT_PROMPT && may_ask && !ask->nobody_answers) {
+    if (v->verdict == SP_VERDICT_PROMPT && may_ask && !request->nobody_answers) {
         const struct sp_rule_match *rule = longest(&q->matches, SP_VERDICT_PROMPT);
 
         q->kind = SP_REQUIRE_ANSWER;
         if (rule == NULL)
             return true;
-        return add_command(out, ask->argv) && add_chars(out, " requires approval") &&
+        return add_command(out, request->argv) && add_chars(out, " requires approval") &&
                (rule->justification.p == NULL
                     ? add_chars(out, " by policy")
                     : add_chars(out, ": ") && sp_buf_add_str(out, rule->justification));
@@ -429,12 +434,12 @@ static bool decide_requirement(const struct sp_judge_ask *ask, struct sp_require
             return add_chars(out, FORCED_RM);
         if (may_ask) /* no approver: the text says how to get one */
             return add_chars(out, SP_NOBODY_ANSWERS);
-        if (ask->policy.kind != SP_APPROVAL_GRANULAR)
+        if (request->policy.kind != SP_APPROVAL_GRANULAR)
             return add_chars(out, NEVER);
         return add_chars(out, v->has_rule_prompt ? NO_RULES : NO_SANDBOX);
     }
     const struct sp_rule_match *rule = longest(&q->matches, SP_VERDICT_FORBIDDEN);
-    if (!add_command(out, ask->argv) || !add_chars(out, " rejected: "))
+    if (!add_command(out, request->argv) || !add_chars(out, " rejected: "))
         return false;
     if (rule != NULL && rule->justification.p != NULL)
         return sp_buf_add_str(out, rule->justification);
@@ -444,40 +449,42 @@ static bool decide_requirement(const struct sp_judge_ask *ask, struct sp_require
     return add_chars(out, v->danger == SP_DANGER_FORCED_RM ? FORCED_RM : "blocked by policy");
 }
 
-static int judge(const struct sp_judge_ask *ask, struct sp_requirement *q, struct sp_err *e)
+static int judge(const struct sp_judge_request *request, struct sp_requirement *q, struct sp_err *e)
 {
     struct sp_evaluation v = {0};
-    int r = sp_segments_read(&q->segments, ask->argv, e);
+    int r = sp_segments_read(&q->segments, request->argv, e);
 
     if (r < 0)
         return r;
     /* The caller wants more permissions, and the policy cannot ask about that. */
-    if (wants_more(ask) &&
-        (ask->nobody_answers || !sp_approval_may_ask(&ask->policy, ask->policy.sandbox_approval) ||
-         forbids_additional(ask)))
-        return add_override_refusal(&q->reason, ask)
+    if (wants_more(request) &&
+        (request->nobody_answers ||
+         !sp_approval_may_ask(&request->policy, request->policy.sandbox_approval) ||
+         forbids_additional(request)))
+        return add_override_refusal(&q->reason, request)
                    ? 0
                    : sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to refuse a command");
     /* A shell that only has the name of one is a segment of its own: rules for the commands in its
      * script must not allow it. */
-    const bool has_foreign_shell = q->segments.is_wrapper && !q->segments.is_opaque &&
-                                   !sp_script_is_trusted_shell(ask->argv.items[0], ask->shell);
-    if ((has_foreign_shell && !add_in_front(q, (struct sp_words){ask->argv.items, 1})) ||
-        (ask->preface.count != 0 && !add_in_front(q, ask->preface)))
+    const bool has_foreign_shell =
+        q->segments.is_wrapper && !q->segments.is_opaque &&
+        !sp_script_is_trusted_shell(request->argv.items[0], request->shell);
+    if ((has_foreign_shell && !add_in_front(q, (struct sp_words){request->argv.items, 1})) ||
+        (request->preface.count != 0 && !add_in_front(q, request->preface)))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
-    if ((r = evaluate(ask, q, &v, e)) < 0)
+    if ((r = evaluate(request, q, &v, e)) < 0)
         return r;
-    if (!decide_requirement(ask, q, &v))
+    if (!decide_requirement(request, q, &v))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "no memory to judge a command");
-    if (q->kind == SP_REQUIRE_REFUSAL || ask->preface.count != 0 || ask->ignores_allow)
+    if (q->kind == SP_REQUIRE_REFUSAL || request->preface.count != 0 || request->ignores_allow)
         return 0;
-    return offer(ask, q, &v, e);
+    return offer(request, q, &v, e);
 }
 
-int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_err *e)
+int sp_judge(const struct sp_judge_request *request, struct sp_requirement *ret, struct sp_err *e)
 {
     *ret = (struct sp_requirement){.kind = SP_REQUIRE_REFUSAL};
-    const int r = judge(ask, ret, e);
+    const int r = judge(request, ret, e);
 
     if (r < 0)
         sp_requirement_done(ret);

@@ -60,7 +60,7 @@ bool sp_judge_is_known_safe(struct sp_words segment, enum sp_known_safe how);
 enum sp_danger { SP_DANGER_NONE, SP_DANGER_FORCED_RM, SP_DANGER_OTHER };
 int sp_judge_danger(struct sp_words argv, enum sp_danger *ret, struct sp_err *e);
 
-struct sp_judge_ask {
+struct sp_judge_request {
     struct sp_words argv;
     const struct sp_rules *rules; /* NULL: none */
     struct sp_approval_policy policy;
@@ -99,7 +99,7 @@ void sp_requirement_done(struct sp_requirement *r);
  */
 struct sp_str sp_judge_plain_reason(struct sp_str reason);
 
-int sp_judge(const struct sp_judge_ask *ask, struct sp_requirement *ret, struct sp_err *e);
+int sp_judge(const struct sp_judge_request *request, struct sp_requirement *ret, struct sp_err *e);
 
 /* Whether a rule that allows this prefix would allow anything at all: `bash`, `python -c`, `git`.
  * No such rule is offered. */

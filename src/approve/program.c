@@ -323,12 +323,13 @@ bool sp_startup_is_writable(const struct sp_policy *policy, struct sp_str enviro
 
 /* A shell that is not given a script reads startup files of the user. (With a script,
  * run_plan.c avoids them.) */
-static bool reads_startup(const struct sp_program_ask *ask)
+static bool reads_startup(const struct sp_program_request *request)
 {
     static const char *const shells[] = {"bash", "dash", "fish", "ksh", "sh", "zsh", NULL};
 
-    return sp_str_is_any_of(sp_base_name(ask->argv.items[0]), shells) &&
-           !ask->judged->segments.is_wrapper && sp_startup_is_writable(ask->policy, ask->environ);
+    return sp_str_is_any_of(sp_base_name(request->argv.items[0]), shells) &&
+           !request->judged->segments.is_wrapper &&
+           sp_startup_is_writable(request->policy, request->environ);
 }
 
 /* Whether the path leads to the file that PATH has under its base name. */
@@ -350,12 +351,12 @@ static bool is_same_file(struct sp_str program, struct sp_str path)
 
 /* Without a sandbox: whether the names that rules allow mean the expected files. A path that
  * matched by its last component has to lead to the file that PATH has under that name. */
-static bool is_named(const struct sp_program_ask *ask)
+static bool is_named(const struct sp_program_request *request)
 {
-    const struct sp_rule_matches *all = &ask->judged->matches;
-    struct sp_str path = sp_env_value(ask->environ, "PATH");
+    const struct sp_rule_matches *all = &request->judged->matches;
+    struct sp_str path = sp_env_value(request->environ, "PATH");
 
-    if (path.p == NULL && ask->environ.p != NULL)
+    if (path.p == NULL && request->environ.p != NULL)
         path = SP_STR("/bin:/usr/bin"); /* the default of os/spawn.h */
     for (uint32_t i = 0; i < all->count; i++) {
         const struct sp_rule_match *m = &all->items[i];
@@ -371,20 +372,21 @@ static bool is_named(const struct sp_program_ask *ask)
     return true;
 }
 
-bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret)
+bool sp_program_find(const struct sp_program_request *request, struct sp_program *ret)
 {
-    const struct sp_str path = sp_env_value(ask->environ, "PATH");
+    const struct sp_str path = sp_env_value(request->environ, "PATH");
     auto_writable struct sp_writable w = {0};
     struct sp_program program = {0};
 
     *ret = program;
-    if (ask->policy == NULL)
-        return is_named(ask);
-    if (ask->environ.p == NULL || path.p == NULL || ask->argv.count == 0)
+    if (request->policy == NULL)
+        return is_named(request);
+    if (request->environ.p == NULL || path.p == NULL || request->argv.count == 0)
         return false;
-    sp_writable_find(ask->policy, &w);
-    if (!reads_startup(ask) && find_program(&w, ask->argv.items[0], path, &program) &&
-        does_code_stay(&w, ask->environ) && do_segments_stay(&w, &ask->judged->segments, path) &&
+    sp_writable_find(request->policy, &w);
+    if (!reads_startup(request) && find_program(&w, request->argv.items[0], path, &program) &&
+        does_code_stay(&w, request->environ) &&
+        do_segments_stay(&w, &request->judged->segments, path) &&
         keep_entries(&w, path, &program.search_path)) {
         *ret = program;
         return true;

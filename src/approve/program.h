@@ -31,7 +31,7 @@ struct sp_program {
 };
 void sp_program_done(struct sp_program *p);
 
-struct sp_program_ask {
+struct sp_program_request {
     struct sp_words argv;
     const struct sp_requirement *judged; /* the judgement of argv */
     const struct sp_policy *policy;      /* including grants; NULL: no sandbox */
@@ -42,7 +42,7 @@ struct sp_program_ask {
 /* Whether the files are the ones that the rules allow, so that the command may run free; *ret is
  * then its program. Without a sandbox it is enough that each name means the expected file, and *ret
  * is empty. */
-bool sp_program_find(const struct sp_program_ask *ask, struct sp_program *ret);
+bool sp_program_find(const struct sp_program_request *request, struct sp_program *ret);
 
 /* Whether PATH has an empty or relative entry, so that names are looked up in the working
  * directory. */

@@ -30,7 +30,7 @@
 
 static bool is_patch(const struct sp_run_plan *p)
 {
-    return p->ask.changes != NULL;
+    return p->request.changes != NULL;
 }
 
 /* ---- the audit log ---- */
@@ -42,14 +42,14 @@ static bool audit_plan(struct sp_run_plan *p, const char *requirement, const cha
 {
     auto_buf struct sp_buf words = {0};
 
-    if (runs && p->is_unconfined && p->has_policy && sp_words_add_quoted(&words, p->ask.argv))
+    if (runs && p->is_unconfined && p->has_policy && sp_words_add_quoted(&words, p->request.argv))
         sp_log(SP_LOG_WARN, "without a sandbox: " SP_STR_FMT,
                (int)(words.len > 200 ? 200 : words.len), words.data);
     const struct sp_audit_entry entry = {
-        .call_id = p->ask.call_id,
-        .environment = p->ask.environment,
-        .cwd = p->ask.cwd,
-        .command = p->ask.argv,
+        .call_id = p->request.call_id,
+        .environment = p->request.environment,
+        .cwd = p->request.cwd,
+        .command = p->request.argv,
         .segments = &p->requirement.segments,
         .matches = &p->requirement.matches,
         .policy = &p->approval,
@@ -82,7 +82,7 @@ static int by_text(const void *a, const void *b)
 /* The parents of all targets that the profile does not open, each once. */
 static int find_parents(struct sp_run_plan *p, const struct sp_resolved *rules, struct sp_err *e)
 {
-    const struct sp_patch_changes *c = p->ask.changes;
+    const struct sp_patch_changes *c = p->request.changes;
     struct sp_run_plan_patch *r = &p->patch;
     uint32_t kept = 0;
 
@@ -116,7 +116,7 @@ static int find_parents(struct sp_run_plan *p, const struct sp_resolved *rules, 
  * sp_judge for its changes. */
 static int assess_patch(struct sp_run_plan *p, struct sp_err *e)
 {
-    const struct sp_patch_changes *c = p->ask.changes;
+    const struct sp_patch_changes *c = p->request.changes;
     struct sp_resolved rules __attribute__((cleanup(sp_resolved_done))) = {0};
     const int r = p->has_policy ? sp_resolve(&p->policy, &rules, e) : 0;
 
@@ -200,18 +200,19 @@ static bool add_canonical(struct sp_buf *out, struct sp_words argv)
 
 static bool make_key(struct sp_run_plan *p)
 {
-    const struct sp_run_plan_ask *ask = &p->ask;
+    const struct sp_run_plan_request *request = &p->request;
     struct sp_buf *out = &p->key;
     auto_buf struct sp_buf additional = {0}; /* in its canonical form */
 
-    return (ask->permissions != SP_PERMISSIONS_ADDITIONAL || ask->additional == NULL ||
-            sp_question_add_grant(&additional, ask->additional)) &&
-           sp_buf_add_str(out, SP_STR("command ")) && add_field(out, ask->environment) &&
-           add_field(out, ask->argv.count == 0 ? SP_STR("") : ask->argv.items[0]) &&
-           add_canonical(out, ask->argv) && add_field(out, ask->cwd) &&
-           sp_buf_printf(out, "%d,%d,", ask->is_tty, (int)ask->permissions) &&
+    return (request->permissions != SP_PERMISSIONS_ADDITIONAL || request->additional == NULL ||
+            sp_question_add_grant(&additional, request->additional)) &&
+           sp_buf_add_str(out, SP_STR("command ")) && add_field(out, request->environment) &&
+           add_field(out, request->argv.count == 0 ? SP_STR("") : request->argv.items[0]) &&
+           add_canonical(out, request->argv) && add_field(out, request->cwd) &&
+           sp_buf_printf(out, "%d,%d,", request->is_tty, (int)request->permissions) &&
            add_field(out, sp_buf_str(&additional)) &&
-           add_field(out, p->approvals->options.fingerprint) && sp_buf_add_str(out, ask->key_more);
+           add_field(out, p->approvals->options.fingerprint) &&
+           sp_buf_add_str(out, request->key_more);
 }
 
 /* Whether all files of the patch are approved for the session or, if `stores`, could be stored as
@@ -220,8 +221,8 @@ static bool use_patch_keys(const struct sp_run_plan *p, bool stores)
 {
     struct sp_cache *c = p->approvals->cache;
 
-    for (uint32_t i = 0; i < p->ask.changes->count; i++) {
-        const struct sp_patch_change *change = &p->ask.changes->items[i];
+    for (uint32_t i = 0; i < p->request.changes->count; i++) {
+        const struct sp_patch_change *change = &p->request.changes->items[i];
         const char *const paths[] = {change->full_path, change->full_target};
 
         for (size_t k = 0; k < sizeof paths / sizeof paths[0]; k++) {
@@ -229,8 +230,8 @@ static bool use_patch_keys(const struct sp_run_plan *p, bool stores)
 
             if (paths[k] == NULL)
                 continue;
-            if (!sp_buf_add_str(&key, SP_STR("patch ")) || !add_field(&key, p->ask.environment) ||
-                !add_field(&key, sp_str_of(paths[k])) ||
+            if (!sp_buf_add_str(&key, SP_STR("patch ")) ||
+                !add_field(&key, p->request.environment) || !add_field(&key, sp_str_of(paths[k])) ||
                 !(stores ? sp_cache_store(c, sp_buf_str(&key), false)
                          : sp_cache_has(c, sp_buf_str(&key), false)))
                 return false;
@@ -266,10 +267,10 @@ static enum sp_decider by_itself(const struct sp_run_plan *p)
 static bool would_be_unconfined(const struct sp_run_plan *p)
 {
     const bool may_be_free =
-        !p->has_policy || (!p->ask.keeps_policy && sp_judge_may_run_free(&p->policy));
+        !p->has_policy || (!p->request.keeps_policy && sp_judge_may_run_free(&p->policy));
 
     return may_be_free &&
-           (p->is_retry || p->ask.permissions == SP_PERMISSIONS_ESCALATED || p->patch.is_free ||
+           (p->is_retry || p->request.permissions == SP_PERMISSIONS_ESCALATED || p->patch.is_free ||
             (p->requirement.kind == SP_REQUIRE_NOTHING && p->requirement.is_free));
 }
 
@@ -285,7 +286,7 @@ static bool make_unconfined(struct sp_run_plan *p)
 {
     struct sp_run_plan_unconfined *f = &p->unconfined;
     const bool is_by_rule = p->requirement.kind == SP_REQUIRE_NOTHING && f->program.path != NULL;
-    const struct sp_str set = sp_env_value(p->ask.environ, "GIT_CONFIG_COUNT");
+    const struct sp_str set = sp_env_value(p->request.environ, "GIT_CONFIG_COUNT");
     uint64_t count = 0;
     struct sp_str script;
 
@@ -299,7 +300,7 @@ static bool make_unconfined(struct sp_run_plan *p)
      * programs, and any command can make one in a workspace. So make Git accept only a `.git`,
      * unless --git-dir or GIT_DIR says otherwise. Settings in the environment stay in force.
      * Nothing is set if the command runs elsewhere, or Git would reject the number. */
-    if (p->ask.environ.p != NULL &&
+    if (p->request.environ.p != NULL &&
         (set.p == NULL || set.n == 0 || sp_str_to_u64(set, 10000, &count))) {
         (void)snprintf(f->git_count, sizeof f->git_count, "%u", (unsigned)count + 1);
         (void)snprintf(f->git_key, sizeof f->git_key, "GIT_CONFIG_KEY_%u", (unsigned)count);
@@ -310,8 +311,8 @@ static bool make_unconfined(struct sp_run_plan *p)
     }
     if (f->program.search_path != NULL)
         add_mark(f, "PATH", f->program.search_path);
-    if (!sp_script_is_wrapper(p->ask.argv, &script) ||
-        (!is_by_rule && !sp_startup_is_writable(&p->reach, p->ask.environ)))
+    if (!sp_script_is_wrapper(p->request.argv, &script) ||
+        (!is_by_rule && !sp_startup_is_writable(&p->reach, p->request.environ)))
         return true;
     if (!is_by_rule) {
         add_mark(f, "BASH_ENV", "");
@@ -319,7 +320,7 @@ static bool make_unconfined(struct sp_run_plan *p)
     }
     /* [SHELL, -lc, SCRIPT] becomes [SHELL, -c, SCRIPT]; -f because zsh reads .zshenv even without
      * -l. */
-    const struct sp_str shell = p->ask.argv.items[0];
+    const struct sp_str shell = p->request.argv.items[0];
     f->argv = calloc(4, sizeof *f->argv);
     if (f->argv == NULL)
         return false;
@@ -435,14 +436,14 @@ static void on_decision(struct sp_asking *q, const struct sp_decision *d)
  * does not if a confined command could have replaced them since. */
 static bool does_approval_hold(const struct sp_run_plan *p)
 {
-    const struct sp_program_ask files = {.argv = p->ask.argv,
-                                         .judged = &p->requirement,
-                                         .policy = &p->reach,
-                                         .environ = p->ask.environ};
+    const struct sp_program_request files = {.argv = p->request.argv,
+                                             .judged = &p->requirement,
+                                             .policy = &p->reach,
+                                             .environ = p->request.environ};
     struct sp_program program = {0};
 
     if (!p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
-        !would_be_unconfined(p) || p->ask.environ.p == NULL)
+        !would_be_unconfined(p) || p->request.environ.p == NULL)
         return true;
     /* The programs of an opaque script are unknown, so no entry of its PATH may be writable. */
     const bool holds = sp_program_find(&files, &program) &&
@@ -465,14 +466,14 @@ static bool is_cached(struct sp_asking *q)
 /* is_review: no question is needed, but the reviewer sees every command of this turn. */
 static void begin_question(struct sp_run_plan *p, bool is_review)
 {
-    const struct sp_run_plan_ask *ask = &p->ask;
+    const struct sp_run_plan_request *request = &p->request;
     enum sp_question_kind kind = SP_QUESTION_RUN;
 
     if (p->command.len == 0 &&
-        ((ask->preface.count != 0 &&
-          !(sp_words_add_quoted(&p->command, ask->preface) && sp_buf_add(&p->command, " ", 1))) ||
-         !(ask->command.n != 0 ? sp_buf_add_str(&p->command, ask->command)
-                               : sp_words_add_quoted(&p->command, ask->argv)))) {
+        ((request->preface.count != 0 && !(sp_words_add_quoted(&p->command, request->preface) &&
+                                           sp_buf_add(&p->command, " ", 1))) ||
+         !(request->command.n != 0 ? sp_buf_add_str(&p->command, request->command)
+                                   : sp_words_add_quoted(&p->command, request->argv)))) {
         fail_without_memory(p);
         return;
     }
@@ -480,37 +481,38 @@ static void begin_question(struct sp_run_plan *p, bool is_review)
         kind = SP_QUESTION_PATCH;
     else if (p->is_retry)
         kind = SP_QUESTION_RETRY;
-    else if (ask->permissions == SP_PERMISSIONS_ESCALATED)
+    else if (request->permissions == SP_PERMISSIONS_ESCALATED)
         kind = SP_QUESTION_ESCALATE;
-    else if (ask->permissions == SP_PERMISSIONS_ADDITIONAL && !p->is_preapproved)
+    else if (request->permissions == SP_PERMISSIONS_ADDITIONAL && !p->is_preapproved)
         kind = SP_QUESTION_ADDITIONAL;
     p->asking.question = (struct sp_approval_question){
         .kind = kind,
-        .call_id = ask->call_id,
-        .turn_id = ask->turn_id,
-        .environment = ask->environment,
+        .call_id = request->call_id,
+        .turn_id = request->turn_id,
+        .environment = request->environment,
         .command = sp_buf_str(&p->command),
-        .argv = ask->argv,
-        .preface = ask->preface,
-        .cwd = ask->cwd,
+        .argv = request->argv,
+        .preface = request->preface,
+        .cwd = request->cwd,
         .reason = p->is_retry                      ? SP_STR(RETRY_REASON)
                   : p->requirement.reason.len != 0 ? sp_buf_str(&p->requirement.reason)
-                                                   : ask->justification,
+                                                   : request->justification,
         .segments = &p->requirement.segments,
         .amendment = p->requirement.amendment,
-        .additional = ask->permissions == SP_PERMISSIONS_ADDITIONAL ? ask->additional : NULL,
+        .additional =
+            request->permissions == SP_PERMISSIONS_ADDITIONAL ? request->additional : NULL,
         .is_free = !p->has_policy || !sp_profile_needs_sandbox(&p->policy.profile) ||
                    would_be_unconfined(p),
         .is_guess = p->is_guess,
         .profile = p->has_policy ? &p->policy : NULL,
-        .profile_name = ask->policy_name,
-        .changes = ask->changes,
+        .profile_name = request->policy_name,
+        .changes = request->changes,
     };
     p->asking.told = on_decision;
     p->asking.is_known = is_cached;
     p->asking.is_review = is_review;
-    p->asking.cannot_ask = ask->cannot_ask;
-    p->asking.nobody_answers = ask->nobody_answers;
+    p->asking.cannot_ask = request->cannot_ask;
+    p->asking.nobody_answers = request->nobody_answers;
     p->state = SP_RUN_PLAN_ASKING;
     sp_asking_begin(&p->asking, p->approvals);
 }
@@ -522,25 +524,25 @@ static int take_snapshot(struct sp_run_plan *p, struct sp_err *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
     const struct sp_grant *more =
-        p->ask.permissions == SP_PERMISSIONS_ADDITIONAL ? p->ask.additional : NULL;
+        p->request.permissions == SP_PERMISSIONS_ADDITIONAL ? p->request.additional : NULL;
     int r = 0;
 
     p->approval = o->policy;
     p->rules = o->rules == NULL ? NULL : sp_rules_ref(o->rules);
-    p->has_policy = p->ask.policy != NULL;
+    p->has_policy = p->request.policy != NULL;
     if (!p->has_policy)
         return 0;
-    if (!sp_policy_copy(p->ask.policy, &p->policy) ||
-        (p->policy.cwd == NULL && p->ask.policy_cwd != NULL &&
-         (p->policy.cwd = strdup(p->ask.policy_cwd)) == NULL) ||
+    if (!sp_policy_copy(p->request.policy, &p->policy) ||
+        (p->policy.cwd == NULL && p->request.policy_cwd != NULL &&
+         (p->policy.cwd = strdup(p->request.policy_cwd)) == NULL) ||
         !sp_policy_copy(&p->policy, &p->reach))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
     /* An escalated command has no use for grants. But commands before it may have used them. */
-    if (p->ask.permissions != SP_PERMISSIONS_ESCALATED)
-        r = sp_approvals_widen(p->approvals, p->ask.environment, &p->ask.turn_id, more,
+    if (p->request.permissions != SP_PERMISSIONS_ESCALATED)
+        r = sp_approvals_widen(p->approvals, p->request.environment, &p->request.turn_id, more,
                                &p->policy.profile, e);
     return r < 0 ? r
-                 : sp_approvals_widen(p->approvals, p->ask.environment, NULL, more,
+                 : sp_approvals_widen(p->approvals, p->request.environment, NULL, more,
                                       &p->reach.profile, e);
 }
 
@@ -549,7 +551,7 @@ static bool can_ask(const struct sp_run_plan *p)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
 
-    if (p->ask.nobody_answers)
+    if (p->request.nobody_answers)
         return o->reviewer != NULL || o->hook_count != 0;
     return sp_approvals_can_ask(p->approvals);
 }
@@ -557,24 +559,24 @@ static bool can_ask(const struct sp_run_plan *p)
 static int judge(struct sp_run_plan *p, struct sp_err *e)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
-    struct sp_judge_ask ask = {
-        .argv = p->ask.argv,
+    struct sp_judge_request request = {
+        .argv = p->request.argv,
         .rules = p->rules,
         .policy = p->approval,
         .profile = p->has_policy ? &p->reach : NULL,
-        .permissions = p->ask.permissions,
+        .permissions = p->request.permissions,
         .is_preapproved = p->is_preapproved,
-        .prefix = p->ask.prefix,
-        .preface = p->ask.preface,
+        .prefix = p->request.prefix,
+        .preface = p->request.preface,
         .known_safe = o->known_safe,
-        .shell = p->ask.shell,
+        .shell = p->request.shell,
         .nobody_answers = !can_ask(p),
     };
 
     /* With a relative entry in PATH, `ls` may be a file in the working directory. */
-    if (sp_path_is_relative(sp_env_value(p->ask.environ, "PATH")))
-        ask.known_safe = SP_KNOWN_SAFE_OFF;
-    const int r = sp_judge(&ask, &p->requirement, e);
+    if (sp_path_is_relative(sp_env_value(p->request.environ, "PATH")))
+        request.known_safe = SP_KNOWN_SAFE_OFF;
+    const int r = sp_judge(&request, &p->requirement, e);
     if (r < 0)
         return r;
 
@@ -583,31 +585,32 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
     struct sp_requirement *q = &p->requirement;
     const struct sp_policy *policy =
         p->has_policy && sp_profile_needs_sandbox(&p->policy.profile) ? &p->reach : NULL;
-    const struct sp_program_ask files = {
-        .argv = p->ask.argv, .judged = q, .policy = policy, .environ = p->ask.environ};
+    const struct sp_program_request files = {
+        .argv = p->request.argv, .judged = q, .policy = policy, .environ = p->request.environ};
 
     if (q->kind != SP_REQUIRE_NOTHING || q->matches.count == 0 ||
-        (policy != NULL && p->ask.keeps_policy))
+        (policy != NULL && p->request.keeps_policy))
         return 0;
     if ((policy == NULL || q->is_free) && sp_program_find(&files, &p->unconfined.program))
         return 0;
     q->is_free = false;
     /* Without the rule, it would run in its sandbox, and no question would be asked. */
     if (policy != NULL &&
-        (p->ask.permissions == SP_PERMISSIONS_DEFAULT ||
-         (p->ask.permissions == SP_PERMISSIONS_ADDITIONAL && p->is_preapproved) ||
-         (p->ask.permissions == SP_PERMISSIONS_ESCALATED && !sp_judge_may_run_free(&p->policy))))
+        (p->request.permissions == SP_PERMISSIONS_DEFAULT ||
+         (p->request.permissions == SP_PERMISSIONS_ADDITIONAL && p->is_preapproved) ||
+         (p->request.permissions == SP_PERMISSIONS_ESCALATED &&
+          !sp_judge_may_run_free(&p->policy))))
         return 0;
     /* It would run free or get more permissions: judge it as if no rule allowed it. */
     sp_requirement_done(q);
-    ask.ignores_allow = true;
-    return sp_judge(&ask, q, e);
+    request.ignores_allow = true;
+    return sp_judge(&request, q, e);
 }
 
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
-                       const struct sp_run_plan_ask *asked, void (*told)(struct sp_run_plan *p))
+                       const struct sp_run_plan_request *asked, void (*told)(struct sp_run_plan *p))
 {
-    *p = (struct sp_run_plan){.told = told, .approvals = a, .ask = *asked};
+    *p = (struct sp_run_plan){.told = told, .approvals = a, .request = *asked};
     int r = take_snapshot(p, &p->error);
     p->is_preapproved =
         asked->permissions == SP_PERMISSIONS_ADDITIONAL &&
@@ -625,7 +628,7 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
     }
     switch (p->requirement.kind) {
     case SP_REQUIRE_NOTHING:
-        if (sp_approvals_is_strict(p->approvals, p->ask.turn_id))
+        if (sp_approvals_is_strict(p->approvals, p->request.turn_id))
             begin_question(p, true);
         else
             let_go(p, "approved", by_itself(p));
@@ -668,7 +671,7 @@ bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess)
     p->is_retry = true;
     p->is_guess = is_guess;
     if (o->retry_reuses_approval && p->was_approved &&
-        !sp_approvals_is_strict(p->approvals, p->ask.turn_id))
+        !sp_approvals_is_strict(p->approvals, p->request.turn_id))
         let_go(p, "approved", SP_DECIDER_CONFIG);
     else
         begin_question(p, false);

@@ -25,7 +25,7 @@ enum sp_run_plan_state {
 };
 
 /* Everything is borrowed until sp_run_plan_done. */
-struct sp_run_plan_ask {
+struct sp_run_plan_request {
     struct sp_str call_id, turn_id, environment;
     struct sp_words argv;
     struct sp_str command; /* for display; n 0: argv, quoted */
@@ -89,7 +89,7 @@ struct sp_run_plan {
 
     /* private */
     struct sp_approvals *approvals; /* NULL: not begun, or done */
-    struct sp_run_plan_ask ask;
+    struct sp_run_plan_request request;
     struct sp_approval_policy approval;
     struct sp_rules *rules;
     struct sp_requirement requirement;
@@ -101,7 +101,8 @@ struct sp_run_plan {
 
 /* Judges the request; asks and logs, nothing else. told may be NULL. */
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
-                       const struct sp_run_plan_ask *ask, void (*told)(struct sp_run_plan *p));
+                       const struct sp_run_plan_request *request,
+                       void (*told)(struct sp_run_plan *p));
 
 /* The sandbox denied the attempt something; is_guess: only its output says so. false: no second
  * attempt. true: the state says what is next, and is_unconfined how. */

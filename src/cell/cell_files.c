@@ -20,8 +20,8 @@
 
 /* ---- the wire, checked by both sides ---- */
 
-bool sp_files_cut_paths(const struct sp_file_wire_ask *m, char paths[SP_FILES_PATHS], size_t len,
-                        const char **ret_path, const char **ret_other)
+bool sp_files_cut_paths(const struct sp_file_wire_request *m, char paths[SP_FILES_PATHS],
+                        size_t len, const char **ret_path, const char **ret_other)
 {
     const size_t a = m->path_len;
     const size_t b = m->other_len;
@@ -58,7 +58,7 @@ bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_fil
 
 /* One datagram of the front; path and other point into paths. */
 struct taken {
-    struct sp_file_wire_ask head;
+    struct sp_file_wire_request head;
     char paths[SP_FILES_PATHS];
     const char *path, *other;
     size_t len;
@@ -66,7 +66,7 @@ struct taken {
 };
 
 /* false: the front has closed the socket, or the datagram is malformed. */
-static bool receive_ask(int socket, struct taken *t)
+static bool receive_request(int socket, struct taken *t)
 {
     struct iovec iov[2] = {{.iov_base = &t->head, .iov_len = sizeof t->head},
                            {.iov_base = t->paths, .iov_len = sizeof t->paths}};
@@ -107,8 +107,8 @@ static void on_read_some(struct sp_file_answer *a, uint64_t bytes, uint64_t size
 static void carry_out(const struct taken *t, char *window, struct making *making)
 {
     struct sp_file_answer *a = &making->answer;
-    const struct sp_file_wire_ask *h = &t->head;
-    struct sp_file_ask ask = {
+    const struct sp_file_wire_request *h = &t->head;
+    struct sp_file_request request = {
         .op = (enum sp_file_op)h->op,
         .path = t->path,
         .other = t->other,
@@ -134,17 +134,17 @@ static void carry_out(const struct taken *t, char *window, struct making *making
                                  .err = EINVAL};
     making->number = h->number;
     making->has_begun = false;
-    if ((t->head.flags & SP_FILES_DATA_APART) != 0 && ask.data_len != 0) {
-        map = mmap(NULL, ask.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, t->fd, 0);
-        ask.data = map;
+    if ((t->head.flags & SP_FILES_DATA_APART) != 0 && request.data_len != 0) {
+        map = mmap(NULL, request.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, t->fd, 0);
+        request.data = map;
         a->err = map == MAP_FAILED ? errno : 0;
-    } else if (ask.data_len <= SP_FILES_WINDOW) {
+    } else if (request.data_len <= SP_FILES_WINDOW) {
         a->err = 0;
     }
     if (a->err == 0)
-        sp_file_do(&ask, a);
+        sp_file_do(&request, a);
     if (map != MAP_FAILED)
-        (void)munmap(map, ask.data_len);
+        (void)munmap(map, request.data_len);
 }
 
 /* Closes the answer's descriptor. false: the socket is closed. */
@@ -182,14 +182,14 @@ static void serve(int socket)
     struct making making = {.socket = socket};
     struct sp_file_answer *a = &making.answer;
 
-    if (!receive_ask(socket, &t) || t.fd < 0)
+    if (!receive_request(socket, &t) || t.fd < 0)
         return;
     char *window = mmap(NULL, SP_FILES_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED, t.fd, 0);
     (void)close(t.fd);
     if (window == MAP_FAILED)
         return;
     making.head = (void *)(window + SP_FILES_WINDOW);
-    while (receive_ask(socket, &t) &&
+    while (receive_request(socket, &t) &&
            sp_files_cut_paths(&t.head, t.paths, t.len, &t.path, &t.other)) {
         carry_out(&t, window, &making);
         /* close() may be the first to report a failed write (NFS, quotas), and does it once. */

@@ -10,15 +10,15 @@
  * serves until the socket ends. The first datagram brings the window: a memory file of
  * SP_FILES_SHARED bytes that both sides map.
  *
- * An ask is one datagram: struct sp_file_wire_ask, its paths, and a descriptor if the operation
- * needs one (a file for blocks, an inotify descriptor, or a memory file with data that exceeds the
- * window). An answer is one datagram: struct sp_file_wire_answer and at most one descriptor. After
- * an OPEN a second datagram, SP_FILES_CLOSED, says that the child has closed its copy of the file;
- * it takes no ask before. A READ of several pieces sends SP_FILES_BEGUN with the size of the file
- * after the first one, and counts the pieces in the window's head: the front encodes them while the
- * next ones are read, and sends nothing before the answer. The front treats answers as hostile:
- * commands in the cell have the worker's uid. It is not dumpable, but the front does not rely on
- * that.
+ * A request is one datagram: struct sp_file_wire_request, its paths, and a descriptor if the
+ * operation needs one (a file for blocks, an inotify descriptor, or a memory file with data that
+ * exceeds the window). An answer is one datagram: struct sp_file_wire_answer and at most one
+ * descriptor. After an OPEN a second datagram, SP_FILES_CLOSED, says that the child has closed its
+ * copy of the file; it takes no request before. A READ of several pieces sends SP_FILES_BEGUN with
+ * the size of the file after the first one, and counts the pieces in the window's head: the front
+ * encodes them while the next ones are read, and sends nothing before the answer. The front treats
+ * answers as hostile: commands in the cell have the worker's uid. It is not dumpable, but the front
+ * does not rely on that.
  */
 #ifndef SP_CELL_CELL_FILES_H
 #define SP_CELL_CELL_FILES_H
@@ -35,17 +35,17 @@ struct sp_files_head {
     _Atomic uint64_t filled; /* bytes of the file that are in the window, and stay there */
 };
 
-enum { /* flags of an ask */
+enum { /* flags of a request */
        SP_FILES_FOLLOWS = 1,
        SP_FILES_RECURSIVE = 2,
        SP_FILES_FORCED = 4,
        SP_FILES_REPLACE = 8,
        SP_FILES_DATA_APART =
-           64, /* the data is in the memory file beside the ask, not in the window */
+           64, /* the data is in the memory file beside the request, not in the window */
        SP_FILES_HIDES_PLACEHOLDERS = 128,
 };
 
-struct sp_file_wire_ask {
+struct sp_file_wire_request {
     uint32_t op, flags;
     uint64_t number; /* echoed in the answer */
     uint64_t offset, data_len;
@@ -80,13 +80,13 @@ struct sp_file_wire_answer {
 #define SP_FILES_PATHS     (2 * (SP_FILE_MAX_PATH + 1)) /* room for both, each with its NUL */
 #define SP_FILES_ERRNO_MAX 4096                         /* the kernel's */
 
-/* Splits the `len` bytes behind an ask into its two paths, in place; NULL: none. false: the lengths
- * in the ask do not match. */
-bool sp_files_cut_paths(const struct sp_file_wire_ask *m, char paths[SP_FILES_PATHS], size_t len,
-                        const char **ret_path, const char **ret_other);
+/* Splits the `len` bytes behind a request into its two paths, in place; NULL: none. false: the
+ * lengths in the request do not match. */
+bool sp_files_cut_paths(const struct sp_file_wire_request *m, char paths[SP_FILES_PATHS],
+                        size_t len, const char **ret_path, const char **ret_other);
 
-/* Whether the answer is plausible for an ask with this op and length. Does not check the descriptor
- * itself. */
+/* Whether the answer is plausible for a request with this op and length. Does not check the
+ * descriptor itself. */
 bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_file_wire_answer *m,
                         bool has_fd);
 

@@ -14,7 +14,7 @@
 /* ---- rules ---- */
 
 struct reading {
-    const struct sp_cli_approval_ask *ask;
+    const struct sp_cli_approval_options *ask;
     void (*warn)(void *user, const char *text);
     struct sp_err error;
 };
@@ -60,7 +60,7 @@ static bool has_terminal(void)
     return fd >= 0;
 }
 
-static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *a,
+static int open_approvers(const struct sp_cli_approval_options *ask, struct sp_cli_approval *a,
                           struct sp_err *e)
 {
     static const char *const terminal[] = {"terminal", NULL};
@@ -68,7 +68,7 @@ static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_a
     /* `client` in the configuration is for servers; alone it is no approver of another command. */
     const bool is_client_alone = configured != NULL && configured[0] != NULL &&
                                  configured[1] == NULL && strcmp(configured[0], "client") == 0;
-    struct sp_approvers_ask who = ask->who;
+    struct sp_approvers_options who = ask->who;
 
     who.loop = ask->loop;
     who.timeout_ms = a->found.options.timeout_ms;
@@ -85,19 +85,19 @@ static int open_approvers(const struct sp_cli_approval_ask *ask, struct sp_cli_a
     return 0;
 }
 
-int sp_cli_approval_open(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *ret,
+int sp_cli_approval_open(const struct sp_cli_approval_options *ask, struct sp_cli_approval *ret,
                          struct sp_err *e)
 {
     struct sp_approvals_options *o = &ret->found.options;
     struct reading reading = {.ask = ask, .warn = ask->warn != NULL ? ask->warn : sp_cli_warn};
-    const struct sp_config_approvals_ask rules = {.policy = ask->flags->policy,
-                                                  .cwd = ask->cwd,
-                                                  .files = ask->flags->rules.items,
-                                                  .warn =
-                                                      ask->needs_files ? keep_error : reading.warn,
-                                                  .loop = ask->changed == NULL ? NULL : ask->loop,
-                                                  .changed = ask->changed,
-                                                  .user = ask->needs_files ? &reading : ask->user};
+    const struct sp_config_approvals_options rules = {
+        .policy = ask->flags->policy,
+        .cwd = ask->cwd,
+        .files = ask->flags->rules.items,
+        .warn = ask->needs_files ? keep_error : reading.warn,
+        .loop = ask->changed == NULL ? NULL : ask->loop,
+        .changed = ask->changed,
+        .user = ask->needs_files ? &reading : ask->user};
     int r = sp_config_approvals(ask->config, &rules, &ret->found, e);
 
     if (r == 0 && ret->found.audit_log == NULL && ask->config->audit_log == NULL)

@@ -25,7 +25,7 @@ struct sp_cli_approval_flags {
         SP_OPT_LIST(type, member.approvers, "approver", "WHO", approver_help)
 /* NOLINTEND(bugprone-macro-parentheses) */
 
-struct sp_cli_approval_ask {
+struct sp_cli_approval_options {
     struct sp_loop *loop;
     const struct sp_config *config;
     const struct sp_cli_approval_flags *flags;
@@ -33,12 +33,12 @@ struct sp_cli_approval_ask {
     /* Commands run in this sandbox: rules files that they may write are warned of. NULL: none. */
     const struct sp_policy *policy;
     void (*warn)(void *user, const char *text); /* NULL: sp_cli_warn */
-    /* The rules files have changed; NULL: they are read once. See sp_config_approvals_ask. */
+    /* The rules files have changed; NULL: they are read once. See sp_config_approvals_options. */
     bool (*changed)(void *user, struct sp_rules *rules, struct sp_str fingerprint);
     void *user;
     bool needs_files; /* an error in a file of --rules is ours; otherwise it is a warning */
-    struct sp_approvers_ask who; /* without loop, words and timeout */
-    bool asks_terminal;          /* if no approver is named and there is a terminal */
+    struct sp_approvers_options who; /* without loop, words and timeout */
+    bool asks_terminal;              /* if no approver is named and there is a terminal */
 };
 
 struct sp_cli_approval {
@@ -48,7 +48,7 @@ struct sp_cli_approval {
 };
 
 /* *ret is zero before, and needs sp_cli_approval_done also after a failure. */
-int sp_cli_approval_open(const struct sp_cli_approval_ask *ask, struct sp_cli_approval *ret,
+int sp_cli_approval_open(const struct sp_cli_approval_options *ask, struct sp_cli_approval *ret,
                          struct sp_err *e);
 void sp_cli_approval_done(struct sp_cli_approval *a); /* after the approvals that use it */
 

@@ -39,7 +39,7 @@ static const struct sp_option options[] = {
 /* With config.tree. Warnings are printed. */
 static int load(const struct config_options *o, struct sp_config *ret, struct sp_err *e)
 {
-    const struct sp_config_ask ask = {
+    const struct sp_config_request ask = {
         .file = o->config.file, .sets = o->config.sets.items, .env = environ, .keeps_tree = true};
     const int r = sp_config_load(&ask, ret, e);
 
@@ -318,7 +318,7 @@ static const char first_file[] =
 static int run_init(void *values, char **operands)
 {
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
-    const struct sp_config_ask ask = {.file = "/dev/null", .env = environ};
+    const struct sp_config_request ask = {.file = "/dev/null", .env = environ};
     auto_buf struct sp_buf path = {0};
     struct sp_err e = {0};
 

@@ -185,7 +185,7 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
         r = sp_console_new(sp_lookout_rpc(x->lookout), x->lookout, &x->console, e);
     if (r < 0)
         return r;
-    const struct sp_cli_approval_ask ask = {
+    const struct sp_cli_approval_options ask = {
         .loop = sp_carry_loop(x->carry),
         .config = &x->config,
         .flags = &x->o->approval,
@@ -203,8 +203,8 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
     r = sp_cli_approval_open(&ask, &a->setup, e);
     if (r == 0 && x->console != NULL)
         r = sp_console_approver_new(x->console,
-                                    &(struct sp_console_ask){.client_name = "sallyport exec",
-                                                             .user_dir = settings->user_dir},
+                                    &(struct sp_console_options){.client_name = "sallyport exec",
+                                                                 .user_dir = settings->user_dir},
                                     &x->console_approver, e);
     if (r == 0 && a->setup.approvers != NULL)
         r = sp_approvers_chain(a->setup.approvers, NULL, x->console_approver, &a->approver, e);
@@ -269,7 +269,7 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
         uint32_t count;
         const bool knows_env =
             x->place.is_local && sp_env_make(l->environ, &a->made_env, &count, NULL) == 0;
-        const struct sp_run_plan_ask ask = {
+        const struct sp_run_plan_request ask = {
             .call_id = sp_str_of(x->call_id),
             .environment = sp_str_of(x->place.name),
             .argv = {l->argv, l->argc},
@@ -830,9 +830,9 @@ static int detach(struct exec_run *x, struct sp_err *e)
 /* Everything that does not need the server. */
 static int prepare_run(struct exec_run *x, struct sp_err *e)
 {
-    const struct sp_own_places_ask own = {.config = &x->config,
-                                          .rules = x->o->approval.rules.items,
-                                          .approvers = x->o->approval.approvers.items};
+    const struct sp_own_places_options own = {.config = &x->config,
+                                              .rules = x->o->approval.rules.items,
+                                              .approvers = x->o->approval.approvers.items};
     struct sp_hidden_paths hidden = {0};
     int r = sp_place_find(&x->config, x->o->on, &x->place, e);
 

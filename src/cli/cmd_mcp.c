@@ -159,10 +159,10 @@ struct mcp_server {
 static int open_here(struct mcp_server *s, struct sp_err *e)
 {
     const struct mcp_flags *f = s->flags;
-    const struct sp_own_places_ask own = {.config = &s->config,
-                                          .rules = f->approval.rules.items,
-                                          .approvers = f->approval.approvers.items,
-                                          .token_file = f->token_file};
+    const struct sp_own_places_options own = {.config = &s->config,
+                                              .rules = f->approval.rules.items,
+                                              .approvers = f->approval.approvers.items,
+                                              .token_file = f->token_file};
     struct sp_journal *journal = NULL;
     char runtime_dir[512];
     int r = sp_place_hidden_paths(&own, &s->hidden_paths, e);
@@ -253,7 +253,7 @@ static int open_approvals(struct mcp_server *s, struct sp_err *e)
         r = sp_console_new(sp_lookout_rpc(s->lookout), s->lookout, &s->console, e);
     if (r < 0)
         return r;
-    const struct sp_cli_approval_ask ask = {
+    const struct sp_cli_approval_options ask = {
         .loop = s->loop,
         .config = &s->config,
         .flags = &s->flags->approval,

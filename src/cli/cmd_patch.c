@@ -269,7 +269,7 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
         .policy = policy,
         .is_own_program = true,
     };
-    static const struct sp_own_places_ask usual = {0};
+    static const struct sp_own_places_options usual = {0};
     const struct sp_place_run how = {.cwd = w->base,
                                      .own = &usual,
                                      .quiet_ms = QUIET_MS,

@@ -162,7 +162,7 @@ static int test_configured(const struct rules_options *o)
 
 /* What `explain` is asked about. */
 struct explanation {
-    struct sp_judge_ask judge; /* its policy is set for each of them */
+    struct sp_judge_request judge; /* its policy is set for each of them */
     const char *profile_name;
     struct sp_str environ; /* of the command: NAME=VALUE strings with their NULs */
     bool is_open;          /* the profile confines nothing */
@@ -350,8 +350,8 @@ static int explain_to_stdout(const struct explanation *ask, bool is_json, struct
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < POLICIES; i++) {
-        struct sp_judge_ask one = ask->judge;
-        const struct sp_program_ask files = {
+        struct sp_judge_request one = ask->judge;
+        const struct sp_program_request files = {
             .argv = one.argv, .judged = &all[i], .policy = one.profile, .environ = ask->environ};
         struct sp_program program = {0};
 

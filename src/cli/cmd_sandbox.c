@@ -81,7 +81,7 @@ static int run_command(const struct sandbox_options *o, char **command, const ch
                        const struct sp_policy *policy, const struct sp_config *config)
 {
     const bool is_on_terminal = sp_terminal_is_ours(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    const struct sp_own_places_ask own = {.config = config};
+    const struct sp_own_places_options own = {.config = config};
     const struct sp_env_request everything = {
         .own = environ,
         .policy = {.inherit = SP_ENV_ALL,
@@ -238,7 +238,7 @@ static int explain_host(const struct sandbox_options *o, const struct sp_policy 
 static int show_policy(const struct sandbox_options *o, char **paths, const char *cwd,
                        const struct sp_policy *policy, const struct sp_config *config)
 {
-    const struct sp_own_places_ask own = {.config = config};
+    const struct sp_own_places_options own = {.config = config};
     struct sp_hidden_paths hidden = {0};
     auto_buf struct sp_buf text = {0};
     struct sp_err e = {0};

@@ -558,7 +558,7 @@ static bool is_on_loopback(const struct serve *s)
  * a user does not start without it; other servers need no valid configuration. */
 static int load_config(struct serve *s, struct sp_err *e)
 {
-    const struct sp_config_ask ask = {.env = environ};
+    const struct sp_config_request ask = {.env = environ};
     struct sp_err ignored = {0};
     char why[640];
     bool is_user = false;
@@ -617,7 +617,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     sp_host_detect(&s->rpc.host);
     if (r == 0 && o->approval.policy != NULL)
         r = sp_console_new(&s->rpc, NULL, &s->console, e);
-    const struct sp_serve_approve_ask approve = {
+    const struct sp_serve_approve_options approve = {
         .console = s->console,
         .loop = s->loop,
         .flags = &o->approval,
@@ -635,7 +635,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         return r;
     /* Files that decide what this and any other sallyport of the user may run. The audit log is
      * among them: a process that can read it can lock it, and all starts would wait. */
-    const struct sp_own_places_ask own = {
+    const struct sp_own_places_options own = {
         .config = s->approve == NULL ? &s->config : &s->approve->config,
         .rules = o->approval.rules.items,
         .approvers = o->approval.approvers.items,

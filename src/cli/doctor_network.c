@@ -203,7 +203,7 @@ static int run_trial(struct trial *t, struct sp_err *e)
         r = sp_local_new(t->loop, &o, &t->backend, e);
     (void)snprintf(port, sizeof port, "%u", t->port);
     argv[2] = sp_str_of(port);
-    const struct sp_run_ask ask = {
+    const struct sp_run_request ask = {
         .launch = {.label = SP_STR("doctor"),
                    .cwd = SP_STR("/"),
                    .argv = argv,

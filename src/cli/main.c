@@ -149,9 +149,9 @@ struct sp_str *sp_cli_words(char *const *words, uint32_t *ret_count)
 int sp_cli_load_config(const struct sp_config_options *o, const char *before, struct sp_config *ret,
                        struct sp_err *e)
 {
-    const struct sp_config_ask ask = {.file = o == NULL ? NULL : o->file,
-                                      .sets = o == NULL ? NULL : o->sets.items,
-                                      .env = environ};
+    const struct sp_config_request ask = {.file = o == NULL ? NULL : o->file,
+                                          .sets = o == NULL ? NULL : o->sets.items,
+                                          .env = environ};
     const int r = sp_config_load(&ask, ret, e);
 
     for (char *const *w = r < 0 || before == NULL ? NULL : ret->warnings; w != NULL && *w != NULL;

@@ -34,7 +34,7 @@ int sp_rules_setting_read(const struct sp_config_options *o, struct sp_rules_set
     ret->cwd = sp_place_dir(NULL, e);
     if (ret->cwd == NULL)
         return -(int)e->code;
-    const struct sp_config_approvals_ask want = {.cwd = ret->cwd, .warn = warn};
+    const struct sp_config_approvals_options want = {.cwd = ret->cwd, .warn = warn};
     return sp_config_approvals(&ret->config, &want, &ret->approvals, e);
 }
 

@@ -24,7 +24,7 @@
 #define MAX_PROCESSES 16    /* for a backend that runs one */
 #define HISTORY       1000  /* for a backend that runs many: ended processes that are remembered */
 
-int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
+int sp_place_hidden_paths(const struct sp_own_places_options *ask, struct sp_hidden_paths *ret,
                           struct sp_err *e)
 {
     char runtime_dir[512];

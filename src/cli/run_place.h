@@ -14,7 +14,7 @@
 
 /* Paths that confined commands must not reach. *ret is zero, and to be freed also after a failure.
  * */
-int sp_place_hidden_paths(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
+int sp_place_hidden_paths(const struct sp_own_places_options *ask, struct sp_hidden_paths *ret,
                           struct sp_err *e);
 /* A backend here. is_for_many: for a server; otherwise for one command, and all processes that it
  * leaves are killed at the end. */
@@ -33,7 +33,7 @@ int sp_place_find(const struct sp_config *c, const char *on, struct sp_config_pl
 
 struct sp_place_run {
     const char *cwd; /* of the launch */
-    const struct sp_own_places_ask *own;
+    const struct sp_own_places_options *own;
     uint64_t quiet_ms, after_ms; /* see struct sp_carry_options */
     bool is_verbose;             /* list all that the sandbox denied; otherwise for a terminal only,
                                     in one line */

@@ -195,7 +195,7 @@ static struct approval_session *make_session(struct sp_serve_approve *a,
     }
     if (r == 0)
         r = sp_console_approver_new(a->console,
-                                    &(struct sp_console_ask){
+                                    &(struct sp_console_options){
                                         .session = c->conn->session->id,
                                         .client_name = c->conn->session->client_name,
                                         .user_dir = o.user_dir,
@@ -524,8 +524,9 @@ static void take_decision(struct pending_start *t)
         return;
     case SP_RUN_PLAN_REFUSED:
         refuse_start(t,
-                     p->ask.cannot_ask.n != 0 && sp_str_eq(reason, p->ask.cannot_ask) ? SP_E_LIMIT
-                                                                                      : SP_E_STATE,
+                     p->request.cannot_ask.n != 0 && sp_str_eq(reason, p->request.cannot_ask)
+                         ? SP_E_LIMIT
+                         : SP_E_STATE,
                      reason);
         return;
     case SP_RUN_PLAN_NEW:
@@ -583,7 +584,7 @@ static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
     }
     /* At most SP_SERVE_MAX_QUESTIONS of a session are with hooks, the reviewer or approvers. */
     const bool is_one_too_many = t->session->open >= SP_SERVE_MAX_QUESTIONS;
-    const struct sp_run_plan_ask ask = {
+    const struct sp_run_plan_request ask = {
         .call_id = c->start->id,
         .environment = SP_STR("local"),
         .argv = {c->start->argv, c->start->argc},
@@ -629,7 +630,7 @@ static void log_warning(void *user, const char *text)
     sp_log(SP_LOG_WARN, "%s", text);
 }
 
-int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
+int sp_serve_approve_new(const struct sp_serve_approve_options *ask, struct sp_serve_approve **ret,
                          struct sp_err *e)
 {
     static const struct sp_start_gate_ops ops = {
@@ -644,8 +645,8 @@ int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve
     a->shell = ask->shell;
     a->environ = ask->environ;
     a->console = ask->console;
-    const struct sp_config_ask config = {.env = ask->environ};
-    const struct sp_cli_approval_ask setup = {
+    const struct sp_config_request config = {.env = ask->environ};
+    const struct sp_cli_approval_options setup = {
         .loop = ask->loop,
         .config = &a->config,
         .flags = ask->flags,

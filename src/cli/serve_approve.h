@@ -35,7 +35,7 @@ struct sp_serve_approve {
     struct sp_list sessions; /* struct approval_session, the latest used first */
 };
 
-struct sp_serve_approve_ask {
+struct sp_serve_approve_options {
     struct sp_loop *loop;
     const struct sp_cli_approval_flags *flags;
     const char *shell;          /* that clients are told; outlives this */
@@ -43,7 +43,7 @@ struct sp_serve_approve_ask {
     char *const *environ;
 };
 
-int sp_serve_approve_new(const struct sp_serve_approve_ask *ask, struct sp_serve_approve **ret,
+int sp_serve_approve_new(const struct sp_serve_approve_options *ask, struct sp_serve_approve **ret,
                          struct sp_err *e);
 /* Whether a network_rule denies the host to all commands. */
 bool sp_serve_approve_forbids_host(const struct sp_serve_approve *a,

@@ -174,7 +174,7 @@ static int find_home(struct sp_config_loading *l, char *const *env)
 }
 
 /* The first that exists; one that was named must exist. */
-static int find_file(struct sp_config_loading *l, const struct sp_config_ask *ask,
+static int find_file(struct sp_config_loading *l, const struct sp_config_request *ask,
                      struct sp_buf *text)
 {
     const char *named = ask->file != NULL ? ask->file : variable(ask->env, VARIABLE "CONFIG");
@@ -262,7 +262,7 @@ static bool is_scalar(const struct sp_config_key *key)
            key->type != SP_KEY_SOME_PATHS;
 }
 
-static int read_layers(struct sp_config_loading *l, const struct sp_config_ask *ask)
+static int read_layers(struct sp_config_loading *l, const struct sp_config_request *ask)
 {
     const struct sp_config_key *keys = sp_config_top_keys;
     struct sp_config_impl *y = l->impl;
@@ -721,7 +721,7 @@ static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *ro
 /* ---- load ---- */
 
 /* The layers are freed at the end: all that is kept was copied into the arena. */
-int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e)
+int sp_config_load(const struct sp_config_request *ask, struct sp_config *ret, struct sp_err *e)
 {
     struct sp_err own = {0};
     struct sp_config c = defaults();

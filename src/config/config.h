@@ -80,7 +80,7 @@ struct sp_config {
     void *impl;      /* owns all strings and lists above */
 };
 
-struct sp_config_ask {
+struct sp_config_request {
     const char *file;        /* --config; NULL: the usual places */
     const char *const *sets; /* --set KEY=TOML, in order; NULL at the end, or NULL */
     char *const *env;        /* usually environ: SALLYPORT_*, HOME and TMPDIR are used */
@@ -91,7 +91,7 @@ struct sp_config_ask {
 
 /* Refusals are SP_E_INVALID; the text has file, line and column. A file that belongs neither to the
  * user nor to root, or that group or others may write, is refused. */
-int sp_config_load(const struct sp_config_ask *ask, struct sp_config *ret, struct sp_err *e);
+int sp_config_load(const struct sp_config_request *ask, struct sp_config *ret, struct sp_err *e);
 void sp_config_done(struct sp_config *c);
 
 /* NULL: unknown. */

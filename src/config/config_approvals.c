@@ -61,7 +61,7 @@ static void ignore_warning(void *user, const char *text)
 }
 
 /* Once, or with a loop again and again. */
-static int load_rules(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
+static int load_rules(const struct sp_config *c, const struct sp_config_approvals_options *ask,
                       struct sp_config_approvals *ret, struct sp_err *e)
 {
     auto_free const char **projects = NULL;
@@ -97,7 +97,7 @@ static int load_rules(const struct sp_config *c, const struct sp_config_approval
     return 0;
 }
 
-int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
+int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_options *ask,
                         struct sp_config_approvals *ret, struct sp_err *e)
 {
     struct sp_approvals_options *o = &ret->options;

@@ -13,7 +13,7 @@
 
 struct sp_rules_watch;
 
-struct sp_config_approvals_ask {
+struct sp_config_approvals_options {
     const char *policy;       /* --approve; NULL: as configured */
     const char *cwd;          /* rules of its trusted projects are read; NULL: of none */
     const char *const *files; /* --rules; NULL at the end, or NULL */
@@ -41,7 +41,7 @@ struct sp_config_approvals {
 };
 
 /* *ret is zero before, and needs sp_config_approvals_done also after a failure. */
-int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_ask *ask,
+int sp_config_approvals(const struct sp_config *c, const struct sp_config_approvals_options *ask,
                         struct sp_config_approvals *ret, struct sp_err *e);
 void sp_config_approvals_done(struct sp_config_approvals *a);
 

@@ -104,7 +104,7 @@ static bool add_configured(struct sp_hidden_paths *c, const struct sp_config *co
     return ok;
 }
 
-int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
+int sp_own_places_find(const struct sp_own_places_options *ask, struct sp_hidden_paths *ret,
                        struct sp_err *e)
 {
     const struct sp_config *config = ask->config;

@@ -9,7 +9,7 @@
 #include "config/config.h"
 #include "sandbox/hidden_paths.h"
 
-struct sp_own_places_ask {
+struct sp_own_places_options {
     const struct sp_config *config; /* NULL: protects only the default places */
     const char *const *rules;       /* --rules; NULL at the end, or NULL */
     const char *const *approvers;   /* --approver; NULL at the end, or NULL */
@@ -21,7 +21,7 @@ struct sp_own_places_ask {
  * Added to *ret, which has been filled by sp_hidden_paths_find. A configured audit log that is
  * missing is made, empty: a command would otherwise be the first to open it.
  */
-int sp_own_places_find(const struct sp_own_places_ask *ask, struct sp_hidden_paths *ret,
+int sp_own_places_find(const struct sp_own_places_options *ask, struct sp_hidden_paths *ret,
                        struct sp_err *e);
 
 #endif

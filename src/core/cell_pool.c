@@ -777,7 +777,7 @@ int sp_cell_pool_get(struct sp_cell_pool *pool, uint64_t session, const struct s
 
 /* ---- without waiting for the disk ---- */
 
-static void on_surveyed(struct sp_survey_ask *s, const struct sp_policy *policy,
+static void on_surveyed(struct sp_survey_request *s, const struct sp_policy *policy,
                         struct sp_survey *survey, int r, struct sp_err *e)
 {
     struct sp_cell_request *a = SP_CONTAINER(s, struct sp_cell_request, survey);

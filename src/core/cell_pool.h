@@ -97,7 +97,7 @@ struct sp_cell_request {
     struct sp_cell_pool *pool;
     uint64_t session;
     int tries;
-    struct sp_survey_ask survey;
+    struct sp_survey_request survey;
 };
 int sp_cell_pool_request(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
                          struct sp_cell_request *a, struct sp_err *e);

@@ -32,7 +32,7 @@
 struct sp_files_parked {
     struct sp_files_call *call; /* valid while it waits */
     struct sp_list link;        /* in waiting */
-    struct sp_file_wire_ask head;
+    struct sp_file_wire_request head;
     bool changes, has_policy;
     int tries; /* that failed because the disk has changed */
     int fd;    /* borrowed; -1: none */
@@ -375,7 +375,7 @@ static void on_socket(struct sp_watch *watch, uint32_t events)
 
 /* ---- asking a worker ---- */
 
-static int send_ask(int socket, const struct sp_file_wire_ask *m, const char *paths, int fd)
+static int send_request(int socket, const struct sp_file_wire_request *m, const char *paths, int fd)
 {
     return sp_wire_send(socket, false, m, sizeof *m, paths, (size_t)m->path_len + m->other_len, &fd,
                         fd >= 0);
@@ -386,7 +386,7 @@ static int send_ask(int socket, const struct sp_file_wire_ask *m, const char *pa
 /* Asks the cell for a process, and shares the window with it. */
 static int open_worker(struct sp_file_worker *w, struct sp_cell *cell, struct sp_err *e)
 {
-    const struct sp_file_wire_ask hello = {0};
+    const struct sp_file_wire_request hello = {0};
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -401,7 +401,7 @@ static int open_worker(struct sp_file_worker *w, struct sp_cell *cell, struct sp
     if (map == MAP_FAILED)
         return sp_fail(e, SP_E_SYSTEM, errno, "make room for file operations");
     w->window = map;
-    int r = send_ask(w->socket, &hello, NULL, window);
+    int r = send_request(w->socket, &hello, NULL, window);
     if (r < 0)
         return sp_fail(e, SP_E_SYSTEM, -r, "greet a process for file operations");
     r = sp_loop_watch(w->files->loop, &w->watch, w->socket, EPOLLIN, on_socket, e);
@@ -443,11 +443,12 @@ static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
  */
 static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_err *e)
 {
-    const struct sp_file_ask *ask = &job->ask;
-    const size_t a = ask->path == NULL ? 0 : strlen(ask->path);
-    const size_t b = ask->other == NULL ? 0 : strlen(ask->other);
-    const bool has_fd = ask->op == SP_FILE_READ_BLOCK || ask->op == SP_FILE_WRITE_BLOCK ||
-                        ask->op == SP_FILE_WATCH_MISSING || ask->op == SP_FILE_WATCH_PRESENT;
+    const struct sp_file_request *request = &job->request;
+    const size_t a = request->path == NULL ? 0 : strlen(request->path);
+    const size_t b = request->other == NULL ? 0 : strlen(request->other);
+    const bool has_fd = request->op == SP_FILE_READ_BLOCK || request->op == SP_FILE_WRITE_BLOCK ||
+                        request->op == SP_FILE_WATCH_MISSING ||
+                        request->op == SP_FILE_WATCH_PRESENT;
 
     if (a > SP_FILE_MAX_PATH || b > SP_FILE_MAX_PATH) {
         /* the words of sp_fs_error_text, which answers paths that the worker finds too long */
@@ -461,29 +462,29 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
         return NULL;
     }
     *p = (struct sp_files_parked){
-        .head = {.op = ask->op,
-                 .flags = (ask->follows ? SP_FILES_FOLLOWS : 0U) |
-                          (ask->is_recursive ? SP_FILES_RECURSIVE : 0U) |
-                          (ask->is_forced ? SP_FILES_FORCED : 0U) |
-                          (ask->is_replace ? SP_FILES_REPLACE : 0U) |
-                          (ask->hides_placeholders ? SP_FILES_HIDES_PLACEHOLDERS : 0U),
-                 .offset = ask->offset,
-                 .length = ask->length,
-                 .walk = ask->walk,
+        .head = {.op = request->op,
+                 .flags = (request->follows ? SP_FILES_FOLLOWS : 0U) |
+                          (request->is_recursive ? SP_FILES_RECURSIVE : 0U) |
+                          (request->is_forced ? SP_FILES_FORCED : 0U) |
+                          (request->is_replace ? SP_FILES_REPLACE : 0U) |
+                          (request->hides_placeholders ? SP_FILES_HIDES_PLACEHOLDERS : 0U),
+                 .offset = request->offset,
+                 .length = request->length,
+                 .walk = request->walk,
                  .path_len = (uint16_t)a,
                  .other_len = (uint16_t)b},
-        .changes = sp_file_changes(ask->op, ask->is_replace),
-        .fd = has_fd && job->handle == NULL ? ask->fd : -1,
+        .changes = sp_file_changes(request->op, request->is_replace),
+        .fd = has_fd && job->handle == NULL ? request->fd : -1,
         .handle = job->handle,
         .data = -1,
         .session = job->session,
     };
-    if (ask->op == SP_FILE_READ) {
-        p->limit = ask->length == 0 ? SP_FILE_MAX_READ : ask->length;
+    if (request->op == SP_FILE_READ) {
+        p->limit = request->length == 0 ? SP_FILE_MAX_READ : request->length;
         p->head.length = p->limit < SP_FILES_SMALL_READ ? p->limit : SP_FILES_SMALL_READ;
     }
-    memcpy(p->paths, ask->path == NULL ? "" : ask->path, a);
-    memcpy(p->paths + a, ask->other == NULL ? "" : ask->other, b);
+    memcpy(p->paths, request->path == NULL ? "" : request->path, a);
+    memcpy(p->paths + a, request->other == NULL ? "" : request->other, b);
     return p;
 }
 
@@ -728,7 +729,7 @@ static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, st
     p->head.number = ++worker->number;
     worker->has_begun = false;
     atomic_store_explicit(&head_of(worker)->filled, 0, memory_order_relaxed);
-    const int r = send_ask(worker->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
+    const int r = send_request(worker->socket, &p->head, p->paths, p->data >= 0 ? p->data : p->fd);
     if (r < 0) {
         hang_up(worker);
         return sp_fail(e, SP_E_FAILED, -r,

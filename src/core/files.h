@@ -66,7 +66,7 @@ struct sp_files_client {  /* embedded in a connection, zero before use */
 };
 
 struct sp_files_job {
-    struct sp_file_ask ask;         /* data and data_len are not used */
+    struct sp_file_request request; /* data and data_len are not used */
     struct sp_str raw;              /* WRITE, WRITE_BLOCK: the data, if base64.p is NULL */
     struct sp_str base64;           /* the data in base64 */
     const struct sp_policy *policy; /* NULL: no sandbox */

@@ -744,7 +744,7 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
 /* Why the name of the process is taken, and what frees it. */
 static int refuse_name(const struct sp_proc *p, struct sp_err *e)
 {
-    const struct sp_inspect_ask ask = {.wants_doing = true};
+    const struct sp_inspect_request ask = {.wants_doing = true};
     struct sp_inspection found;
 
     if (p->life == SP_PROC_STARTING)
@@ -917,7 +917,7 @@ bool sp_proc_terminate(struct sp_proc *p)
     return true;
 }
 
-void sp_proc_inspect(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+void sp_proc_inspect(const struct sp_proc *p, const struct sp_inspect_request *ask,
                      struct sp_inspection *ret)
 {
     struct stat st;

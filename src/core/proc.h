@@ -30,7 +30,7 @@
 
 struct sp_env_request;
 struct sp_front;
-struct sp_inspect_ask;
+struct sp_inspect_request;
 struct sp_inspection;
 struct sp_network_job;
 struct sp_observer;
@@ -196,7 +196,7 @@ bool sp_proc_terminate(struct sp_proc *p);
 
 /* What it is doing, as the kernel tells it (os/inspect.h). After its end `doing` is UNKNOWN;
  * holders are looked for between its exit and its close. */
-void sp_proc_inspect(const struct sp_proc *p, const struct sp_inspect_ask *ask,
+void sp_proc_inspect(const struct sp_proc *p, const struct sp_inspect_request *ask,
                      struct sp_inspection *ret);
 
 /* ---- its log ---- */

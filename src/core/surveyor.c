@@ -109,7 +109,7 @@ int sp_survey_and_prepare(const struct sp_policy *p, const struct sp_fixed_place
 
 struct sp_survey_job {
     struct sp_work work;
-    struct sp_survey_ask *ask; /* used by the loop's thread only; NULL: cancelled */
+    struct sp_survey_request *request; /* used by the loop's thread only; NULL: cancelled */
     struct sp_surveyor *surveyor;
     struct sp_policy policy;
     struct sp_survey survey;
@@ -141,7 +141,7 @@ static void run_job(struct sp_work *w)
 static void on_job_done(struct sp_work *w)
 {
     struct sp_survey_job *j = SP_CONTAINER(w, struct sp_survey_job, work);
-    struct sp_survey_ask *a = j->ask;
+    struct sp_survey_request *a = j->request;
 
     if (a != NULL) {
         a->job = NULL;
@@ -200,7 +200,7 @@ void sp_surveyor_free(struct sp_surveyor *s)
 }
 
 int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_policy *p,
-                    struct sp_survey_ask *a, struct sp_err *e)
+                    struct sp_survey_request *a, struct sp_err *e)
 {
     struct sp_survey_job *j = calloc(1, sizeof *j);
 
@@ -208,7 +208,7 @@ int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_pol
         free(j);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "survey the sandbox policy");
     }
-    j->ask = a;
+    j->request = a;
     j->surveyor = s;
     j->work.key = session;
     const int r = sp_workers_add(s->workers, &j->work);
@@ -221,14 +221,14 @@ int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_pol
     return 0;
 }
 
-void sp_surveyor_cancel(struct sp_survey_ask *a)
+void sp_surveyor_cancel(struct sp_survey_request *a)
 {
     struct sp_survey_job *j = a->job;
 
     a->job = NULL;
     if (j == NULL)
         return;
-    j->ask = NULL;
+    j->request = NULL;
     /* A waiting job is freed now: it would stay for as long as the threads hang. */
     if (sp_workers_withdraw(j->surveyor->workers, &j->work))
         free_job(j);

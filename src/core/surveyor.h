@@ -26,9 +26,9 @@ struct sp_surveyor;
 struct sp_survey_job;
 
 /* Embedded in the caller. done is called from the loop; it may take over (and empty) the survey. */
-struct sp_survey_ask {
-    void (*done)(struct sp_survey_ask *a, const struct sp_policy *policy, struct sp_survey *survey,
-                 int r, struct sp_err *e);
+struct sp_survey_request {
+    void (*done)(struct sp_survey_request *a, const struct sp_policy *policy,
+                 struct sp_survey *survey, int r, struct sp_err *e);
     struct sp_survey_job *job; /* NULL: no survey is pending */
 };
 
@@ -40,7 +40,7 @@ void sp_surveyor_free(struct sp_surveyor *s);
 
 /* The policy is copied. */
 int sp_surveyor_ask(struct sp_surveyor *s, uint64_t session, const struct sp_policy *p,
-                    struct sp_survey_ask *a, struct sp_err *e);
-void sp_surveyor_cancel(struct sp_survey_ask *a); /* fine if no survey is pending */
+                    struct sp_survey_request *a, struct sp_err *e);
+void sp_surveyor_cancel(struct sp_survey_request *a); /* fine if no survey is pending */
 
 #endif

@@ -65,7 +65,8 @@ bool sp_env_overlay(struct sp_str of_policy, struct sp_str made, bool leaves_pat
 
 /* Copies into the arena. false: no memory, *ret is untouched. */
 bool sp_env_copy_vars(struct sp_arena *a, struct sp_env_vars vars, struct sp_env_vars *ret);
-/* Copies own, policy, set and never_seen of an ask; the other fields still point where they did. */
+/* Copies own, policy, set and never_seen of a request; the other fields still point where they did.
+ */
 bool sp_env_copy_request(struct sp_arena *a, const struct sp_env_request *ask,
                          struct sp_env_request *ret);
 

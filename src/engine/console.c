@@ -44,7 +44,7 @@ struct sp_console {
 struct console_approver {
     struct sp_approver approver;
     struct sp_console *console;
-    struct sp_console_ask ask;
+    struct sp_console_options ask;
 };
 
 struct entry {
@@ -73,7 +73,7 @@ static bool add_question(struct entry *n, const struct sp_approval_question *q)
     auto_buf struct sp_buf json = {.max = QUESTION_MAX};
     auto_buf struct sp_buf text = {.max = QUESTION_MAX};
     auto_buf struct sp_buf rest = {.max = QUESTION_MAX};
-    const struct sp_console_ask *ask = &n->by->ask;
+    const struct sp_console_options *ask = &n->by->ask;
     const uint64_t limit_ms = n->by->approver.limit_ms;
     const int64_t opened_ms = (int64_t)sp_clock_unix_ms();
 
@@ -207,7 +207,7 @@ static void free_console_approver(struct sp_approver *a)
     free(SP_CONTAINER(a, struct console_approver, approver));
 }
 
-int sp_console_approver_new(struct sp_console *c, const struct sp_console_ask *ask,
+int sp_console_approver_new(struct sp_console *c, const struct sp_console_options *ask,
                             struct sp_approver **ret, struct sp_err *e)
 {
     static const struct sp_approver_ops ops = {.ask = ask_console,

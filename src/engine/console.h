@@ -22,13 +22,13 @@ int sp_console_new(struct sp_rpc *rpc, struct sp_lookout *lookout, struct sp_con
 void sp_console_free(struct sp_console *c); /* after its approvers; NULL is fine */
 
 /* Shown with the questions of one conversation; NULL: unknown. The strings outlive the approver. */
-struct sp_console_ask {
+struct sp_console_options {
     const char *session;
     const char *client_name; /* may change */
     const char *user_dir;    /* where rules are kept */
 };
 /* An approver for one conversation; sp_approver_free frees it. */
-int sp_console_approver_new(struct sp_console *c, const struct sp_console_ask *ask,
+int sp_console_approver_new(struct sp_console *c, const struct sp_console_options *ask,
                             struct sp_approver **ret, struct sp_err *e);
 
 #endif

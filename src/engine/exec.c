@@ -29,9 +29,9 @@ static bool is_granted(const struct sp_exec *x)
 {
     const struct sp_manager *m = x->call.m;
 
-    return x->ask.permissions == SP_PERMISSIONS_ADDITIONAL && x->ask.additional != NULL &&
-           sp_approvals_cover(m->approvals, sp_str_of(x->environment->id), x->ask.turn_id,
-                              x->ask.additional, sp_environment_policy(x->environment));
+    return x->request.permissions == SP_PERMISSIONS_ADDITIONAL && x->request.additional != NULL &&
+           sp_approvals_cover(m->approvals, sp_str_of(x->environment->id), x->request.turn_id,
+                              x->request.additional, sp_environment_policy(x->environment));
 }
 
 /* Refuses with the name of the approval policy before `why`, and behind it if ends_with_name. */
@@ -51,22 +51,22 @@ static bool check_permissions(struct sp_exec *x)
     const struct sp_approval_policy *p = sp_approvals_policy(m->approvals);
     const bool can_escalate =
         p->kind != SP_APPROVAL_NEVER && (p->kind != SP_APPROVAL_GRANULAR || p->sandbox_approval);
-    const bool is_asked = x->ask.permissions == SP_PERMISSIONS_ADDITIONAL;
+    const bool is_asked = x->request.permissions == SP_PERMISSIONS_ADDITIONAL;
     struct sp_err e = {0};
 
-    if (x->ask.additional != NULL) /* a failure is reported below, in its turn */
+    if (x->request.additional != NULL) /* a failure is reported below, in its turn */
         (void)sp_grant_normalise(&x->grant, NULL);
-    if (x->ask.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate && !is_granted(x))
+    if (x->request.permissions != SP_PERMISSIONS_DEFAULT && !can_escalate && !is_granted(x))
         return refuse_by_policy(x,
                                 "; reject command — you cannot ask for escalated permissions if "
                                 "the approval policy is ",
                                 true);
-    if (!m->options.has_additional_permissions && (is_asked || x->ask.additional != NULL))
+    if (!m->options.has_additional_permissions && (is_asked || x->request.additional != NULL))
         return REFUSE(x, "additional permissions are disabled; enable "
                          "`features.exec_permission_approvals` before using "
                          "`with_additional_permissions`");
     if (!is_asked)
-        return x->ask.additional == NULL ||
+        return x->request.additional == NULL ||
                REFUSE(x, "`additional_permissions` requires `sandbox_permissions` set to "
                          "`with_additional_permissions`");
     if (p->kind != SP_APPROVAL_ON_REQUEST && !is_granted(x))
@@ -74,7 +74,7 @@ static bool check_permissions(struct sp_exec *x)
                                 "; reject command — you cannot request additional permissions "
                                 "unless the approval policy is OnRequest",
                                 false);
-    if (x->ask.additional == NULL)
+    if (x->request.additional == NULL)
         return REFUSE(x, "missing `additional_permissions`; provide at least one of `network` or "
                          "`file_system` when using `with_additional_permissions`");
     if (sp_grant_normalise(&x->grant, &e) < 0)
@@ -101,16 +101,16 @@ static bool check_facts(struct sp_exec *x)
 
     if (x->unreachable.code != SP_E_NONE)
         return sp_call_fail_create(&x->call, &x->unreachable);
-    if (x->facts.is_remote && x->ask.shell.p != NULL && x->ask.argc == 0) {
+    if (x->facts.is_remote && x->request.shell.p != NULL && x->request.argc == 0) {
         if (x->facts.shell_type == SP_SHELL_UNKNOWN)
             return REFUSE(x, "environment `%s` does not report a shell", x->environment->id);
-        if (sp_shell_type_of(x->ask.shell) != x->facts.shell_type)
+        if (sp_shell_type_of(x->request.shell) != x->facts.shell_type)
             return REFUSE(x, "environment `%s` only supports `%s`", x->environment->id,
                           x->facts.shell_name != NULL ? x->facts.shell_name
                                                       : sp_shell_type_name(x->facts.shell_type));
     }
-    if (choose_login(x->ask.has_login, x->ask.login, !x->call.m->options.refuses_login_shell,
-                     &x->is_login, &e) < 0)
+    if (choose_login(x->request.has_login, x->request.login,
+                     !x->call.m->options.refuses_login_shell, &x->is_login, &e) < 0)
         return REFUSE(x, "%s", e.msg);
     return check_permissions(x);
 }
@@ -134,7 +134,7 @@ static int find_shell(struct sp_exec *x, struct sp_err *e)
     for (char *const *v = m->environ.own; v != NULL && *v != NULL && places.path == NULL; v++)
         if (strncmp(*v, "PATH=", 5) == 0)
             places.path = *v + 5;
-    return sp_shell_find(&places, x->ask.shell, &x->shell, e);
+    return sp_shell_find(&places, x->request.shell, &x->shell, e);
 }
 
 #define SHELL_ARGC_MAX 4
@@ -164,16 +164,16 @@ static bool resolve_argv(struct sp_exec *x)
     struct sp_str argv[SHELL_ARGC_MAX];
     struct sp_err e = {0};
 
-    if (x->ask.argc != 0) {
-        x->argv = x->ask.argv;
-        x->argc = x->ask.argc;
+    if (x->request.argc != 0) {
+        x->argv = x->request.argv;
+        x->argc = x->request.argc;
         return true;
     }
-    if (x->ask.cmd.p == NULL)
+    if (x->request.cmd.p == NULL)
         return sp_call_fault(&x->call, SP_FAULT_CREATE,
                              "missing command line for unified exec request");
     if (find_shell(x, &e) < 0 ||
-        call_shell(&x->shell, x->is_login, x->ask.cmd, argv, &x->argc, &e) < 0)
+        call_shell(&x->shell, x->is_login, x->request.cmd, argv, &x->argc, &e) < 0)
         return sp_call_fail_create(&x->call, &e);
     return sp_arena_strs(&x->call.keep, argv, x->argc, &x->argv) || sp_call_fail_memory(&x->call);
 }
@@ -208,7 +208,7 @@ static int local_workdir(struct sp_str workdir, const char *cwd, char **ret, str
 /* The remote host may be no Unix: an absolute path in another style is passed on unchanged. */
 static char *remote_workdir(const struct sp_exec *x, struct sp_err *e)
 {
-    const struct sp_str dir = x->ask.workdir;
+    const struct sp_str dir = x->request.workdir;
     const char *cwd = x->environment_cwd;
 
     if (dir.n != 0 && (dir.p[0] == '/' || is_foreign_path(dir)))
@@ -233,7 +233,7 @@ static bool resolve_cwd(struct sp_exec *x)
     if (x->facts.is_remote)
         cwd = remote_workdir(x, &e);
     else
-        r = local_workdir(x->ask.workdir, x->environment_cwd != NULL ? x->environment_cwd : "/",
+        r = local_workdir(x->request.workdir, x->environment_cwd != NULL ? x->environment_cwd : "/",
                           &cwd, &e);
     if (r == -SP_E_INVALID)
         return sp_call_fault(&x->call, SP_FAULT_CREATE, "%s", e.msg);
@@ -259,8 +259,8 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
     *env = m->environ;
     env->thread_id = optional(m->options.thread_id);
     env->session_id = optional(m->options.conversation_id);
-    if (x->ask.call_id.n != 0)
-        env->call_id = x->ask.call_id;
+    if (x->request.call_id.n != 0)
+        env->call_id = x->request.call_id;
     /* These depend on how the attempt is confined; a retry may have others. */
     if (x->plan.is_unconfined) {
         env->marks = (struct sp_env_vars){x->plan.unconfined.marks, x->plan.unconfined.mark_count};
@@ -275,14 +275,14 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
     }
     env->plain = sp_env_plain;
     /* Our own program applies patches; the caller's variables were not judged for it. */
-    if (x->ask.env.count == 0 || x->patch.is_one)
+    if (x->request.env.count == 0 || x->patch.is_one)
         return true;
-    const uint32_t count = sp_env_plain.count + x->ask.env.count;
+    const uint32_t count = sp_env_plain.count + x->request.env.count;
     struct sp_env_var *all = sp_arena_new(&x->call.keep, count * sizeof *all);
     if (all == NULL)
         return false;
     memcpy(all, sp_env_plain.items, sp_env_plain.count * sizeof *all);
-    memcpy(all + sp_env_plain.count, x->ask.env.items, x->ask.env.count * sizeof *all);
+    memcpy(all + sp_env_plain.count, x->request.env.items, x->request.env.count * sizeof *all);
     env->plain = (struct sp_env_vars){all, count};
     return true;
 }
@@ -294,9 +294,9 @@ bool sp_exec_make_env(struct sp_exec *x, struct sp_env_request *env)
  * these. A patch gets none of them.
  */
 
-static bool add_env_to_ask(struct sp_exec *x, struct sp_run_plan_ask *ask)
+static bool add_env_to_request(struct sp_exec *x, struct sp_run_plan_request *request)
 {
-    const struct sp_env_vars vars = x->ask.env;
+    const struct sp_env_vars vars = x->request.env;
     struct sp_arena *k = &x->call.keep;
     auto_buf struct sp_buf text = {0};
     auto_buf struct sp_buf key = {0};
@@ -318,8 +318,8 @@ static bool add_env_to_ask(struct sp_exec *x, struct sp_run_plan_ask *ask)
     for (uint32_t i = 0; i <= vars.count; i++)
         if (!sp_buf_printf(&key, "%zu:", words[i].n) || !sp_buf_add_str(&key, words[i]))
             return false;
-    ask->preface = (struct sp_words){words, vars.count + 1};
-    return sp_arena_str(k, sp_buf_str(&key), &ask->key_more);
+    request->preface = (struct sp_words){words, vars.count + 1};
+    return sp_arena_str(k, sp_buf_str(&key), &request->key_more);
 }
 
 /* ---- facts ---- */
@@ -356,12 +356,12 @@ static bool check(struct sp_exec *x)
     }
     if (m->environment_count == 0)
         return REFUSE(x, "unified exec is unavailable in this session");
-    struct sp_environment *environment = sp_manager_find_environment(m, x->ask.environment_id);
+    struct sp_environment *environment = sp_manager_find_environment(m, x->request.environment_id);
     if (environment == NULL)
         return REFUSE(x, "unknown turn environment id `" SP_STR_FMT "`",
-                      SP_STR_ARG(x->ask.environment_id));
+                      SP_STR_ARG(x->request.environment_id));
     x->environment = sp_environment_ref(environment);
-    if (x->ask.justification.p != NULL && !x->ask.has_permissions)
+    if (x->request.justification.p != NULL && !x->request.has_permissions)
         return REFUSE(x, "`justification` requires an explicit `sandbox_permissions`; use "
                          "`sandbox_permissions: \"require_escalated\"` for unsandboxed execution, "
                          "or omit `justification`.");
@@ -393,38 +393,38 @@ static bool begin_plan(struct sp_exec *x)
     const bool is_patch = x->patch.is_one;
     struct sp_env_request env;
     uint32_t count;
-    struct sp_run_plan_ask ask = {
-        .call_id = x->ask.call_id,
-        .turn_id = x->ask.turn_id,
+    struct sp_run_plan_request request = {
+        .call_id = x->request.call_id,
+        .turn_id = x->request.turn_id,
         .environment = sp_str_of(x->environment->id),
         .argv = {x->argv, x->argc},
-        .command = x->ask.argc == 0 ? x->ask.cmd : (struct sp_str){0},
+        .command = x->request.argc == 0 ? x->request.cmd : (struct sp_str){0},
         .cwd = x->cwd,
-        .is_tty = x->ask.is_tty,
+        .is_tty = x->request.is_tty,
         /* The changes of a patch are known and judged, so more permissions than those already
          * granted are never requested for it. */
-        .permissions = is_patch ? SP_PERMISSIONS_DEFAULT : x->ask.permissions,
-        .additional = is_patch ? NULL : x->ask.additional,
-        .justification = x->ask.justification,
-        .prefix = {x->ask.prefix_rule, x->ask.prefix_rule_count},
+        .permissions = is_patch ? SP_PERMISSIONS_DEFAULT : x->request.permissions,
+        .additional = is_patch ? NULL : x->request.additional,
+        .justification = x->request.justification,
+        .prefix = {x->request.prefix_rule, x->request.prefix_rule_count},
         .policy = sp_environment_policy(x->environment),
         .policy_name = x->environment->policy_name,
         .policy_cwd = x->environment_cwd,
         .shell = x->shell.path,
         .changes = is_patch ? &x->patch.changes : NULL,
-        .nobody_answers = x->ask.nobody_answers,
+        .nobody_answers = x->request.nobody_answers,
     };
 
-    if (!add_env_to_ask(x, &ask))
+    if (!add_env_to_request(x, &request))
         return sp_call_fail_memory(&x->call);
     /* PATH and LD_PRELOAD decide which program a word names; a remote host's are unknown. */
     if (!x->facts.is_remote && !is_patch) {
         if (!sp_exec_make_env(x, &env))
             return sp_call_fail_memory(&x->call);
         if (sp_env_make(&env, &x->environ, &count, NULL) >= 0) /* else the start reports it */
-            ask.environ = sp_buf_str(&x->environ);
+            request.environ = sp_buf_str(&x->environ);
     }
-    sp_run_plan_begin(&x->plan, m->approvals, &ask, on_decided);
+    sp_run_plan_begin(&x->plan, m->approvals, &request, on_decided);
     x->stage = SP_EXEC_ASKING;
     return true;
 }
@@ -489,8 +489,8 @@ static void discard_process(struct sp_exec *x)
 static void tell_notice(const struct sp_exec *x, const char *text)
 {
     const struct sp_exec_event e = {.type = SP_EVENT_NOTICE,
-                                    .call_id = x->ask.call_id,
-                                    .turn_id = x->ask.turn_id,
+                                    .call_id = x->request.call_id,
+                                    .turn_id = x->request.turn_id,
                                     .exit_code = -1,
                                     .message = sp_str_of(text)};
 
@@ -652,7 +652,7 @@ static bool add_snapshot_script(const struct sp_exec *x, const struct sp_env_req
     if (env->network != NULL)
         (void)sp_network_policy_variables(env->network, add_name, &proxy);
     count += proxy.count;
-    return sp_snapshot_script(out, &x->shell, x->snapshot, x->ask.cmd, sp_buf_str(&made), names,
+    return sp_snapshot_script(out, &x->shell, x->snapshot, x->request.cmd, sp_buf_str(&made), names,
                               count);
 }
 
@@ -682,7 +682,7 @@ static int begin_network(const struct sp_exec *x, struct sp_process *p, struct s
         .argv = {p->argv, p->argc},
         .policy = start->policy,
         .policy_name = x->environment->policy_name,
-        .nobody_answers = x->ask.nobody_answers,
+        .nobody_answers = x->request.nobody_answers,
         .refused = on_refused_host,
         .user = p,
     };
@@ -702,23 +702,23 @@ static int start_job(struct sp_exec *x, struct sp_process *p, struct sp_err *e)
 
     p->environment = sp_environment_ref(x->environment);
     p->is_remote = x->facts.is_remote;
-    p->is_tty = x->ask.is_tty;
-    p->has_stdin = x->ask.wants_stdin;
-    p->timeout_ms = x->ask.timeout_ms;
+    p->is_tty = x->request.is_tty;
+    p->has_stdin = x->request.wants_stdin;
+    p->timeout_ms = x->request.timeout_ms;
     p->argc = x->argc;
-    if (!sp_exec_make_env(x, &env) || !sp_arena_str(k, x->ask.call_id, &p->call_id) ||
-        !sp_arena_str(k, x->ask.turn_id, &p->turn_id) ||
-        !sp_arena_str(k, x->ask.cmd.p != NULL ? x->ask.cmd : x->argv[0], &p->command) ||
+    if (!sp_exec_make_env(x, &env) || !sp_arena_str(k, x->request.call_id, &p->call_id) ||
+        !sp_arena_str(k, x->request.turn_id, &p->turn_id) ||
+        !sp_arena_str(k, x->request.cmd.p != NULL ? x->request.cmd : x->argv[0], &p->command) ||
         !sp_arena_str(k, x->cwd, &p->cwd) || !sp_arena_strs(k, x->argv, x->argc, &p->argv))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "begin a command");
     (void)snprintf(name, sizeof name, "%d", p->id);
     struct sp_start start = {
         .label = sp_str_of(name),
-        .is_tty = x->ask.is_tty,
-        .wants_stdin = x->ask.wants_stdin,
-        .rows = x->ask.rows,
-        .cols = x->ask.cols,
-        .limits = x->ask.limits,
+        .is_tty = x->request.is_tty,
+        .wants_stdin = x->request.wants_stdin,
+        .rows = x->request.rows,
+        .cols = x->request.cols,
+        .limits = x->request.limits,
         .cwd = x->cwd,
         .argv = x->argv,
         .argc = x->argc,
@@ -936,7 +936,7 @@ static void release_exec(struct sp_call *c)
     sp_grant_done(&x->grant);
 }
 
-int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
+int sp_manager_exec(struct sp_manager *m, const struct sp_exec_request *request, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_err *e)
 {
     struct sp_call *call;
@@ -949,31 +949,33 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     bool is_copied = true;
 
     call->release = release_exec;
-    x->ask = *ask;
-    if (ask->additional != NULL) {
-        is_copied = sp_profile_copy(&ask->additional->extra, &x->grant.extra);
-        x->ask.additional = &x->grant;
+    x->request = *request;
+    if (request->additional != NULL) {
+        is_copied = sp_profile_copy(&request->additional->extra, &x->grant.extra);
+        x->request.additional = &x->grant;
     }
-    is_copied = is_copied && sp_arena_str(k, ask->call_id, &x->ask.call_id) &&
-                sp_arena_str(k, ask->turn_id, &x->ask.turn_id) &&
-                sp_arena_str(k, ask->cmd, &x->ask.cmd) &&
-                sp_arena_strs(k, ask->argv, ask->argc, &x->ask.argv) &&
-                sp_arena_str(k, ask->workdir, &x->ask.workdir) &&
-                sp_arena_str(k, ask->shell, &x->ask.shell) &&
-                sp_arena_str(k, ask->environment_id, &x->ask.environment_id) &&
-                sp_arena_str(k, ask->justification, &x->ask.justification) &&
-                sp_arena_strs(k, ask->prefix_rule, ask->prefix_rule_count, &x->ask.prefix_rule) &&
-                sp_env_copy_vars(k, ask->env, &x->ask.env) &&
-                sp_until_copy(call, ask->until, ask->until_count);
-    x->ask.until = x->call.until == NULL ? NULL : x->call.until->items;
-    x->ask.until_count = x->call.until == NULL ? 0 : x->call.until->count;
+    is_copied = is_copied && sp_arena_str(k, request->call_id, &x->request.call_id) &&
+                sp_arena_str(k, request->turn_id, &x->request.turn_id) &&
+                sp_arena_str(k, request->cmd, &x->request.cmd) &&
+                sp_arena_strs(k, request->argv, request->argc, &x->request.argv) &&
+                sp_arena_str(k, request->workdir, &x->request.workdir) &&
+                sp_arena_str(k, request->shell, &x->request.shell) &&
+                sp_arena_str(k, request->environment_id, &x->request.environment_id) &&
+                sp_arena_str(k, request->justification, &x->request.justification) &&
+                sp_arena_strs(k, request->prefix_rule, request->prefix_rule_count,
+                              &x->request.prefix_rule) &&
+                sp_env_copy_vars(k, request->env, &x->request.env) &&
+                sp_until_copy(call, request->until, request->until_count);
+    x->request.until = x->call.until == NULL ? NULL : x->call.until->items;
+    x->request.until_count = x->call.until == NULL ? 0 : x->call.until->count;
     call->is_exec = true;
     call->step = sp_exec_step;
-    call->has_max_tokens = ask->has_max_tokens;
-    call->max_tokens = ask->max_tokens;
-    call->omits_text = ask->omits_text;
-    x->yield_ms = sp_yield_ms(ask->is_compat ? SP_YIELD_COMPAT : SP_YIELD_EXEC, ask->yield, 0);
-    if (ask->waits_for_end)
+    call->has_max_tokens = request->has_max_tokens;
+    call->max_tokens = request->max_tokens;
+    call->omits_text = request->omits_text;
+    x->yield_ms =
+        sp_yield_ms(request->is_compat ? SP_YIELD_COMPAT : SP_YIELD_EXEC, request->yield, 0);
+    if (request->waits_for_end)
         x->yield_ms = SP_YIELD_FOREVER;
     return sp_call_begin(call, is_copied, fn, user, ret_call, e);
 }

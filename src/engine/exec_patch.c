@@ -68,7 +68,7 @@ struct step {
 
 struct sp_exec_files {
     struct sp_exec *x;
-    struct sp_backend_file ask;
+    struct sp_backend_file request;
     struct sp_policy policy;
     bool has_policy, is_reading_text;
     uint64_t due_ms;
@@ -94,9 +94,9 @@ static void free_files(struct sp_exec_files *f)
 {
     if (f == NULL)
         return;
-    if (f->ask.backend != NULL)
-        f->ask.backend->ops->forget_file(&f->ask);
-    sp_buf_done(&f->ask.text);
+    if (f->request.backend != NULL)
+        f->request.backend->ops->forget_file(&f->request);
+    sp_buf_done(&f->request.text);
     sp_policy_done(&f->policy);
     drop_items(f);
     for (uint32_t i = 0; i < f->step_count; i++)
@@ -111,9 +111,9 @@ static int ask_file(struct sp_exec_files *f, struct sp_err *e)
 {
     struct sp_backend *b = f->x->environment->backend;
 
-    f->ask.error = (struct sp_err){0};
-    const int r = b->ops->file(b, &f->ask, e);
-    f->ask.backend = r == 0 ? b : NULL;
+    f->request.error = (struct sp_err){0};
+    const int r = b->ops->file(b, &f->request, e);
+    f->request.backend = r == 0 ? b : NULL;
     return r;
 }
 
@@ -210,27 +210,27 @@ static void compare_all(struct sp_exec_files *f)
 
 static void read_next(struct sp_exec_files *f);
 
-static void on_read(struct sp_backend_file *ask)
+static void on_read(struct sp_backend_file *request)
 {
-    struct sp_exec_files *f = SP_CONTAINER(ask, struct sp_exec_files, ask);
+    struct sp_exec_files *f = SP_CONTAINER(request, struct sp_exec_files, request);
     struct item *i = &f->items[f->item_at];
     char text[640];
 
-    if (ask->error.code != SP_E_NONE &&
-        ask->error.sys == 0) { /* the request failed, not the operation on this file */
-        end_reading(f, sp_str_of(sp_error_text(&ask->error, text, sizeof text)));
+    if (request->error.code != SP_E_NONE &&
+        request->error.sys == 0) { /* the request failed, not the operation on this file */
+        end_reading(f, sp_str_of(sp_error_text(&request->error, text, sizeof text)));
         return;
     }
-    i->err = ask->error.sys;
+    i->err = request->error.sys;
     if (f->is_reading_text) {
-        i->text = ask->text;
-        ask->text = (struct sp_buf){0};
+        i->text = request->text;
+        request->text = (struct sp_buf){0};
         f->is_reading_text = false;
     } else {
-        i->there = ask->is_file  ? SP_PATCH_THERE_FILE
-                   : ask->is_dir ? SP_PATCH_THERE_DIR
-                                 : SP_PATCH_THERE_OTHER;
-        i->is_large = ask->size > MAX_FILE;
+        i->there = request->is_file  ? SP_PATCH_THERE_FILE
+                   : request->is_dir ? SP_PATCH_THERE_DIR
+                                     : SP_PATCH_THERE_OTHER;
+        i->is_large = request->size > MAX_FILE;
         f->is_reading_text =
             i->wants_text && i->err == 0 && !i->is_large && i->there == SP_PATCH_THERE_FILE;
     }
@@ -247,10 +247,10 @@ static void read_next(struct sp_exec_files *f)
         compare_all(f);
         return;
     }
-    f->ask.fn = on_read;
-    f->ask.op = f->is_reading_text ? SP_BACKEND_READ : SP_BACKEND_STAT;
-    f->ask.path = f->items[f->item_at].path;
-    f->ask.policy = f->has_policy ? &f->policy : NULL;
+    f->request.fn = on_read;
+    f->request.op = f->is_reading_text ? SP_BACKEND_READ : SP_BACKEND_STAT;
+    f->request.path = f->items[f->item_at].path;
+    f->request.policy = f->has_policy ? &f->policy : NULL;
     if (sp_loop_now(f->x->call.m->loop) > f->due_ms) {
         (void)snprintf(text, sizeof text, "the files could not be read within %d s",
                        SP_EXEC_VERIFY_MS / 1000);
@@ -378,18 +378,18 @@ static void fail_step(struct sp_exec_files *f, const struct sp_err *why)
 
 static void write_next(struct sp_exec_files *f);
 
-static void on_step(struct sp_backend_file *ask)
+static void on_step(struct sp_backend_file *request)
 {
-    struct sp_exec_files *f = SP_CONTAINER(ask, struct sp_exec_files, ask);
+    struct sp_exec_files *f = SP_CONTAINER(request, struct sp_exec_files, request);
     const struct step *s = &f->steps[f->step_at];
     const struct sp_patch_change *c = &f->x->patch.changes.items[s->change];
     struct sp_err e = {0};
 
-    if (ask->error.code != SP_E_NONE) {
-        fail_step(f, &ask->error);
+    if (request->error.code != SP_E_NONE) {
+        fail_step(f, &request->error);
         return;
     }
-    if (s->is_check && !sp_str_eq(sp_buf_str(&ask->text), c->before)) {
+    if (s->is_check && !sp_str_eq(sp_buf_str(&request->text), c->before)) {
         (void)sp_fail(&e, SP_E_FAILED, 0,
                       "%s has changed since the patch was verified: nothing was written; look at "
                       "the file and send the patch again",
@@ -412,13 +412,13 @@ static void write_next(struct sp_exec_files *f)
         end_writing(f, NULL);
         return;
     }
-    f->ask.fn = on_step;
-    f->ask.op = s->op;
-    f->ask.path = s->dir != NULL ? s->dir : s->path;
-    f->ask.target = s->target;
-    f->ask.data = s->data;
-    f->ask.policy = is_confined ? &f->x->plan.policy : NULL;
-    f->ask.refuses_links = !is_confined;
+    f->request.fn = on_step;
+    f->request.op = s->op;
+    f->request.path = s->dir != NULL ? s->dir : s->path;
+    f->request.target = s->target;
+    f->request.data = s->data;
+    f->request.policy = is_confined ? &f->x->plan.policy : NULL;
+    f->request.refuses_links = !is_confined;
     if (sp_loop_now(f->x->call.m->loop) > f->due_ms) {
         (void)sp_fail(&e, SP_E_SYSTEM, ETIMEDOUT, "write the files");
         fail_step(f, &e);
@@ -476,7 +476,7 @@ static bool read_patch(struct sp_exec *x)
 
 /* Has our own program work on the patch in a cell; `ask` has its policy, its input and its limits.
  */
-static bool run_program(struct sp_exec *x, struct sp_run_ask ask, const char *what,
+static bool run_program(struct sp_exec *x, struct sp_run_request request, const char *what,
                         bool refuses_links, sp_run_fn *fn)
 {
     const struct sp_str argv[] = {
@@ -492,13 +492,13 @@ static bool run_program(struct sp_exec *x, struct sp_run_ask ask, const char *wh
 
     if (!sp_exec_make_env(x, &env))
         return sp_call_fail_memory(&x->call);
-    ask.launch.label = SP_STR("patch");
-    ask.launch.cwd = x->patch.base;
-    ask.launch.argv = argv;
-    ask.launch.argc = sizeof argv / sizeof argv[0];
-    ask.launch.environ = &env;
-    ask.launch.is_own_program = true;
-    return sp_run_start(x->environment->backend, &ask, fn, x, &x->patch.run, &e) == 0 ||
+    request.launch.label = SP_STR("patch");
+    request.launch.cwd = x->patch.base;
+    request.launch.argv = argv;
+    request.launch.argc = sizeof argv / sizeof argv[0];
+    request.launch.environ = &env;
+    request.launch.is_own_program = true;
+    return sp_run_start(x->environment->backend, &request, fn, x, &x->patch.run, &e) == 0 ||
            sp_call_fail_create(&x->call, &e);
 }
 
@@ -549,7 +549,7 @@ static void on_report(void *user, const struct sp_run_result *r)
 
 static bool start_verification(struct sp_exec *x, const struct sp_policy *policy)
 {
-    const struct sp_run_ask ask = {
+    const struct sp_run_request request = {
         .launch.policy = policy,
         .input = sp_buf_str(&x->patch.text),
         .timeout_ms = SP_EXEC_VERIFY_MS,
@@ -557,7 +557,7 @@ static bool start_verification(struct sp_exec *x, const struct sp_policy *policy
     };
 
     return x->facts.is_remote ? read_files(x, policy)
-                              : run_program(x, ask, "report", false, on_report);
+                              : run_program(x, request, "report", false, on_report);
 }
 
 static bool verify_patch(struct sp_exec *x)
@@ -579,8 +579,8 @@ static bool verify_patch(struct sp_exec *x)
          (policy.cwd = strdup(x->environment_cwd)) == NULL))
         r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "prepare the sandbox");
     else
-        r = sp_approvals_widen(x->call.m->approvals, sp_str_of(x->environment->id), &x->ask.turn_id,
-                               NULL, &policy.profile, &e);
+        r = sp_approvals_widen(x->call.m->approvals, sp_str_of(x->environment->id),
+                               &x->request.turn_id, NULL, &policy.profile, &e);
     if (r < 0)
         return sp_call_fail_create(&x->call, &e);
     if (!sp_profile_needs_sandbox(&policy.profile))
@@ -659,12 +659,12 @@ bool sp_exec_apply_patch(struct sp_exec *x)
         return write_files(x);
     if (!sp_patch_add_approved(&input, &p->changes, sp_buf_str(&p->text)))
         return sp_call_fail_memory(&x->call);
-    const struct sp_run_ask ask = {
+    const struct sp_run_request request = {
         .launch.policy = is_confined ? &x->plan.policy : NULL,
         .input = sp_buf_str(&input),
         .timeout_ms = SP_EXEC_PATCH_MS,
     };
-    return run_program(x, ask, "approved", !is_confined, on_result);
+    return run_program(x, request, "approved", !is_confined, on_result);
 }
 
 void sp_exec_patch_done(struct sp_exec_patch *p)

@@ -63,10 +63,10 @@ struct sp_exec_patch {
  * set by an earlier one, and release_exec frees all of it, however far the call came. */
 struct sp_exec {
     struct sp_call call;
-    struct sp_exec_ask ask; /* its strings live in call.keep */
-    struct sp_grant grant;  /* ask.additional points here */
-    uint64_t yield_ms;      /* SP_YIELD_FOREVER: until the command ends */
-    uint64_t early_ms;      /* end of the stage SP_EXEC_EARLY */
+    struct sp_exec_request request; /* its strings live in call.keep */
+    struct sp_grant grant;          /* ask.additional points here */
+    uint64_t yield_ms;              /* SP_YIELD_FOREVER: until the command ends */
+    uint64_t early_ms;              /* end of the stage SP_EXEC_EARLY */
 
     struct sp_environment *environment; /* a reference; NULL: not resolved yet */
     struct sp_backend_wait facts_wait;

@@ -698,7 +698,7 @@ static void flush_input(struct sp_job *j, struct sp_job_call *c)
 static bool inspect_process(struct sp_job *j, struct sp_job_inspection *l)
 {
     struct sp_local_task *t = j->impl;
-    const struct sp_inspect_ask ask = {
+    const struct sp_inspect_request ask = {
         .wants_doing = l->wants_doing,
         .ports = l->ports,
         .port_count = l->port_count < SP_INSPECT_PORTS ? l->port_count : SP_INSPECT_PORTS,

@@ -35,7 +35,7 @@ enum sp_yield_kind {
 #define SP_YIELD_FOREVER     UINT64_MAX /* until the process exits */
 
 /* The time requested by a call. */
-struct sp_yield_ask {
+struct sp_yield_request {
     bool has_yield_time;
     uint64_t yield_time_ms; /* if has_yield_time */
 };
@@ -68,12 +68,12 @@ struct sp_until {
 };
 #define SP_UNTIL_COUNT_MAX 8 /* conditions of one call */
 
-struct sp_exec_ask {
+struct sp_exec_request {
     struct sp_str call_id, turn_id;
     struct sp_str cmd;         /* a script for the shell; ignored if argc > 0 */
     const struct sp_str *argv; /* run without a shell, if argc > 0 */
     struct sp_str workdir;     /* empty: the environment's */
-    struct sp_yield_ask yield;
+    struct sp_yield_request yield;
     uint64_t max_tokens;
     struct sp_str shell;               /* p NULL: the user's */
     struct sp_str environment_id;      /* p NULL: the primary one */
@@ -98,22 +98,22 @@ struct sp_exec_ask {
     bool omits_text;     /* the caller formats reply.answer itself: reply.text only has faults */
 };
 
-struct sp_write_ask {
+struct sp_write_request {
     struct sp_str call_id;
     int session_id;
     struct sp_str chars; /* empty: a poll */
     bool is_compat;
-    struct sp_yield_ask yield;
+    struct sp_yield_request yield;
     bool no_timeout;
     bool has_max_tokens;
-    bool omits_text; /* as in sp_exec_ask */
+    bool omits_text; /* as in sp_exec_request */
     uint64_t max_tokens;
     const struct sp_until *until;
     uint32_t until_count;
 };
 
 /* request_permissions: grants more to the commands of a turn or of the session. */
-struct sp_permissions_ask {
+struct sp_permissions_request {
     struct sp_str call_id, turn_id;
     struct sp_str environment_id; /* p NULL: the primary one */
     struct sp_str reason;         /* empty: none */
@@ -138,7 +138,7 @@ struct sp_reply {
     enum sp_fault fault;
     struct sp_str text;           /* for the model: the answer, or the error with its prefix */
     struct sp_exec_answer answer; /* if fault is NONE */
-    bool has_max_tokens;          /* as in the ask: the structured form needs it */
+    bool has_max_tokens;          /* as in the request: the structured form needs it */
     uint64_t max_tokens;
     bool was_denied;     /* by the sandbox, as far as known */
     bool was_confined;   /* false: no process, or it certainly had no sandbox */
@@ -204,18 +204,19 @@ int sp_manager_new(const struct sp_manager_options *o, struct sp_manager **ret, 
  * manager. Must not be called from one of its callbacks. */
 void sp_manager_free(struct sp_manager *m);
 
-/* Each starts a call and returns its number; fn is called once, from the loop. The ask is copied.
- * They fail only without memory or while the manager is being freed; all other errors are replies.
+/* Each starts a call and returns its number; fn is called once, from the loop. The request is
+ * copied. They fail only without memory or while the manager is being freed; all other errors are
+ * replies.
  */
-int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
+int sp_manager_exec(struct sp_manager *m, const struct sp_exec_request *request, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_err *e);
-int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
+int sp_manager_write(struct sp_manager *m, const struct sp_write_request *request, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_err *e);
 
 /* The text of the reply is JSON: what was granted. */
-int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
-                                   sp_reply_fn *fn, void *user, uint64_t *ret_call,
-                                   struct sp_err *e);
+int sp_manager_request_permissions(struct sp_manager *m,
+                                   const struct sp_permissions_request *request, sp_reply_fn *fn,
+                                   void *user, uint64_t *ret_call, struct sp_err *e);
 
 /* A call with unparsable arguments: answered from the loop with SP_FAULT_ARGUMENTS and a copy of
  * this text. */

@@ -398,12 +398,12 @@ static const struct yield {
     [SP_YIELD_COMPAT] = {1000, 0, 60000},
 };
 
-uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t poll_max_ms)
+uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_request request, uint64_t poll_max_ms)
 {
     const struct yield *y = &yields[kind];
     const uint64_t poll_ms = poll_max_ms < MIN_POLL_MS ? MIN_POLL_MS : poll_max_ms;
     const uint64_t max_ms = kind == SP_YIELD_POLL ? poll_ms : y->max_ms;
-    const uint64_t ms = ask.has_yield_time ? ask.yield_time_ms : y->usual_ms;
+    const uint64_t ms = request.has_yield_time ? request.yield_time_ms : y->usual_ms;
 
     return ms < y->min_ms ? y->min_ms : ms > max_ms ? max_ms : ms;
 }

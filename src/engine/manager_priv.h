@@ -287,7 +287,8 @@ void sp_call_answer_patch(struct sp_call *c, struct sp_str output, int exit_code
                           const struct sp_patch_changes *changes);
 
 /* poll_max_ms is used for polls only. */
-uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_ask ask, uint64_t poll_max_ms);
+uint64_t sp_yield_ms(enum sp_yield_kind kind, struct sp_yield_request request,
+                     uint64_t poll_max_ms);
 
 /* exec.c: runs the stages of an exec_command call. */
 void sp_exec_step(struct sp_call *c);

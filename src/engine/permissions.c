@@ -20,9 +20,9 @@
 
 struct request {
     struct sp_call call;
-    struct sp_permissions_ask ask;      /* its strings live in call.keep */
-    struct sp_grant asked;              /* normalised; owned */
-    struct sp_environment *environment; /* a reference; NULL: none */
+    struct sp_permissions_request request; /* its strings live in call.keep */
+    struct sp_grant asked;                 /* normalised; owned */
+    struct sp_environment *environment;    /* a reference; NULL: none */
     struct sp_asking asking;
     struct sp_buf answer; /* JSON, or the refusal; valid once is_decided */
     bool is_begun, is_decided, is_granted, is_abort;
@@ -44,7 +44,7 @@ static bool audit(struct request *r, const char *requirement, const char *decisi
     }
     const struct sp_str argv[] = {SP_STR("request_permissions"), sp_buf_str(&what)};
     const struct sp_audit_entry entry = {
-        .call_id = r->ask.call_id,
+        .call_id = r->request.call_id,
         .environment = sp_str_of(r->environment->id),
         .cwd = r->asking.question.cwd,
         .command = {argv, 2},
@@ -103,7 +103,7 @@ static int find_granted(const struct request *r, const struct sp_decision *d, st
         return sp_fail(e, SP_E_STATE, 0,
                        "the answer wants everything to be reviewed, and there is no `reviewer`: "
                        "nothing was granted");
-    if (d->kind == SP_DECISION_APPROVED && r->ask.turn_id.n == 0)
+    if (d->kind == SP_DECISION_APPROVED && r->request.turn_id.n == 0)
         return sp_fail(e, SP_E_INVALID, 0,
                        "it was granted for the turn, and the call names none: it can be granted "
                        "for the session alone");
@@ -115,7 +115,7 @@ static int find_granted(const struct request *r, const struct sp_decision *d, st
 static void grant(struct request *r, const struct sp_decision *d)
 {
     const bool is_for_session = d->kind == SP_DECISION_APPROVED_FOR_SESSION;
-    const struct sp_str turn_id = {r->ask.turn_id.p, is_for_session ? 0 : r->ask.turn_id.n};
+    const struct sp_str turn_id = {r->request.turn_id.p, is_for_session ? 0 : r->request.turn_id.n};
     struct sp_grant granted __attribute__((cleanup(sp_grant_done))) = {0};
     struct sp_err e = {0};
     int result;
@@ -181,7 +181,7 @@ static bool refuse_arguments(struct request *r)
     struct sp_manager *m = r->call.m;
     struct sp_err e = {0};
 
-    r->environment = sp_manager_find_environment(m, r->ask.environment_id);
+    r->environment = sp_manager_find_environment(m, r->request.environment_id);
     if (r->environment != NULL)
         (void)sp_environment_ref(r->environment);
     if (!m->options.has_additional_permissions)
@@ -192,7 +192,7 @@ static bool refuse_arguments(struct request *r)
         sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "unified exec is unavailable in this session");
     else if (r->environment == NULL)
         sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "unknown turn environment id `" SP_STR_FMT "`",
-                      SP_STR_ARG(r->ask.environment_id));
+                      SP_STR_ARG(r->request.environment_id));
     else if (sp_grant_normalise(&r->asked, &e) < 0)
         sp_call_fault(&r->call, SP_FAULT_ARGUMENTS, "%s", e.msg);
     else if (r->asked.extra.count == 0 && !r->asked.extra.has_network)
@@ -214,12 +214,12 @@ static void begin_request(struct request *r)
         return;
     r->asking = (struct sp_asking){
         .question = {.kind = SP_QUESTION_PERMISSIONS,
-                     .call_id = r->ask.call_id,
-                     .turn_id = r->ask.turn_id,
+                     .call_id = r->request.call_id,
+                     .turn_id = r->request.turn_id,
                      .environment = sp_str_of(r->environment->id),
                      .cwd = {r->environment->cwd,
                              r->environment->cwd == NULL ? 0 : strlen(r->environment->cwd)},
-                     .reason = r->ask.reason,
+                     .reason = r->request.reason,
                      .additional = &r->asked,
                      .profile = sp_environment_policy(r->environment),
                      .profile_name = r->environment->policy_name},
@@ -284,22 +284,22 @@ static void release_request(struct sp_call *c)
     sp_buf_done(&r->answer);
 }
 
-static bool copy_ask(struct request *r, const struct sp_permissions_ask *ask)
+static bool copy_request(struct request *r, const struct sp_permissions_request *request)
 {
     struct sp_arena *k = &r->call.keep;
 
-    r->ask = *ask;
-    r->ask.permissions = NULL;
-    return sp_profile_copy(&ask->permissions->extra, &r->asked.extra) &&
-           sp_arena_str(k, ask->call_id, &r->ask.call_id) &&
-           sp_arena_str(k, ask->turn_id, &r->ask.turn_id) &&
-           sp_arena_str(k, ask->environment_id, &r->ask.environment_id) &&
-           sp_arena_str(k, ask->reason, &r->ask.reason);
+    r->request = *request;
+    r->request.permissions = NULL;
+    return sp_profile_copy(&request->permissions->extra, &r->asked.extra) &&
+           sp_arena_str(k, request->call_id, &r->request.call_id) &&
+           sp_arena_str(k, request->turn_id, &r->request.turn_id) &&
+           sp_arena_str(k, request->environment_id, &r->request.environment_id) &&
+           sp_arena_str(k, request->reason, &r->request.reason);
 }
 
-int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
-                                   sp_reply_fn *fn, void *user, uint64_t *ret_call,
-                                   struct sp_err *e)
+int sp_manager_request_permissions(struct sp_manager *m,
+                                   const struct sp_permissions_request *request, sp_reply_fn *fn,
+                                   void *user, uint64_t *ret_call, struct sp_err *e)
 {
     struct sp_call *call;
     const int admitted = sp_call_new(m, sizeof(struct request), &call, e);
@@ -308,6 +308,6 @@ int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permiss
         return admitted;
     call->step = step_request;
     call->release = release_request;
-    return sp_call_begin(call, copy_ask(SP_CONTAINER(call, struct request, call), ask), fn, user,
-                         ret_call, e);
+    return sp_call_begin(call, copy_request(SP_CONTAINER(call, struct request, call), request), fn,
+                         user, ret_call, e);
 }

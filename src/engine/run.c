@@ -516,23 +516,23 @@ static const struct sp_job_ops job_ops = {
 
 /* ---- start ---- */
 
-static bool keep_strings(struct sp_run *r, const struct sp_run_ask *ask)
+static bool keep_strings(struct sp_run *r, const struct sp_run_request *request)
 {
     struct sp_exec_event *form = &r->form;
 
-    form->argc = ask->launch.argc;
-    form->source = ask->source;
-    return sp_arena_str(&r->keep, ask->call_id, &form->call_id) &&
-           sp_arena_str(&r->keep, ask->turn_id, &form->turn_id) &&
-           sp_arena_str(&r->keep, ask->launch.cwd, &form->cwd) &&
-           sp_arena_strs(&r->keep, ask->launch.argv, form->argc, &form->argv);
+    form->argc = request->launch.argc;
+    form->source = request->source;
+    return sp_arena_str(&r->keep, request->call_id, &form->call_id) &&
+           sp_arena_str(&r->keep, request->turn_id, &form->turn_id) &&
+           sp_arena_str(&r->keep, request->launch.cwd, &form->cwd) &&
+           sp_arena_strs(&r->keep, request->launch.argv, form->argc, &form->argv);
 }
 
-int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *fn, void *user,
-                 struct sp_run **ret, struct sp_err *e)
+int sp_run_start(struct sp_backend *b, const struct sp_run_request *request, sp_run_fn *fn,
+                 void *user, struct sp_run **ret, struct sp_err *e)
 {
-    const bool is_full = ask->capture == SP_RUN_FULL_BUFFER;
-    struct sp_start l = ask->launch;
+    const bool is_full = request->capture == SP_RUN_FULL_BUFFER;
+    struct sp_start l = request->launch;
     int result;
 
     if (l.argc == 0 || l.argv[0].n == 0)
@@ -543,17 +543,17 @@ int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *
     r->loop = b->loop;
     r->fn = fn;
     r->user = user;
-    r->timeout_ms = is_full                ? SP_RUN_FOREVER
-                    : ask->timeout_ms != 0 ? ask->timeout_ms
-                                           : SP_RUN_DEFAULT_MS;
-    r->cap = ask->cap != 0 ? ask->cap : is_full ? SIZE_MAX : SP_RUN_CAP;
+    r->timeout_ms = is_full                    ? SP_RUN_FOREVER
+                    : request->timeout_ms != 0 ? request->timeout_ms
+                                               : SP_RUN_DEFAULT_MS;
+    r->cap = request->cap != 0 ? request->cap : is_full ? SIZE_MAX : SP_RUN_CAP;
     r->started_ns = sp_clock_ns();
     r->started_at_ms = (int64_t)sp_clock_unix_ms();
     r->how = (struct sp_job_exit){.code = -1, .denied = -1};
-    r->event = ask->event;
-    r->has_begin_and_end = ask->has_begin_and_end;
+    r->event = request->event;
+    r->has_begin_and_end = request->has_begin_and_end;
     r->quota = SP_DELTA_QUOTA;
-    r->allowance = ask->allowance;
+    r->allowance = request->allowance;
     if (r->allowance.unit == SP_ALLOWANCE_BYTES && r->allowance.limit == 0)
         r->allowance = (struct sp_allowance){SP_ALLOWANCE_TOKENS, DEFAULT_TOKENS};
     r->out = (struct stream){.run = r, .stream = SP_STREAM_STDOUT};
@@ -561,11 +561,11 @@ int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *
     sp_delta_init(&r->out.delta, &r->quota, tell_delta, &r->out);
     sp_delta_init(&r->err.delta, &r->quota, tell_delta, &r->err);
     l.is_tty = false;
-    l.wants_stdin = ask->input.n != 0;
+    l.wants_stdin = request->input.n != 0;
     if (l.label.n == 0)
         l.label = SP_STR("shell");
-    if ((ask->input.n != 0 && !sp_buf_add_str(&r->input, ask->input)) ||
-        (r->event != NULL && !keep_strings(r, ask)))
+    if ((request->input.n != 0 && !sp_buf_add_str(&r->input, request->input)) ||
+        (r->event != NULL && !keep_strings(r, request)))
         result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "run a command");
     else if (!arm(r, &r->expiry, r->timeout_ms, on_expired))
         result = sp_fail(e, SP_E_SYSTEM, ENOMEM, "set a time-out");

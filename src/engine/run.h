@@ -33,7 +33,7 @@ enum sp_run_kind {
 
 enum sp_run_class { SP_RUN_OK, SP_RUN_SIGNAL, SP_RUN_TIMEOUT, SP_RUN_DENIED, SP_RUN_ERROR };
 
-struct sp_run_ask {
+struct sp_run_request {
     struct sp_start launch; /* argv must not be empty; is_tty is ignored */
     struct sp_str input;    /* copied to stdin, which then ends; empty: stdin is /dev/null */
     uint64_t timeout_ms;    /* 0: default; SP_RUN_FOREVER: none */
@@ -67,8 +67,8 @@ typedef void sp_run_fn(void *user, const struct sp_run_result *r);
 struct sp_run;
 
 /* fn is called once, from the loop; the run is freed when it returns. */
-int sp_run_start(struct sp_backend *b, const struct sp_run_ask *ask, sp_run_fn *fn, void *user,
-                 struct sp_run **ret, struct sp_err *e);
+int sp_run_start(struct sp_backend *b, const struct sp_run_request *request, sp_run_fn *fn,
+                 void *user, struct sp_run **ret, struct sp_err *e);
 void sp_run_cancel(struct sp_run *r);
 /* Drops the callback and terminates a live process. NULL is fine. Not from within one of its
  * events. */

@@ -542,7 +542,7 @@ static int run_shell(struct entry *n, const char *flag, const struct sp_buf *scr
     auto_free char **own = list_of(&n->environment);
     const struct sp_env_request environment = {
         .own = own, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
-    const struct sp_run_ask ask = {
+    const struct sp_run_request request = {
         .launch = {.label = SP_STR("snapshot"),
                    .cwd = sp_str_of(n->cwd),
                    .argv = argv,
@@ -556,7 +556,7 @@ static int run_shell(struct entry *n, const char *flag, const struct sp_buf *scr
 
     if (own == NULL)
         return -SP_E_SYSTEM;
-    return sp_run_start(n->owner->backend, &ask, fn, n, &n->run, &e);
+    return sp_run_start(n->owner->backend, &request, fn, n, &n->run, &e);
 }
 
 static bool is_success(const struct sp_run_result *r)
@@ -665,7 +665,7 @@ static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp
                         const struct sp_env_request *environ)
 {
     auto_buf struct sp_buf script = {0};
-    struct sp_env_request ask = *environ;
+    struct sp_env_request request = *environ;
     uint32_t count;
     struct sp_err e;
 
@@ -675,13 +675,14 @@ static bool begin_entry(struct entry *n, const struct sp_shell *shell, struct sp
         clear_entry(n);
         return false;
     }
-    ask.thread_id = ask.session_id = ask.call_id = ask.permission_profile = (struct sp_str){0};
-    ask.marks = (struct sp_env_vars){0};
-    ask.policy.hides_secrets = ask.is_confined;
-    ask.is_confined = ask.has_no_network = false;
-    ask.plain = sp_env_plain; /* without the call's own variables */
+    request.thread_id = request.session_id = request.call_id = request.permission_profile =
+        (struct sp_str){0};
+    request.marks = (struct sp_env_vars){0};
+    request.policy.hides_secrets = request.is_confined;
+    request.is_confined = request.has_no_network = false;
+    request.plain = sp_env_plain; /* without the call's own variables */
     n->state = CAPTURING;
-    if (sp_env_make(&ask, &n->environment, &count, &e) < 0 || !random_name(n->nonce) ||
+    if (sp_env_make(&request, &n->environment, &count, &e) < 0 || !random_name(n->nonce) ||
         !add_capture(&script, n->shell.type, n->nonce) ||
         run_shell(n, "-lc", &script, on_captured) != 0)
         give_up(n);

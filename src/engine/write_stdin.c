@@ -237,21 +237,21 @@ static void enter_queue(struct sp_call *c)
 
 /* The time of a call, or SP_YIELD_FOREVER for no_timeout, which is passed only if the feature is
  * on. SP_E_INVALID: contradicting arguments. */
-static int choose_yield(struct sp_yield_ask ask, bool has_chars, bool no_timeout,
+static int choose_yield(struct sp_yield_request request, bool has_chars, bool no_timeout,
                         uint64_t poll_max_ms, uint64_t *ret_ms, struct sp_err *e)
 {
     if (no_timeout && has_chars)
         return sp_fail(e, SP_E_INVALID, 0, "`no_timeout=true` requires empty `chars`.");
-    if (no_timeout && ask.has_yield_time)
+    if (no_timeout && request.has_yield_time)
         return sp_fail(e, SP_E_INVALID, 0,
                        "`no_timeout=true` requires `yield_time_ms` to be omitted.");
     *ret_ms = no_timeout
                   ? SP_YIELD_FOREVER
-                  : sp_yield_ms(has_chars ? SP_YIELD_WRITE : SP_YIELD_POLL, ask, poll_max_ms);
+                  : sp_yield_ms(has_chars ? SP_YIELD_WRITE : SP_YIELD_POLL, request, poll_max_ms);
     return 0;
 }
 
-int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
+int sp_manager_write(struct sp_manager *m, const struct sp_write_request *request, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_err *e)
 {
     struct sp_call *call;
@@ -260,18 +260,18 @@ int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_re
     if (r < 0)
         return r;
     struct sp_write *w = SP_CONTAINER(call, struct sp_write, call);
-    const bool is_copied = sp_arena_str(&call->keep, ask->chars, &call->chars) &&
-                           sp_until_copy(call, ask->until, ask->until_count);
+    const bool is_copied = sp_arena_str(&call->keep, request->chars, &call->chars) &&
+                           sp_until_copy(call, request->until, request->until_count);
     call->step = enter_queue;
-    w->session_id = ask->session_id;
-    call->has_max_tokens = ask->has_max_tokens;
-    call->max_tokens = ask->max_tokens;
-    call->omits_text = ask->omits_text;
-    if (ask->is_compat)
-        w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, ask->yield, m->poll_max_ms);
+    w->session_id = request->session_id;
+    call->has_max_tokens = request->has_max_tokens;
+    call->max_tokens = request->max_tokens;
+    call->omits_text = request->omits_text;
+    if (request->is_compat)
+        w->yield_ms = sp_yield_ms(SP_YIELD_COMPAT, request->yield, m->poll_max_ms);
     else /* a contradiction is told when the call runs */
-        (void)choose_yield(ask->yield, ask->chars.n != 0,
-                           ask->no_timeout && m->options.has_no_timeout, m->poll_max_ms,
+        (void)choose_yield(request->yield, request->chars.n != 0,
+                           request->no_timeout && m->options.has_no_timeout, m->poll_max_ms,
                            &w->yield_ms, &w->misuse);
     return sp_call_begin(call, is_copied, fn, user, ret_call, e);
 }

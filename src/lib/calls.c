@@ -35,7 +35,7 @@ struct run_call {
     struct sp_err why;            /* why the plan could not begin; code NONE: it could */
     bool has_plan, is_cancelled;
 
-    struct sp_run_ask ask; /* launch.policy is the sandbox; what it points to lives here */
+    struct sp_run_request request; /* launch.policy is the sandbox; what it points to lives here */
     struct sp_env_request environ;
     struct id_text id;
     char *cwd;
@@ -383,9 +383,9 @@ static struct sp_str optional(const char *text)
 }
 
 /* 0: the default of the manager. */
-static struct sp_yield_ask yield_of(uint64_t ms)
+static struct sp_yield_request yield_of(uint64_t ms)
 {
-    return (struct sp_yield_ask){.has_yield_time = ms != 0, .yield_time_ms = ms};
+    return (struct sp_yield_request){.has_yield_time = ms != 0, .yield_time_ms = ms};
 }
 
 /* limits NULL: none. */
@@ -421,7 +421,7 @@ static int take_limits(const struct sp_limits *limits, struct sp_limit_ask *ret,
 
 /* ---- exec, write, wait ---- */
 
-/* The manager copies what it needs: the ask borrows from the options of the caller. */
+/* The manager copies what it needs: the request borrows from the options of the caller. */
 static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err *e)
 {
     const struct sp_exec_options *o = options;
@@ -429,7 +429,7 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
     auto_free struct sp_env_var *vars = NULL;
     auto_buf struct sp_buf command = {0};
     struct id_text id = {0};
-    struct sp_exec_ask ask = {
+    struct sp_exec_request request = {
         .call_id = id_of(c, &id),
         .cmd = optional(o->script),
         .workdir = optional(o->cwd),
@@ -450,23 +450,24 @@ static int begin_exec(struct sp_lib_call *c, const void *options, struct sp_err 
 
     if ((o->script == NULL) == (o->argv == NULL))
         return sp_fail(e, SP_E_INVALID, 0, "give a script or an argv, one of both");
-    int r = make_argv(o->argv, &argv, &ask.argc, e);
+    int r = make_argv(o->argv, &argv, &request.argc, e);
     if (r == 0)
-        r = make_vars(o->env, &vars, &ask.env.count, e);
+        r = make_vars(o->env, &vars, &request.env.count, e);
     if (r == 0)
-        r = take_limits(o->limits, &ask.limits, e);
+        r = take_limits(o->limits, &request.limits, e);
     if (r < 0)
         return r;
-    for (uint32_t i = 0; i < ask.argc; i++) /* lists and questions show the argv like a script */
+    for (uint32_t i = 0; i < request.argc;
+         i++) /* lists and questions show the argv like a script */
         if (!add_word(&command, argv[i]))
             return sp_fail(e, SP_E_SYSTEM, ENOMEM, "write the command down");
-    if (o->argv != NULL && ask.argc == 0)
+    if (o->argv != NULL && request.argc == 0)
         return sp_fail(e, SP_E_INVALID, 0, "argv is empty");
-    if (ask.argc != 0)
-        ask.cmd = sp_buf_str(&command);
-    ask.argv = argv;
-    ask.env.items = vars;
-    return sp_manager_exec(c->engine->manager, &ask, on_reply, c, &c->manager_call, e);
+    if (request.argc != 0)
+        request.cmd = sp_buf_str(&command);
+    request.argv = argv;
+    request.env.items = vars;
+    return sp_manager_exec(c->engine->manager, &request, on_reply, c, &c->manager_call, e);
 }
 
 int sp_engine_exec(struct sp_engine *engine, const struct sp_exec_options *options,
@@ -480,7 +481,7 @@ int sp_engine_exec(struct sp_engine *engine, const struct sp_exec_options *optio
 }
 
 /* Types, polls or waits. */
-static int interact(struct sp_engine *engine, struct sp_write_ask *ask, sp_answer_fn *fn,
+static int interact(struct sp_engine *engine, struct sp_write_request *request, sp_answer_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_error *e)
 {
     struct sp_err why = {0};
@@ -492,8 +493,8 @@ static int interact(struct sp_engine *engine, struct sp_write_ask *ask, sp_answe
     struct sp_lib_call *c = new_call(engine, SP_LIB_WRITE, fn, user, e);
     if (c == NULL)
         return -(int)SP_E_SYSTEM;
-    ask->call_id = id_of(c, &id);
-    r = sp_manager_write(engine->manager, ask, on_reply, c, &c->manager_call, &why);
+    request->call_id = id_of(c, &id);
+    r = sp_manager_write(engine->manager, request, on_reply, c, &c->manager_call, &why);
     if (r < 0)
         free_call(c);
     else if (ret_call != NULL)
@@ -506,7 +507,7 @@ int sp_engine_write(struct sp_engine *engine, int session, const void *bytes, si
                     struct sp_error *e)
 {
     struct sp_err why = {0};
-    struct sp_write_ask ask = {
+    struct sp_write_request request = {
         .session_id = session,
         .chars = {n == 0 ? "" : bytes, n},
         .yield = yield_of(yield_ms),
@@ -514,15 +515,16 @@ int sp_engine_write(struct sp_engine *engine, int session, const void *bytes, si
 
     if (bytes == NULL && n != 0)
         return sp_lib_give(sp_fail(&why, SP_E_INVALID, 0, "there are no bytes to write"), &why, e);
-    return interact(engine, &ask, fn, user, ret_call, e);
+    return interact(engine, &request, fn, user, ret_call, e);
 }
 
 int sp_engine_wait(struct sp_engine *engine, int session, sp_answer_fn *fn, void *user,
                    uint64_t *ret_call, struct sp_error *e)
 {
-    struct sp_write_ask ask = {.session_id = session, .chars = SP_STR(""), .no_timeout = true};
+    struct sp_write_request request = {
+        .session_id = session, .chars = SP_STR(""), .no_timeout = true};
 
-    return interact(engine, &ask, fn, user, ret_call, e);
+    return interact(engine, &request, fn, user, ret_call, e);
 }
 
 /* ---- run ---- */
@@ -536,12 +538,12 @@ static void on_event(void *user, const struct sp_exec_event *ev)
 static void tell_notice(struct run_call *c, const char *text)
 {
     const struct sp_exec_event e = {.type = SP_EVENT_NOTICE,
-                                    .call_id = c->ask.call_id,
+                                    .call_id = c->request.call_id,
                                     .exit_code = -1,
                                     .message = sp_str_of(text)};
 
-    if (c->ask.event != NULL)
-        c->ask.event(c, &e);
+    if (c->request.event != NULL)
+        c->request.event(c, &e);
 }
 
 /* Answers without a run. */
@@ -576,7 +578,7 @@ static void on_result(void *user, const struct sp_run_result *r)
 
     c->run = NULL; /* freed when this returns */
     if (r->receipt.reason != SP_END_NONE)
-        sp_approvals_note_end(sp_manager_approvals(c->call.engine->manager), c->ask.call_id,
+        sp_approvals_note_end(sp_manager_approvals(c->call.engine->manager), c->request.call_id,
                               sp_str_of(c->place->name), &r->receipt);
     sp_network_job_end(c->network);
     if (c->refusal.code != SP_E_NONE) {
@@ -621,7 +623,7 @@ static int begin_network(struct run_call *c, struct sp_start *launch, struct sp_
 {
     const struct sp_network_job_options o = {
         .approvals = sp_manager_approvals(c->call.engine->manager),
-        .call_id = c->ask.call_id,
+        .call_id = c->request.call_id,
         .environment = sp_str_of(c->place->name),
         .cwd = launch->cwd,
         .argv = {c->argv, launch->argc},
@@ -638,19 +640,19 @@ static int begin_network(struct run_call *c, struct sp_start *launch, struct sp_
 
 static void start_attempt(struct run_call *c)
 {
-    struct sp_run_ask ask = c->ask;
+    struct sp_run_request request = c->request;
     struct sp_env_request environ = c->environ;
     struct sp_err e = {0};
 
-    ask.launch.environ = &environ;
-    sp_job_apply_plan(&ask.launch, &c->plan);
-    if (ask.launch.policy == NULL) { /* the sandbox's marks do not apply */
+    request.launch.environ = &environ;
+    sp_job_apply_plan(&request.launch, &c->plan);
+    if (request.launch.policy == NULL) { /* the sandbox's marks do not apply */
         environ.marks =
             (struct sp_env_vars){c->plan.unconfined.marks, c->plan.unconfined.mark_count};
         environ.permission_profile = (struct sp_str){0};
     }
-    if (begin_network(c, &ask.launch, &e) < 0 ||
-        sp_run_start(c->place->where->backend, &ask, on_result, c, &c->run, &e) < 0)
+    if (begin_network(c, &request.launch, &e) < 0 ||
+        sp_run_start(c->place->where->backend, &request, on_result, c, &c->run, &e) < 0)
         end_run(c, SP_RUN_FAILED, &e);
 }
 
@@ -709,7 +711,7 @@ static int begin_plan(struct run_call *c, const char *base, struct sp_err *e)
     const struct sp_engine *engine = c->call.engine;
     const struct sp_run_options *o = &c->options;
     const struct sp_lib_place *place = c->place;
-    struct sp_start *launch = &c->ask.launch;
+    struct sp_start *launch = &c->request.launch;
     uint32_t count;
 
     c->cwd = sp_path_normalise(o->cwd != NULL ? o->cwd : base, base);
@@ -729,17 +731,17 @@ static int begin_plan(struct run_call *c, const char *base, struct sp_err *e)
     launch->label = SP_STR("shell");
     launch->argv = c->argv;
     launch->cwd = sp_str_of(c->cwd);
-    c->ask.timeout_ms = o->timeout_ms;
-    c->ask.capture = o->keeps_all ? SP_RUN_FULL_BUFFER : SP_RUN_SHELL_TOOL;
-    c->ask.event = engine->event == NULL || o->is_silent ? NULL : on_event;
-    c->ask.call_id = c->environ.call_id;
-    c->ask.source = SP_SOURCE_AGENT;
-    c->ask.has_begin_and_end = true;
+    c->request.timeout_ms = o->timeout_ms;
+    c->request.capture = o->keeps_all ? SP_RUN_FULL_BUFFER : SP_RUN_SHELL_TOOL;
+    c->request.event = engine->event == NULL || o->is_silent ? NULL : on_event;
+    c->request.call_id = c->environ.call_id;
+    c->request.source = SP_SOURCE_AGENT;
+    c->request.has_begin_and_end = true;
     /* A local program can be resolved before the start. */
     const bool is_known =
         place->where->is_local && sp_env_make(&c->environ, &c->made, &count, NULL) == 0;
-    const struct sp_run_plan_ask plan = {
-        .call_id = c->ask.call_id,
+    const struct sp_run_plan_request plan = {
+        .call_id = c->request.call_id,
         .environment = sp_str_of(place->name),
         .argv = {launch->argv, launch->argc},
         .cwd = launch->cwd,
@@ -785,7 +787,7 @@ static int begin_run(struct sp_lib_call *call, const void *options, struct sp_er
         return sp_fail(e, SP_E_NOT_FOUND, 0, "there is no environment `%s`", o->environment);
     c->place->refs++;
     c->options = *o;
-    if (take_limits(o->limits, &c->ask.launch.limits, e) < 0)
+    if (take_limits(o->limits, &c->request.launch.limits, e) < 0)
         return -(int)e->code;
     if (!sp_arena_list(&c->keep, o->argv, &c->options.argv) ||
         !sp_arena_list(&c->keep, o->env, &c->options.env) ||

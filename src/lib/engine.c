@@ -136,7 +136,7 @@ static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const ch
 {
     auto_free char *program = NULL;
     int r = find_program(engine->program, &program, e);
-    const struct sp_own_places_ask own = {.config = &engine->config, .program = program};
+    const struct sp_own_places_options own = {.config = &engine->config, .program = program};
 
     sp_runtime_dir(engine->runtime_dir, sizeof engine->runtime_dir);
     sp_hidden_paths_done(&engine->hidden_paths);
@@ -367,7 +367,7 @@ static void warn_host(void *user, const char *text)
 static int open_approvers(struct sp_engine *engine, struct sp_approvals_options *o,
                           struct sp_err *e)
 {
-    const struct sp_approvers_ask ask = {
+    const struct sp_approvers_options ask = {
         .loop = engine->loop,
         .words = (const char *const *)engine->config.approvers,
         .is_configured = true,
@@ -425,7 +425,7 @@ static bool on_rules(void *user, struct sp_rules *rules, struct sp_str fingerpri
 /* Rules of projects are those of the primary environment, if it is local. */
 static int find_approvals(struct sp_engine *engine, const char *asked, struct sp_err *e)
 {
-    const struct sp_config_approvals_ask ask = {
+    const struct sp_config_approvals_options ask = {
         .policy = asked,
         .cwd = engine->places[0]->where->is_local ? engine->places[0]->cwd : NULL,
         .warn = warn_host,
@@ -528,7 +528,7 @@ static void free_now(struct sp_engine *engine)
 static int open_engine(struct sp_engine *engine, const struct sp_engine_options *o,
                        struct sp_err *e)
 {
-    const struct sp_config_ask ask = {.file = o->config, .env = environ};
+    const struct sp_config_request ask = {.file = o->config, .env = environ};
     struct place_ask primary = {
         .name = SP_LIB_PRIMARY, .on = o->on, .sandbox = o->sandbox, .cwd = o->cwd};
     int r = sp_loop_new(&engine->loop, e);

@@ -383,15 +383,15 @@ static int read_both(struct sp_arguments *a, struct sp_slots own, struct sp_slot
     return sp_slots_read(a, own, e);
 }
 
-/* Members of both tools; `ask` is a struct sp_exec_ask or sp_write_ask. */
-#define WAIT_SLOTS(ask)                                               \
-    SP_SLOT(U64, "yield_time_ms", .to = &(ask)->yield.yield_time_ms,  \
-            .has = &(ask)->yield.has_yield_time),                     \
-        SP_SLOT(USIZE, "max_output_tokens", .to = &(ask)->max_tokens, \
-                .has = &(ask)->has_max_tokens)
+/* Members of both tools; `ask` is a struct sp_exec_request or sp_write_request. */
+#define WAIT_SLOTS(request)                                               \
+    SP_SLOT(U64, "yield_time_ms", .to = &(request)->yield.yield_time_ms,  \
+            .has = &(request)->yield.has_yield_time),                     \
+        SP_SLOT(USIZE, "max_output_tokens", .to = &(request)->max_tokens, \
+                .has = &(request)->has_max_tokens)
 
 int sp_arguments_exec(struct sp_arguments *a, const struct sp_tools_options *o,
-                      struct sp_slots more, struct sp_exec_ask *ret, struct sp_err *e)
+                      struct sp_slots more, struct sp_exec_request *ret, struct sp_err *e)
 {
     struct sp_str ignored = {0}; /* takes `shell` where it is fixed */
     const struct sp_slot slots[] = {
@@ -413,7 +413,7 @@ int sp_arguments_exec(struct sp_arguments *a, const struct sp_tools_options *o,
 }
 
 int sp_arguments_write(struct sp_arguments *a, const struct sp_tools_options *o,
-                       struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e)
+                       struct sp_slots more, struct sp_write_request *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
         SP_SLOT(I32, "session_id", .to = &ret->session_id, .is_needed = true),
@@ -453,7 +453,7 @@ static int read_session_id(struct sp_str text, int *ret, struct sp_err *e)
     return 0;
 }
 
-int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_ask *ret, struct sp_err *e)
+int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_request *ret, struct sp_err *e)
 {
     const struct sp_slot slots[] = {
         SP_SLOT(WORDS, "input", .to = &ret->input, .count = &ret->input_count, .is_needed = true),

@@ -77,9 +77,9 @@ int sp_slots_read(struct sp_arguments *a, struct sp_slots slots, struct sp_err *
 /* `more`: members that only MCP has, or SP_SLOTS_CODEX, with which `cmd` is required. The caller
  * sets call_id and turn_id. Errors as sp_slots_read. */
 int sp_arguments_exec(struct sp_arguments *a, const struct sp_tools_options *o,
-                      struct sp_slots more, struct sp_exec_ask *ret, struct sp_err *e);
+                      struct sp_slots more, struct sp_exec_request *ret, struct sp_err *e);
 int sp_arguments_write(struct sp_arguments *a, const struct sp_tools_options *o,
-                       struct sp_slots more, struct sp_write_ask *ret, struct sp_err *e);
+                       struct sp_slots more, struct sp_write_request *ret, struct sp_err *e);
 
 /* `until`: the conditions that end a wait. */
 struct sp_mcp_until {
@@ -88,16 +88,16 @@ struct sp_mcp_until {
 };
 
 /* unified_exec: without session_id `input` is a command, with it `chars` are typed. */
-struct sp_compat_ask {
+struct sp_compat_request {
     const struct sp_str *input;
     uint32_t input_count;
     struct sp_str chars;      /* the input, joined by a space where neither side has white space */
     struct sp_str session_id; /* p NULL: none */
     int id;                   /* session_id, parsed */
-    struct sp_yield_ask timeout;
+    struct sp_yield_request timeout;
 };
 /* SP_E_NOT_FOUND: session_id is no number. */
-int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_ask *ret, struct sp_err *e);
+int sp_arguments_compat(struct sp_arguments *a, struct sp_compat_request *ret, struct sp_err *e);
 
 /* ---- numbers: whole ones, however JSON spells them; exact, and independent of the locale ---- */
 

@@ -340,7 +340,7 @@ static int open_manager(struct sp_mcp_caller *c, struct sp_err *e)
     int r = mcp->console == NULL
                 ? 0
                 : sp_console_approver_new(mcp->console,
-                                          &(struct sp_console_ask){
+                                          &(struct sp_console_options){
                                               .client_name = c->client_name,
                                               .user_dir = c->mcp->manager.approvals.user_dir,
                                           },

@@ -796,11 +796,11 @@ static bool start_call(struct call *c, const struct sp_mcp_incoming *t, struct s
             ? sp_mcp_host_repeats_output(sp_mcp_options(t->peer->mcp)->structured_output,
                                          t->message->client)
             : t->peer->repeats_output;
-    const struct sp_mcp_run_ask ask = {.tool = t->message->name,
-                                       .arguments = parsed,
-                                       .waits_for_end = c->wants_task,
-                                       .repeats_output = repeats_output,
-                                       .cannot_ask_host = !c->elicits};
+    const struct sp_mcp_run_request request = {.tool = t->message->name,
+                                               .arguments = parsed,
+                                               .waits_for_end = c->wants_task,
+                                               .repeats_output = repeats_output,
+                                               .cannot_ask_host = !c->elicits};
     struct parked *parked = find_same(t->peer->caller, &c->digest);
     struct sp_err e = {0};
 
@@ -810,7 +810,7 @@ static bool start_call(struct call *c, const struct sp_mcp_incoming *t, struct s
         attach_run(c, unpark_run(t->peer->caller, parked));
         return true;
     }
-    if (sp_mcp_run_start(t->peer->caller, &ask, &run_ops, c, &c->run, &e) == 0)
+    if (sp_mcp_run_start(t->peer->caller, &request, &run_ops, c, &c->run, &e) == 0)
         return true;
     refuse_start(c, t, &e);
     return false;

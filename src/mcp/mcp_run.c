@@ -280,14 +280,15 @@ void sp_mcp_run_fail(struct sp_mcp_run *r, const char *fmt, ...)
 
 /* ---- the start ---- */
 
-int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
+int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_request *request,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                      struct sp_err *e)
 {
-    const struct sp_mcp_tool *tool = sp_mcp_tool_find(c->mcp, ask->tool);
+    const struct sp_mcp_tool *tool = sp_mcp_tool_find(c->mcp, request->tool);
 
     if (tool == NULL)
-        return sp_fail(e, SP_E_NO_METHOD, 0, "Unknown tool: " SP_STR_FMT, SP_STR_ARG(ask->tool));
+        return sp_fail(e, SP_E_NO_METHOD, 0, "Unknown tool: " SP_STR_FMT,
+                       SP_STR_ARG(request->tool));
     if (c->run_count >= SP_MCP_RUNS_MAX)
         return sp_fail(e, SP_E_LIMIT, 0, "%d calls are waiting already; wait for some of them",
                        SP_MCP_RUNS_MAX);
@@ -298,12 +299,13 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
     r->ops = ops;
     r->user = user;
     r->tool = tool;
-    r->waits_for_end = ask->waits_for_end;
-    r->repeats_output = ask->repeats_output;
-    r->nobody_answers = ask->cannot_ask_host && !sp_approvers_has_others(c->mcp->options.approvers);
+    r->waits_for_end = request->waits_for_end;
+    r->repeats_output = request->repeats_output;
+    r->nobody_answers =
+        request->cannot_ask_host && !sp_approvers_has_others(c->mcp->options.approvers);
     r->warnings.max = SP_MCP_WARNINGS_MAX;
-    r->arguments = *ask->arguments;
-    *ask->arguments = (struct sp_arguments){0};
+    r->arguments = *request->arguments;
+    *request->arguments = (struct sp_arguments){0};
     (void)snprintf(r->call_id, sizeof r->call_id, "mcp-%" PRIu32 "-%" PRIu64, (uint32_t)c->number,
                    ++c->next_run);
     sp_list_prepend(&c->runs, &r->link);

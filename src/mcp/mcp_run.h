@@ -37,7 +37,7 @@ struct sp_mcp_run_ops {
     void (*started)(void *user, int session_id);
 };
 
-struct sp_mcp_run_ask {
+struct sp_mcp_run_request {
     struct sp_str tool;
     struct sp_arguments *arguments; /* parsed; they move to the run */
     bool waits_for_end;             /* exec_command without a deadline (a task) */
@@ -46,7 +46,7 @@ struct sp_mcp_run_ask {
 };
 
 /* SP_E_NO_METHOD: no such tool. SP_E_LIMIT: too many runs. Bad arguments are a result. */
-int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
+int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_request *request,
                      const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                      struct sp_err *e);
 /* Replaces the waiter. An open question, or a result that came during a hold, is reported to the
@@ -122,7 +122,7 @@ struct sp_mcp_run {
     bool waits_for_end;
     bool repeats_output;
     bool was_cut_short;   /* sp_mcp_run_answer_now ended its wait */
-    bool nobody_answers;  /* neither the host nor an approver: for sp_exec_ask */
+    bool nobody_answers;  /* neither the host nor an approver: for sp_exec_request */
     uint64_t engine_call; /* of the manager; 0: none */
     int session_id;       /* the process of this call; 0: none started yet */
     bool owns_process;    /* started it, and no other call can name it yet */
@@ -140,8 +140,8 @@ struct sp_mcp_run {
     void (*tell)(struct sp_mcp_run *r, const struct sp_inspection *found); /* after it */
 
     /* exec_command and write_stdin, from their arguments to their answer. */
-    struct sp_exec_ask exec;
-    struct sp_write_ask write;
+    struct sp_exec_request exec;
+    struct sp_write_request write;
     struct sp_mcp_until until;
     struct sp_str key;           /* key or write_id; p NULL: none */
     struct sp_mcp_key *key_item; /* that this run was the first to use; NULL: none */

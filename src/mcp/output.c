@@ -301,21 +301,21 @@ static bool read_plain(struct reading *r)
 }
 
 /* Reads from o->from_byte to the limit or the end of its part: text never spans the gap. */
-static bool read_on(const struct kept *k, const struct sp_mcp_output_ask *ask,
+static bool read_on(const struct kept *k, const struct sp_mcp_output_request *request,
                     struct sp_mcp_output *o)
 {
     const struct part *part = &k->part[k->parts == 2 && o->from_byte >= k->part[1].at];
     const size_t from = (size_t)(o->from_byte - part->at);
     struct reading r = {.rest = {part->bytes.p + from, part->bytes.n - from},
                         .is_open = part->is_open,
-                        .limit = ask->limit,
+                        .limit = request->limit,
                         .text = &o->text};
 
     assert(from <= part->bytes.n);
     if (o->omitted_bytes != 0 && !add_gap_mark(&o->text, o->omitted_bytes))
         return false;
     r.begin = o->text.len;
-    if (!(ask->is_plain ? read_plain(&r) : read_raw(&r)))
+    if (!(request->is_plain ? read_plain(&r) : read_raw(&r)))
         return false;
     o->next_byte = part->at + part->bytes.n - r.rest.n;
     return true;
@@ -338,7 +338,7 @@ struct line {
 
 struct grep {
     const struct kept *kept;
-    const struct sp_mcp_output_ask *ask;
+    const struct sp_mcp_output_request *request;
     struct sp_mcp_output *o;
     struct sp_ere *x;
     struct sp_mcp_plain plain; /* state after the lines searched so far */
@@ -361,7 +361,7 @@ static bool show(struct grep *g, const struct line *l)
     struct sp_mcp_plain plain = l->plain;
 
     g->shown.len = g->decoded.len = 0;
-    if (!g->ask->is_plain)
+    if (!g->request->is_plain)
         return sp_utf8_add_lossy(&g->shown, l->bytes);
     return sp_utf8_add_lossy(&g->decoded, l->bytes) &&
            sp_mcp_plain_add(&plain, &g->shown, sp_buf_str(&g->decoded));
@@ -414,7 +414,7 @@ static bool does_match(struct grep *g, const struct line *l, bool *ret)
 {
     struct sp_str text = l->bytes;
 
-    if (g->ask->is_plain) {
+    if (g->request->is_plain) {
         if (!show(g, l))
             return false;
         text = sp_buf_str(&g->shown);
@@ -445,7 +445,7 @@ static const struct line *before_line(const struct grep *g, size_t i)
 
 static bool does_fit(const struct grep *g)
 {
-    return g->o->text.len + g->group.len <= g->ask->limit;
+    return g->o->text.len + g->group.len <= g->request->limit;
 }
 
 /* The next call continues with this line. */
@@ -483,7 +483,7 @@ static bool add_group(struct grep *g, const struct line *match)
 
 static bool write_match(struct grep *g, const struct line *l)
 {
-    const uint64_t room = g->ask->limit > CUT_ROOM ? g->ask->limit - CUT_ROOM : 1;
+    const uint64_t room = g->request->limit > CUT_ROOM ? g->request->limit - CUT_ROOM : 1;
 
     if (!add_group(g, l))
         return false;
@@ -501,7 +501,7 @@ static bool write_match(struct grep *g, const struct line *l)
         if (!add_line(g, l, ':', room < LINE_MAX_BYTES ? (size_t)room : LINE_MAX_BYTES))
             return false;
     }
-    g->after = g->ask->context;
+    g->after = g->request->context;
     return write_group(g, l);
 }
 
@@ -526,9 +526,9 @@ static bool search_line(struct grep *g, const struct line *l)
         stop_before(g, l);
         return true;
     }
-    if (g->ask->context == 0)
+    if (g->request->context == 0)
         return true;
-    if (g->befores == g->ask->context) {
+    if (g->befores == g->request->context) {
         g->before_at = (g->before_at + 1) % SP_MCP_OUTPUT_CONTEXT_MAX;
         g->befores--;
     }
@@ -558,7 +558,7 @@ static bool search_part(struct grep *g, const struct part *part)
             l.bytes.n--;
         if (!search_line(g, &l))
             return false;
-        if (g->ask->is_plain) { /* the line end closes a title, but no DCS string */
+        if (g->request->is_plain) { /* the line end closes a title, but no DCS string */
             g->shown.len = 0;
             if (!sp_mcp_plain_add(&g->plain, &g->shown, whole))
                 return false;
@@ -572,13 +572,13 @@ static bool search_part(struct grep *g, const struct part *part)
     return true;
 }
 
-static int read_matches(const struct kept *k, const struct sp_mcp_output_ask *ask,
+static int read_matches(const struct kept *k, const struct sp_mcp_output_request *request,
                         struct sp_mcp_output *o, struct sp_err *e)
 {
-    struct grep g = {.kept = k, .ask = ask, .o = o, .begun_ns = sp_clock_cpu_ns()};
+    struct grep g = {.kept = k, .request = request, .o = o, .begun_ns = sp_clock_cpu_ns()};
     bool ok = true;
 
-    if (sp_ere_new(ask->grep, &g.x, e) < 0)
+    if (sp_ere_new(request->grep, &g.x, e) < 0)
         return sp_wrap(e, "grep");
     o->has_matches = true;
     for (size_t i = 0; ok && i < k->parts; i++)
@@ -600,14 +600,14 @@ static int read_matches(const struct kept *k, const struct sp_mcp_output_ask *as
 
 /* ---- the door ---- */
 
-static int read_kept(const struct kept *k, const struct sp_mcp_output_ask *ask,
+static int read_kept(const struct kept *k, const struct sp_mcp_output_request *request,
                      struct sp_mcp_output *o, struct sp_err *e)
 {
-    if (ask->has_line && (ask->has_from_byte || ask->has_grep))
+    if (request->has_line && (request->has_from_byte || request->has_grep))
         return sp_fail(e, SP_E_INVALID, 0,
                        "line stands alone: give it, or from_byte, or grep (with from_byte or not)");
-    o->from_byte = ask->has_from_byte ? ask->from_byte : k->part[0].at;
-    const int r = ask->has_line ? find_line(k, ask->line, &o->from_byte, e) : 0;
+    o->from_byte = request->has_from_byte ? request->from_byte : k->part[0].at;
+    const int r = request->has_line ? find_line(k, request->line, &o->from_byte, e) : 0;
     if (r < 0)
         return r;
     if (o->from_byte > k->end)
@@ -620,15 +620,15 @@ static int read_kept(const struct kept *k, const struct sp_mcp_output_ask *ask,
         o->from_byte = gap_end(k);
         o->omitted_bytes = k->omitted;
     }
-    if (ask->has_grep)
-        return read_matches(k, ask, o, e);
-    return read_on(k, ask, o) ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the output");
+    if (request->has_grep)
+        return read_matches(k, request, o, e);
+    return read_on(k, request, o) ? 0 : sp_fail(e, SP_E_SYSTEM, ENOMEM, "read the output");
 }
 
-int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_ask *ask,
+int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_request *request,
                        struct sp_mcp_output *ret, struct sp_err *e)
 {
-    struct sp_mcp_output_ask bounded = *ask;
+    struct sp_mcp_output_request bounded = *request;
     struct kept k = {0};
     struct sp_mcp_output o = {0};
 

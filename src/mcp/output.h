@@ -15,7 +15,7 @@
 #define SP_MCP_OUTPUT_CONTEXT     2       /* lines around a match, by default */
 #define SP_MCP_OUTPUT_CONTEXT_MAX 100
 
-struct sp_mcp_output_ask {
+struct sp_mcp_output_request {
     /* At most one of them, except that from_byte may continue a grep. None: the first kept byte. */
     bool has_from_byte, has_line, has_grep;
     uint64_t from_byte;
@@ -48,7 +48,7 @@ struct sp_mcp_output {
  *
  * SP_E_INVALID: bad address or expression. SP_E_LIMIT: the search needs too much CPU time.
  */
-int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_ask *ask,
+int sp_mcp_output_read(const struct sp_manager_view *v, const struct sp_mcp_output_request *request,
                        struct sp_mcp_output *ret, struct sp_err *e);
 static inline void sp_mcp_output_done(struct sp_mcp_output *o)
 {

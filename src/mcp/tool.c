@@ -156,7 +156,7 @@ static void on_patched(void *user, const struct sp_reply *reply)
 static int start_patch(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_str argv[] = {SP_STR("apply_patch"), {0}};
-    struct sp_exec_ask ask = {
+    struct sp_exec_request request = {
         .call_id = sp_str_of(r->call_id),
         .turn_id = sp_str_of(r->call_id),
         .argv = argv,
@@ -166,13 +166,13 @@ static int start_patch(struct sp_mcp_run *r, struct sp_err *e)
     };
     const struct sp_slot slots[] = {
         SP_SLOT(STRING, "input", .to = &argv[1], .is_needed = true),
-        SP_SLOT(STRING, "workdir", .to = &ask.workdir),
-        SP_SLOT(STRING, "environment_id", .to = &ask.environment_id),
+        SP_SLOT(STRING, "workdir", .to = &request.workdir),
+        SP_SLOT(STRING, "environment_id", .to = &request.environment_id),
     };
 
     if (sp_slots_read(&r->arguments, SP_SLOTS(slots), e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
-    return sp_manager_exec(r->caller->manager, &ask, on_patched, r, &r->engine_call, e);
+    return sp_manager_exec(r->caller->manager, &request, on_patched, r, &r->engine_call, e);
 }
 
 static const struct sp_tool_parameter patch_parameters[] = {

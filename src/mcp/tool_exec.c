@@ -686,7 +686,7 @@ static int poll_session(struct sp_mcp_run *r, int session_id, struct sp_err *e)
 {
     struct sp_manager_view v;
 
-    r->write = (struct sp_write_ask){
+    r->write = (struct sp_write_request){
         .call_id = sp_str_of(r->call_id),
         .session_id = session_id,
         .yield = {true, r->exec.yield.has_yield_time ? r->exec.yield.yield_time_ms : 10000},

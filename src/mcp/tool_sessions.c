@@ -66,47 +66,48 @@ static void tell_read_now(struct sp_deferred *d)
     tell_read(SP_CONTAINER(d, struct sp_mcp_run, deferred), NULL);
 }
 
-static int read_read_arguments(struct sp_mcp_run *r, int *ret_id, struct sp_mcp_output_ask *ask,
-                               struct sp_err *e)
+static int read_read_arguments(struct sp_mcp_run *r, int *ret_id,
+                               struct sp_mcp_output_request *request, struct sp_err *e)
 {
     struct sp_str view = {0};
     const struct sp_slot slots[] = {
         SP_SLOT(I32, "session_id", .to = ret_id, .is_needed = true),
-        SP_SLOT(U64, "from_byte", .to = &ask->from_byte, .has = &ask->has_from_byte),
-        SP_SLOT(U64, "line", .to = &ask->line, .has = &ask->has_line),
-        SP_SLOT(STRING, "grep", .to = &ask->grep, .has = &ask->has_grep),
-        SP_SLOT(U64, "context", .to = &ask->context),
-        SP_SLOT(U64, "limit", .to = &ask->limit),
+        SP_SLOT(U64, "from_byte", .to = &request->from_byte, .has = &request->has_from_byte),
+        SP_SLOT(U64, "line", .to = &request->line, .has = &request->has_line),
+        SP_SLOT(STRING, "grep", .to = &request->grep, .has = &request->has_grep),
+        SP_SLOT(U64, "context", .to = &request->context),
+        SP_SLOT(U64, "limit", .to = &request->limit),
         SP_SLOT(STRING, "view", .to = &view),
     };
     const int result = sp_slots_read(&r->arguments, SP_SLOTS(slots), e);
 
     if (result < 0)
         return result;
-    if (ask->has_line + ask->has_grep > 1 || (ask->has_line && ask->has_from_byte))
+    if (request->has_line + request->has_grep > 1 || (request->has_line && request->has_from_byte))
         return sp_fail(
             e, SP_E_INVALID, 0,
             "give one of `from_byte`, `line` and `grep` (and from_byte beside grep to go "
             "on with a search)");
-    if (ask->limit == 0 || ask->limit > SP_MCP_OUTPUT_LIMIT_MAX)
+    if (request->limit == 0 || request->limit > SP_MCP_OUTPUT_LIMIT_MAX)
         return sp_fail(e, SP_E_INVALID, 0, "`limit` is a number from 1 to %d",
                        SP_MCP_OUTPUT_LIMIT_MAX);
-    if (ask->context > SP_MCP_OUTPUT_CONTEXT_MAX)
+    if (request->context > SP_MCP_OUTPUT_CONTEXT_MAX)
         return sp_fail(e, SP_E_INVALID, 0, "`context` is at most %d lines",
                        SP_MCP_OUTPUT_CONTEXT_MAX);
-    ask->is_plain = sp_str_eq(view, SP_STR("plain"));
-    if (view.p != NULL && !ask->is_plain && !sp_str_eq(view, SP_STR("raw")))
+    request->is_plain = sp_str_eq(view, SP_STR("plain"));
+    if (view.p != NULL && !request->is_plain && !sp_str_eq(view, SP_STR("raw")))
         return sp_fail(e, SP_E_INVALID, 0, "`view` is `raw` or `plain`");
     return 0;
 }
 
 static int start_read_output(struct sp_mcp_run *r, struct sp_err *e)
 {
-    struct sp_mcp_output_ask ask = {.context = SP_MCP_OUTPUT_CONTEXT, .limit = SP_MCP_OUTPUT_LIMIT};
+    struct sp_mcp_output_request request = {.context = SP_MCP_OUTPUT_CONTEXT,
+                                            .limit = SP_MCP_OUTPUT_LIMIT};
     struct sp_manager_view v;
     int id = 0;
 
-    if (read_read_arguments(r, &id, &ask, e) < 0)
+    if (read_read_arguments(r, &id, &request, e) < 0)
         return sp_mcp_tool_refuse_error(r, SP_MCP_BAD_ARGUMENTS, e);
     if (!sp_manager_view(r->caller->manager, id, &v))
         return sp_mcp_tool_refuse(
@@ -116,7 +117,7 @@ static int start_read_output(struct sp_mcp_run *r, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "read output");
     r->data = x;
     r->free_data = free_reading;
-    if (sp_mcp_output_read(&v, &ask, &x->found, e) < 0)
+    if (sp_mcp_output_read(&v, &request, &x->found, e) < 0)
         return sp_mcp_tool_refuse_error(r, "read_output failed: ", e);
     x->has_exited = v.has_exited;
     x->is_held = v.is_output_held;

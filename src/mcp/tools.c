@@ -185,31 +185,31 @@ static int refuse_arguments(struct call *c, struct sp_manager *m, uint64_t *ret_
 static int call_exec(struct call *c, struct sp_manager *m, const struct sp_tools_options *o,
                      uint64_t *ret_call, struct sp_err *e)
 {
-    struct sp_exec_ask ask = {.call_id = c->call_id, .turn_id = c->turn_id};
+    struct sp_exec_request request = {.call_id = c->call_id, .turn_id = c->turn_id};
 
-    if (sp_arguments_exec(&c->a, o, SP_SLOTS_CODEX, &ask, e) < 0)
+    if (sp_arguments_exec(&c->a, o, SP_SLOTS_CODEX, &request, e) < 0)
         return refuse_arguments(c, m, ret_call, e);
-    return sp_manager_exec(m, &ask, on_reply, c, ret_call, e);
+    return sp_manager_exec(m, &request, on_reply, c, ret_call, e);
 }
 
 static int call_write(struct call *c, struct sp_manager *m, const struct sp_tools_options *o,
                       uint64_t *ret_call, struct sp_err *e)
 {
-    struct sp_write_ask ask = {.call_id = c->call_id};
+    struct sp_write_request request = {.call_id = c->call_id};
 
-    if (sp_arguments_write(&c->a, o, SP_SLOTS_CODEX, &ask, e) < 0)
+    if (sp_arguments_write(&c->a, o, SP_SLOTS_CODEX, &request, e) < 0)
         return refuse_arguments(c, m, ret_call, e);
-    return sp_manager_write(m, &ask, on_reply, c, ret_call, e);
+    return sp_manager_write(m, &request, on_reply, c, ret_call, e);
 }
 
 static int call_permissions(struct call *c, struct sp_manager *m, const struct sp_tools_options *o,
                             uint64_t *ret_call, struct sp_err *e)
 {
-    struct sp_permissions_ask ask = {.call_id = c->call_id, .turn_id = c->turn_id};
+    struct sp_permissions_request request = {.call_id = c->call_id, .turn_id = c->turn_id};
     const struct sp_slot slots[] = {
-        SP_SLOT(GRANT, "permissions", .to = &ask.permissions, .is_needed = true),
-        SP_SLOT(STRING, "reason", .to = &ask.reason),
-        SP_SLOT(STRING, "environment_id", .to = &ask.environment_id),
+        SP_SLOT(GRANT, "permissions", .to = &request.permissions, .is_needed = true),
+        SP_SLOT(STRING, "reason", .to = &request.reason),
+        SP_SLOT(STRING, "environment_id", .to = &request.environment_id),
     };
     struct sp_slots all = SP_SLOTS(slots);
 
@@ -217,13 +217,13 @@ static int call_permissions(struct call *c, struct sp_manager *m, const struct s
     all.is_codex = true;
     if (sp_slots_read(&c->a, all, e) < 0)
         return refuse_arguments(c, m, ret_call, e);
-    return sp_manager_request_permissions(m, &ask, on_reply, c, ret_call, e);
+    return sp_manager_request_permissions(m, &request, on_reply, c, ret_call, e);
 }
 
 static int call_compat(struct call *c, struct sp_manager *m, const struct sp_tools_options *o,
                        uint64_t *ret_call, struct sp_err *e)
 {
-    struct sp_compat_ask from = {0};
+    struct sp_compat_request from = {0};
 
     (void)o;
     if (sp_arguments_compat(&c->a, &from, e) < 0)
@@ -231,26 +231,26 @@ static int call_compat(struct call *c, struct sp_manager *m, const struct sp_too
     if (from.timeout.has_yield_time && from.timeout.yield_time_ms > COMPAT_MAX_MS)
         c->cut_ms = from.timeout.yield_time_ms;
     if (from.session_id.p != NULL) {
-        const struct sp_write_ask ask = {.call_id = c->call_id,
-                                         .session_id = from.id,
-                                         .is_compat = true,
-                                         .yield = from.timeout,
-                                         .chars = from.chars};
+        const struct sp_write_request request = {.call_id = c->call_id,
+                                                 .session_id = from.id,
+                                                 .is_compat = true,
+                                                 .yield = from.timeout,
+                                                 .chars = from.chars};
 
         c->session_id = from.session_id;
-        return sp_manager_write(m, &ask, on_reply, c, ret_call, e);
+        return sp_manager_write(m, &request, on_reply, c, ret_call, e);
     }
     if (from.input_count == 0)
         return refuse(c, m, UNIFIED_FAILED, "missing command line for unified exec request",
                       ret_call, e);
-    const struct sp_exec_ask ask = {.call_id = c->call_id,
-                                    .turn_id = c->turn_id,
-                                    .argv = from.input,
-                                    .argc = from.input_count,
-                                    .is_tty = true,
-                                    .is_compat = true,
-                                    .yield = from.timeout};
-    return sp_manager_exec(m, &ask, on_reply, c, ret_call, e);
+    const struct sp_exec_request request = {.call_id = c->call_id,
+                                            .turn_id = c->turn_id,
+                                            .argv = from.input,
+                                            .argc = from.input_count,
+                                            .is_tty = true,
+                                            .is_compat = true,
+                                            .yield = from.timeout};
+    return sp_manager_exec(m, &request, on_reply, c, ret_call, e);
 }
 
 /* ---- parameters: models read the descriptions, so each word is part of the contract ---- */

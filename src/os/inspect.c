@@ -897,7 +897,7 @@ static uint32_t find_members(const struct sp_inspect_command *c, pid_t leader, p
     return count;
 }
 
-void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask *ask,
+void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_request *request,
                 struct sp_inspection *ret)
 {
     pid_t members[SP_INSPECT_PROCESSES];
@@ -914,11 +914,11 @@ void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask 
     };
 
     *ret = (struct sp_inspection){0};
-    if (ask->wants_doing && leader > 0)
+    if (request->wants_doing && leader > 0)
         ret->doing = doing_of(&at);
-    if (ask->wants_doing && c->has_exited)
+    if (request->wants_doing && c->has_exited)
         find_holders(&at, ret);
-    if (ask->port_count == 0)
+    if (request->port_count == 0)
         return;
     if (leader == 0 && c->leaf == 0) { /* keep those of the command's kernel session */
         uint32_t kept = 0;
@@ -928,7 +928,7 @@ void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask 
                 members[kept++] = members[i];
         at.member_count = kept;
     }
-    ret->listening = find_listening(&at, ask->ports, ask->port_count);
+    ret->listening = find_listening(&at, request->ports, request->port_count);
 }
 
 static bool is_socket(void *user, const struct open_fd *fd)

@@ -53,7 +53,7 @@ struct sp_inspect_command {
     uint64_t outputs[2]; /* inodes of its output pipes; 0: none */
 };
 
-struct sp_inspect_ask {
+struct sp_inspect_request {
     bool wants_doing; /* state and holders; false: the ports alone */
     const uint16_t *ports;
     uint32_t port_count;
@@ -61,7 +61,7 @@ struct sp_inspect_ask {
 
 /* Everything is looked up anew each time: a fraction of a millisecond for a usual command, some for
  * one of hundreds of processes. */
-void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_ask *ask,
+void sp_inspect(const struct sp_inspect_command *c, const struct sp_inspect_request *request,
                 struct sp_inspection *ret);
 
 /* Entries of /proc that a search may still read. */

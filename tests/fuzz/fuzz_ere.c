@@ -35,7 +35,7 @@ static void check_search(struct sp_ere *x, struct sp_str text)
     CHECK(search(x, text, SIZE_MAX) == is_match);
 }
 
-static void check_read(const struct sp_manager_view *v, struct sp_mcp_output_ask ask)
+static void check_read(const struct sp_manager_view *v, struct sp_mcp_output_request ask)
 {
     struct sp_mcp_output o = {0};
     struct sp_err e = {0};
@@ -62,12 +62,12 @@ static void check_output(struct sp_str expression, struct sp_str text, uint64_t 
     };
 
     for (int is_plain = 0; is_plain < 2; is_plain++) {
-        check_read(&v, (struct sp_mcp_output_ask){.limit = 5, .is_plain = is_plain != 0});
-        check_read(&v, (struct sp_mcp_output_ask){.limit = 30,
-                                                  .is_plain = is_plain != 0,
-                                                  .has_grep = true,
-                                                  .grep = expression,
-                                                  .context = 1});
+        check_read(&v, (struct sp_mcp_output_request){.limit = 5, .is_plain = is_plain != 0});
+        check_read(&v, (struct sp_mcp_output_request){.limit = 30,
+                                                      .is_plain = is_plain != 0,
+                                                      .has_grep = true,
+                                                      .grep = expression,
+                                                      .context = 1});
     }
 }
 

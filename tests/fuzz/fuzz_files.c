@@ -9,7 +9,7 @@
 
 static void check_ask(const uint8_t *data, size_t size)
 {
-    struct sp_file_wire_ask m;
+    struct sp_file_wire_request m;
     const char *path;
     const char *other;
 

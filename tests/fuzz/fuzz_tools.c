@@ -31,7 +31,7 @@ static void check_words(const struct sp_arguments *a, size_t size, const struct 
 static void read_exec(struct sp_str text, const struct sp_tools_options *o)
 {
     auto_arguments struct sp_arguments a = {0};
-    struct sp_exec_ask ask = {0};
+    struct sp_exec_request ask = {0};
     struct sp_err e = {0};
     int r = sp_arguments_parse(&a, text, &e);
 
@@ -55,7 +55,7 @@ static void read_exec(struct sp_str text, const struct sp_tools_options *o)
 static void read_write(struct sp_str text, const struct sp_tools_options *o)
 {
     auto_arguments struct sp_arguments a = {0};
-    struct sp_write_ask ask = {0};
+    struct sp_write_request ask = {0};
     struct sp_err e = {0};
     int r = sp_arguments_parse(&a, text, &e);
 
@@ -72,7 +72,7 @@ static void read_write(struct sp_str text, const struct sp_tools_options *o)
 static void read_compat(struct sp_str text)
 {
     auto_arguments struct sp_arguments a = {0};
-    struct sp_compat_ask ask = {0};
+    struct sp_compat_request ask = {0};
     struct sp_err e = {0};
     size_t given = 0;
     int r = sp_arguments_parse(&a, text, &e);

@@ -129,7 +129,7 @@ static void op_call(struct agent *a)
 static void op_exec(struct agent *a)
 {
     struct asked *w = add_asked(a, str(a, "id"));
-    const struct sp_exec_ask ask = {
+    const struct sp_exec_request ask = {
         .call_id = w->id, .turn_id = SP_STR("turn"), .cmd = str(a, "cmd")};
     struct sp_err e = {0};
 
@@ -252,7 +252,7 @@ static void op_run(struct agent *a)
     }
     environ_ask.plain = (struct sp_env_vars){0};
     struct asked *w = add_asked(a, str(a, "id"));
-    const struct sp_run_ask ask = {
+    const struct sp_run_request ask = {
         .launch = {.label = SP_STR("shell"),
                    .cwd = cwd.p == NULL ? sp_str_of(a->o.cwd) : cwd,
                    .argv = words,

@@ -120,7 +120,7 @@ static int read_config(const char *path)
 {
     char home[] = "HOME=/home/user";
     char *environment[] = {home, NULL};
-    const struct sp_config_ask ask = {.file = path, .env = environment};
+    const struct sp_config_request ask = {.file = path, .env = environment};
     struct sp_config c = {0};
     struct sp_err e = {0};
 

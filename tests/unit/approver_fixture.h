@@ -142,9 +142,9 @@ static inline void use_reviewer(bool is_strict)
 
 static inline void begin(struct answer *a, const char *cmd)
 {
-    struct sp_exec_ask ask = command(cmd);
+    struct sp_exec_request ask = command(cmd);
 
-    ask.yield = (struct sp_yield_ask){true, 3000};
+    ask.yield = (struct sp_yield_request){true, 3000};
     exec_ask(a, &ask);
 }
 

@@ -57,7 +57,7 @@ static inline int load_with(const char *variable, const char *const *sets, struc
     char copy[512] = "";
     char *environment[] = {test_variables[0], test_variables[1], variable == NULL ? NULL : copy,
                            NULL};
-    const struct sp_config_ask ask = {.sets = sets, .env = environment};
+    const struct sp_config_request ask = {.sets = sets, .env = environment};
 
     if (variable != NULL)
         (void)snprintf(copy, sizeof copy, "%s", variable);

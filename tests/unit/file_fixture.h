@@ -31,7 +31,7 @@ static inline void forget_answer(void)
     answer = (struct sp_file_answer){.fd = -1, .memory = -1};
 }
 
-static inline int carry_out(const struct sp_file_ask *ask)
+static inline int carry_out(const struct sp_file_request *ask)
 {
     forget_answer();
     answer = (struct sp_file_answer){
@@ -61,21 +61,21 @@ static inline const char *answer_data(void)
     return answer_map;
 }
 
-static inline struct sp_file_ask an_ask(enum sp_file_op op, const char *path)
+static inline struct sp_file_request an_ask(enum sp_file_op op, const char *path)
 {
-    return (struct sp_file_ask){.op = op, .path = path, .follows = true, .fd = -1};
+    return (struct sp_file_request){.op = op, .path = path, .follows = true, .fd = -1};
 }
 
 static inline int do_op(enum sp_file_op op, const char *below)
 {
-    const struct sp_file_ask ask = an_ask(op, at(below));
+    const struct sp_file_request ask = an_ask(op, at(below));
 
     return carry_out(&ask);
 }
 
 static inline int do_write(const char *below, const char *text, bool follows)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_WRITE, at(below));
+    struct sp_file_request ask = an_ask(SP_FILE_WRITE, at(below));
 
     ask.follows = follows;
     ask.data = text;
@@ -85,7 +85,7 @@ static inline int do_write(const char *below, const char *text, bool follows)
 
 static inline int do_make(const char *below, bool is_recursive, bool follows)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_MAKE, at(below));
+    struct sp_file_request ask = an_ask(SP_FILE_MAKE, at(below));
 
     ask.is_recursive = is_recursive;
     ask.follows = follows;
@@ -94,7 +94,7 @@ static inline int do_make(const char *below, bool is_recursive, bool follows)
 
 static inline int do_remove(const char *below, bool is_recursive, bool is_forced)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_REMOVE, at(below));
+    struct sp_file_request ask = an_ask(SP_FILE_REMOVE, at(below));
 
     ask.is_recursive = is_recursive;
     ask.is_forced = is_forced;
@@ -103,7 +103,7 @@ static inline int do_remove(const char *below, bool is_recursive, bool is_forced
 
 static inline int do_copy(const char *from, const char *to, bool is_recursive)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_COPY, at(from));
+    struct sp_file_request ask = an_ask(SP_FILE_COPY, at(from));
 
     ask.other = at(to);
     ask.is_recursive = is_recursive;
@@ -112,7 +112,7 @@ static inline int do_copy(const char *from, const char *to, bool is_recursive)
 
 static inline int do_walk(const char *below, struct sp_file_walk limits)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_WALK, at(below));
+    struct sp_file_request ask = an_ask(SP_FILE_WALK, at(below));
 
     ask.walk = limits;
     return carry_out(&ask);

@@ -63,8 +63,8 @@ static inline void on_done(struct sp_files_call *c, const struct sp_file_answer 
 
 static inline struct sp_files_job a_job(enum sp_file_op op, const char *below)
 {
-    return (struct sp_files_job){.ask = {.op = op, .path = at(below), .follows = true, .fd = -1},
-                                 .session = 1};
+    return (struct sp_files_job){
+        .request = {.op = op, .path = at(below), .follows = true, .fd = -1}, .session = 1};
 }
 
 static inline int ask(struct call *c, const struct sp_files_job *job)

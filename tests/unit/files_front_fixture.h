@@ -17,7 +17,7 @@
 struct end {
     int socket;
     char *window;
-    struct sp_file_wire_ask asked;
+    struct sp_file_wire_request asked;
     int fd; /* that came with it; -1: none */
 };
 
@@ -129,7 +129,7 @@ static inline struct end *ask_one(enum sp_file_op op)
 {
     struct sp_files_job job = a_job(op, "f");
 
-    job.ask.length = op == SP_FILE_READ_BLOCK ? 8 : 0;
+    job.request.length = op == SP_FILE_READ_BLOCK ? 8 : 0;
     asks(&call, &job);
     assert_true(end_count > 0);
     struct end *end = &ends[end_count - 1];

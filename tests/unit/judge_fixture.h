@@ -123,7 +123,7 @@ static inline void judge_one(const struct judge_row *row)
         assert_int_equal(sp_words_split(&words, sp_str_of(row->command), &e), 0);
     if (row->prefix != NULL)
         assert_int_equal(sp_words_split(&prefix, sp_str_of(row->prefix), &e), 0);
-    const struct sp_judge_ask ask = {
+    const struct sp_judge_request ask = {
         .argv = row->command != NULL ? words.items[0] : (struct sp_words){wrapped, 3},
         .rules = rules,
         .policy = judge_policy_of(row),

@@ -238,15 +238,15 @@ static inline void run_for(uint64_t ms)
 
 /* ---- calls ---- */
 
-static inline struct sp_exec_ask command(const char *cmd)
+static inline struct sp_exec_request command(const char *cmd)
 {
-    return (struct sp_exec_ask){.call_id = SP_STR("call"),
-                                .turn_id = SP_STR("turn"),
-                                .cmd = sp_str_of(cmd),
-                                .has_login = true};
+    return (struct sp_exec_request){.call_id = SP_STR("call"),
+                                    .turn_id = SP_STR("turn"),
+                                    .cmd = sp_str_of(cmd),
+                                    .has_login = true};
 }
 
-static inline void exec_ask(struct answer *a, const struct sp_exec_ask *ask)
+static inline void exec_ask(struct answer *a, const struct sp_exec_request *ask)
 {
     struct sp_err e = {0};
 
@@ -257,19 +257,19 @@ static inline void exec_ask(struct answer *a, const struct sp_exec_ask *ask)
 
 static inline void exec_for(struct answer *a, const char *cmd, bool is_tty, uint64_t yield_ms)
 {
-    struct sp_exec_ask ask = command(cmd);
+    struct sp_exec_request ask = command(cmd);
 
     ask.is_tty = is_tty;
-    ask.yield = (struct sp_yield_ask){true, yield_ms};
+    ask.yield = (struct sp_yield_request){true, yield_ms};
     exec_ask(a, &ask);
 }
 
 static inline void write_for(struct answer *a, int id, const char *chars, uint64_t yield_ms)
 {
-    const struct sp_write_ask ask = {.call_id = SP_STR("write"),
-                                     .session_id = id,
-                                     .chars = sp_str_of(chars),
-                                     .yield = {yield_ms != 0, yield_ms}};
+    const struct sp_write_request ask = {.call_id = SP_STR("write"),
+                                         .session_id = id,
+                                         .chars = sp_str_of(chars),
+                                         .yield = {yield_ms != 0, yield_ms}};
     struct sp_err e = {0};
 
     *a = (struct answer){0};

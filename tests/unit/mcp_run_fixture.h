@@ -103,17 +103,17 @@ static inline void on_reply(void *user, const struct sp_reply *reply)
 
 static inline int start_run(struct sp_mcp_run *r, struct sp_err *e)
 {
-    struct sp_exec_ask ask = {.call_id = sp_str_of(r->call_id),
-                              .has_login = true,
-                              .waits_for_end = r->waits_for_end,
-                              .nobody_answers = r->nobody_answers};
+    struct sp_exec_request ask = {.call_id = sp_str_of(r->call_id),
+                                  .has_login = true,
+                                  .waits_for_end = r->waits_for_end,
+                                  .nobody_answers = r->nobody_answers};
     struct sp_json *j = &r->arguments.json;
     uint64_t yield_ms = 0;
 
     (void)sp_json_opt_str(j, 0, "cmd", &ask.cmd, e);
     (void)sp_json_opt_u64(j, 0, "yield", UINT32_MAX, &yield_ms, e);
     if (yield_ms != 0)
-        ask.yield = (struct sp_yield_ask){true, yield_ms};
+        ask.yield = (struct sp_yield_request){true, yield_ms};
     return sp_manager_exec(r->caller->manager, &ask, on_reply, r, &r->engine_call, e);
 }
 
@@ -198,7 +198,7 @@ static inline int try_start(struct sp_mcp_caller *c, struct waiter *w, const cha
                             const char *arguments, struct sp_err *e)
 {
     auto_arguments struct sp_arguments parsed = {0};
-    const struct sp_mcp_run_ask ask = {.tool = sp_str_of(tool), .arguments = &parsed};
+    const struct sp_mcp_run_request ask = {.tool = sp_str_of(tool), .arguments = &parsed};
     const struct sp_str text = arguments[0] == 0 ? SP_STR("{}") : sp_str_of(arguments);
 
     *w = (struct waiter){0};

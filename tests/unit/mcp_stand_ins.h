@@ -108,7 +108,7 @@ static struct sp_mcp_caller caller, other_caller;
 static const char *last_line; /* of output */
 
 struct sp_hash __wrap_sp_hash(struct sp_str bytes);
-int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
+int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_request *ask,
                             const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                             struct sp_err *e);
 void __wrap_sp_mcp_run_attach(struct sp_mcp_run *r, const struct sp_mcp_run_ops *ops, void *user);
@@ -145,7 +145,7 @@ static inline struct fake_run *fake_of(const struct sp_mcp_run *r)
     return runs[i];
 }
 
-int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_ask *ask,
+int __wrap_sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_request *ask,
                             const struct sp_mcp_run_ops *ops, void *user, struct sp_mcp_run **ret,
                             struct sp_err *e)
 {

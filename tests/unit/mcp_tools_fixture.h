@@ -224,7 +224,7 @@ static inline int try_call(struct called *c, const char *tool, const char *argum
 {
     const struct sp_str text = arguments[0] == 0 ? SP_STR("{}") : sp_str_of(arguments);
     auto_arguments struct sp_arguments parsed = {0};
-    const struct sp_mcp_run_ask ask = {
+    const struct sp_mcp_run_request ask = {
         .tool = sp_str_of(tool), .arguments = &parsed, .repeats_output = true};
 
     *c = (struct called){.tool = tool};

@@ -39,7 +39,8 @@ static inline struct sp_manager_view live(const char *text)
     return v;
 }
 
-static inline struct sp_mcp_output read_it(struct sp_manager_view v, struct sp_mcp_output_ask ask)
+static inline struct sp_mcp_output read_it(struct sp_manager_view v,
+                                           struct sp_mcp_output_request ask)
 {
     struct sp_mcp_output o = {0};
     struct sp_err e = {0};
@@ -60,8 +61,8 @@ static inline void says(const struct sp_mcp_output *o, const char *want)
     assert_string_equal(text.data, want);
 }
 
-static inline void gives(struct sp_manager_view v, struct sp_mcp_output_ask ask, const char *text,
-                         uint64_t from, uint64_t next)
+static inline void gives(struct sp_manager_view v, struct sp_mcp_output_request ask,
+                         const char *text, uint64_t from, uint64_t next)
 {
     auto_output struct sp_mcp_output o = read_it(v, ask);
 
@@ -70,7 +71,8 @@ static inline void gives(struct sp_manager_view v, struct sp_mcp_output_ask ask,
     assert_int_equal(o.next_byte, next);
 }
 
-static inline void refuses(struct sp_manager_view v, struct sp_mcp_output_ask ask, const char *why)
+static inline void refuses(struct sp_manager_view v, struct sp_mcp_output_request ask,
+                           const char *why)
 {
     struct sp_mcp_output o = {.matches = 7};
     struct sp_err e = {0};
@@ -84,7 +86,7 @@ static inline void refuses(struct sp_manager_view v, struct sp_mcp_output_ask as
 #define FROM(n)    .has_from_byte = true, .from_byte = (n)
 #define LINE(n)    .has_line = true, .line = (n)
 #define GREP(x)    .has_grep = true, .grep = SP_STR(x)
-#define ASK(...)   ((struct sp_mcp_output_ask){__VA_ARGS__})
+#define ASK(...)   ((struct sp_mcp_output_request){__VA_ARGS__})
 #define LIMITED(n) .limit = (n)
 
 #endif

@@ -123,14 +123,14 @@ static int tear_down(void **state)
 
 static const struct sp_str argv[] = {{"/bin/a", 6}, {"b c", 3}};
 
-static struct sp_run_ask plain_ask(void)
+static struct sp_run_request plain_ask(void)
 {
-    return (struct sp_run_ask){.launch = {.argv = argv, .argc = 2, .cwd = SP_STR("/")}};
+    return (struct sp_run_request){.launch = {.argv = argv, .argc = 2, .cwd = SP_STR("/")}};
 }
 
-static struct sp_run_ask watched_ask(enum sp_event_source source)
+static struct sp_run_request watched_ask(enum sp_event_source source)
 {
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     ask.event = on_event;
     ask.call_id = SP_STR("call-1");
@@ -139,7 +139,7 @@ static struct sp_run_ask watched_ask(enum sp_event_source source)
     return ask;
 }
 
-static void begin(const struct fake_step *steps, const struct sp_run_ask *ask)
+static void begin(const struct fake_step *steps, const struct sp_run_request *ask)
 {
     struct sp_err e = {0};
 
@@ -154,7 +154,7 @@ static void finish(void)
     assert_null(fake.job);
 }
 
-static void play(const struct fake_step *steps, const struct sp_run_ask *ask)
+static void play(const struct fake_step *steps, const struct sp_run_request *ask)
 {
     begin(steps, ask);
     finish();

@@ -102,11 +102,11 @@ static void expect(const struct sp_rules_places *places, enum sp_approval_kind p
 
     judge_profile_of(RO, &profile);
     assert_int_equal(sp_words_split(&words, sp_str_of(command), &e), 0);
-    const struct sp_judge_ask ask = {.argv = words.items[0],
-                                     .rules = rules,
-                                     .policy = {.kind = policy},
-                                     .profile = &profile,
-                                     .shell = "/bin/bash"};
+    const struct sp_judge_request ask = {.argv = words.items[0],
+                                         .rules = rules,
+                                         .policy = {.kind = policy},
+                                         .profile = &profile,
+                                         .shell = "/bin/bash"};
     assert_int_equal(sp_judge(&ask, &q, &e), 0);
     assert_int_equal(judge_kind_of(&q), want);
     assert_int_equal(q.reason.len, strlen(reason));

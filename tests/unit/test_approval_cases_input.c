@@ -45,11 +45,11 @@ static struct verdict judge(const struct sp_str *argv, uint32_t count, enum sp_a
     struct sp_err e = {0};
 
     judge_profile_of(RO, &profile);
-    const struct sp_judge_ask ask = {.argv = {argv, count},
-                                     .rules = rules,
-                                     .policy = {.kind = policy},
-                                     .profile = &profile,
-                                     .shell = "/bin/bash"};
+    const struct sp_judge_request ask = {.argv = {argv, count},
+                                         .rules = rules,
+                                         .policy = {.kind = policy},
+                                         .profile = &profile,
+                                         .shell = "/bin/bash"};
     const double begin = seconds();
     if (sp_judge(&ask, &q, &e) < 0)
         fail_msg("%s", e.msg);

@@ -10,7 +10,7 @@ static const struct sp_str cargo_test[] = {SP_STR("/bin/bash"), SP_STR("-lc"),
 
 /* What the key of an approval is made of. */
 struct command {
-    struct sp_run_plan_ask ask;
+    struct sp_run_plan_request ask;
     struct sp_str fingerprint;
 };
 static const struct command plain = {.ask = {.environment = SP_STR("local"),
@@ -182,7 +182,7 @@ static void apply(struct sp_approvals *approvals, const char *first, const char 
 {
     const struct sp_patch_change items[] = {{.full_path = first}, {.full_path = second}};
     const struct sp_patch_changes changes = {items, second == NULL ? 1 : 2, NULL};
-    const struct sp_run_plan_ask ask = {.environment = SP_STR("local"), .changes = &changes};
+    const struct sp_run_plan_request ask = {.environment = SP_STR("local"), .changes = &changes};
     struct sp_run_plan p;
 
     sp_run_plan_begin(&p, approvals, &ask, NULL);

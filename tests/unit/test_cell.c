@@ -639,8 +639,8 @@ struct files {
     pid_t pid;
 };
 
-static void say_to_files(const struct files *f, const struct sp_file_wire_ask *m, const char *path,
-                         int fd)
+static void say_to_files(const struct files *f, const struct sp_file_wire_request *m,
+                         const char *path, int fd)
 {
     assert_int_equal(sp_wire_send(f->socket, true, m, sizeof *m, path, strlen(path), &fd, fd >= 0),
                      0);
@@ -658,10 +658,10 @@ static struct sp_file_wire_answer answer_of_files(const struct files *f)
 /* What a process of ours reads from this file. */
 static struct sp_file_wire_answer file_reads(struct files *f, const char *path)
 {
-    const struct sp_file_wire_ask m = {.op = SP_FILE_READ,
-                                       .flags = SP_FILES_FOLLOWS,
-                                       .number = ++next_number,
-                                       .path_len = (uint16_t)strlen(path)};
+    const struct sp_file_wire_request m = {.op = SP_FILE_READ,
+                                           .flags = SP_FILES_FOLLOWS,
+                                           .number = ++next_number,
+                                           .path_len = (uint16_t)strlen(path)};
 
     say_to_files(f, &m, path, -1);
     const struct sp_file_wire_answer a = answer_of_files(f);
@@ -672,7 +672,7 @@ static struct sp_file_wire_answer file_reads(struct files *f, const char *path)
 static void begin_files(struct files *f)
 {
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_FILES}};
-    const struct sp_file_wire_ask hello = {0};
+    const struct sp_file_wire_request hello = {0};
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
@@ -758,7 +758,7 @@ static void test_a_process_for_files_keeps_nothing_of_the_cell(void **state)
             if (strncmp(line + strcspn(line, "/\n"), "/memfd:sallyport-ring", 21) == 0)
                 fail_msg("%.200s", line);
     }
-    const struct sp_file_wire_ask list = {
+    const struct sp_file_wire_request list = {
         .op = SP_FILE_LIST, .flags = SP_FILES_FOLLOWS, .number = 1, .path_len = 13};
     say_to_files(&f, &list, "/proc/self/fd", -1);
     const struct sp_file_wire_answer a = answer_of_files(&f);
@@ -781,7 +781,7 @@ static void test_a_process_for_files_needs_its_socket(void **state)
     assert_int_equal(sp_wire_send(control, true, &m, sizeof m, NULL, 0, two, 1), 0); /* no socket */
     begin_files(&f); /* the cell is as well as before */
     /* Nor does it take what is no ask of the front's: then it ends. */
-    const struct sp_file_wire_ask lies = {.op = SP_FILE_STAT, .path_len = 9};
+    const struct sp_file_wire_request lies = {.op = SP_FILE_STAT, .path_len = 9};
     say_to_files(&f, &lies, "/short", -1);
     assert_true(is_reaped(f.pid));
     end_files(&f);

@@ -287,7 +287,7 @@ static void test_the_file_that_is_asked_for_is_read_alone(void **state)
     struct sp_err e = {0};
     char other[96];
     char named[128];
-    struct sp_config_ask ask = {.file = other};
+    struct sp_config_request ask = {.file = other};
 
     (void)state;
     (void)snprintf(other, sizeof other, "%s/other", test_home);
@@ -317,7 +317,7 @@ static void test_a_file_of_the_project_is_not_looked_for(void **state)
 {
     char before[PATH_MAX];
     char *environment[] = {NULL};
-    const struct sp_config_ask ask = {.env = environment};
+    const struct sp_config_request ask = {.env = environment};
     auto_config struct sp_config c = {0};
     struct sp_err e = {0};
 

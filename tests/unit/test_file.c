@@ -55,7 +55,7 @@ static void test_pieces_of_a_file_are_told(void **state)
     for (size_t i = 0; i < sizeof text - 1; i++)
         text[i] = (char)('a' + i % 23);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        const struct sp_file_ask ask = an_ask(SP_FILE_READ, at("f"));
+        const struct sp_file_request ask = an_ask(SP_FILE_READ, at("f"));
 
         forget_answer();
         make_file("f", text + sizeof text - 1 - sizes[i]);
@@ -85,7 +85,7 @@ static void test_what_is_no_file_is_not_read(void **state)
     assert_int_equal(bind(s, (struct sockaddr *)&name, sizeof name), 0);
     (void)close(s);
     for (int follows = 0; follows < 2; follows++) {
-        struct sp_file_ask ask = an_ask(SP_FILE_READ, at("d"));
+        struct sp_file_request ask = an_ask(SP_FILE_READ, at("d"));
 
         ask.follows = follows != 0;
         assert_int_equal(carry_out(&ask), 0);
@@ -107,7 +107,7 @@ static void test_what_is_no_file_is_not_read(void **state)
 
 static void test_files_of_the_kernel_are_read_to_their_end(void **state)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_READ, "/proc/self/status");
+    struct sp_file_request ask = an_ask(SP_FILE_READ, "/proc/self/status");
 
     (void)state;
     assert_int_equal(carry_out(&ask), 0);
@@ -199,7 +199,7 @@ static void test_links_that_lead_nowhere_by_name_are_not_written_through(void **
 {
     const int fd = memfd_create("test", MFD_CLOEXEC);
     char path[64];
-    struct sp_file_ask ask = an_ask(SP_FILE_WRITE, path);
+    struct sp_file_request ask = an_ask(SP_FILE_WRITE, path);
 
     (void)state;
     ask.data = "x";
@@ -223,7 +223,7 @@ static void test_links_that_lead_nowhere_by_name_are_not_written_through(void **
 
 static void test_memory_is_no_file(void **state)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_OPEN, "/proc/self/mem");
+    struct sp_file_request ask = an_ask(SP_FILE_OPEN, "/proc/self/mem");
     char by_task[64];
 
     (void)state;
@@ -245,7 +245,7 @@ static void test_memory_is_no_file(void **state)
 
 static void test_no_link_is_followed(void **state)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_READ, NULL);
+    struct sp_file_request ask = an_ask(SP_FILE_READ, NULL);
 
     (void)state;
     make_file("d/f", "text");
@@ -303,8 +303,8 @@ static void test_no_link_is_followed(void **state)
 
 static void test_blocks(void **state)
 {
-    struct sp_file_ask open_it = an_ask(SP_FILE_OPEN, at("f"));
-    struct sp_file_ask block = {.op = SP_FILE_WRITE_BLOCK, .data = "abc", .data_len = 3};
+    struct sp_file_request open_it = an_ask(SP_FILE_OPEN, at("f"));
+    struct sp_file_request block = {.op = SP_FILE_WRITE_BLOCK, .data = "abc", .data_len = 3};
     struct stat st;
 
     (void)state;
@@ -326,7 +326,7 @@ static void test_blocks(void **state)
     assert_int_equal(carry_out(&block), EINVAL);
     block.offset = INT64_MAX - SP_FILE_MAX_BLOCK;
     assert_true(carry_out(&block) != 0); /* no file is so long */
-    block = (struct sp_file_ask){.op = SP_FILE_READ_BLOCK, .fd = out, .length = 3};
+    block = (struct sp_file_request){.op = SP_FILE_READ_BLOCK, .fd = out, .length = 3};
     assert_int_equal(carry_out(&block), EBADF);
     (void)close(out);
 
@@ -394,7 +394,7 @@ static void test_facts(void **state)
 static void test_paths_at_the_limits(void **state)
 {
     static char path[SP_FILE_MAX_PATH + 2];
-    struct sp_file_ask ask = an_ask(SP_FILE_STAT, path);
+    struct sp_file_request ask = an_ask(SP_FILE_STAT, path);
 
     (void)state;
     for (size_t i = 0; i < sizeof path - 1; i++)
@@ -420,7 +420,7 @@ static void test_paths_at_the_limits(void **state)
 
 static void test_asks_that_are_none(void **state)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_READ, "relative");
+    struct sp_file_request ask = an_ask(SP_FILE_READ, "relative");
 
     (void)state;
     assert_int_equal(carry_out(&ask), EINVAL);
@@ -529,7 +529,7 @@ static void test_more_names_than_may_be_told(void **state)
 /* What stands in for a name that nobody may plant is not there; what only looks like it is. */
 static void test_placeholders_are_hidden(void **state)
 {
-    struct sp_file_ask ask;
+    struct sp_file_request ask;
 
     (void)state;
     make_dir("p");
@@ -578,7 +578,7 @@ static void test_a_path_that_is_a_placeholder_is_missing(void **state)
     assert_int_equal(chmod(at("p/.git"), 0500), 0);
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
         for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-            struct sp_file_ask ask = an_ask(ops[i], at(names[k]));
+            struct sp_file_request ask = an_ask(ops[i], at(names[k]));
 
             ask.hides_placeholders = true;
             ask.walk = (struct sp_file_walk){4, 10, 10, false, false};
@@ -596,7 +596,7 @@ static void test_a_path_that_is_a_placeholder_is_missing(void **state)
 /* In a set-group-ID directory mkdir passes that bit on, also to a placeholder. */
 static void test_a_placeholder_may_have_the_set_group_id_bit(void **state)
 {
-    struct sp_file_ask ask = an_ask(SP_FILE_STAT, at("p/.git"));
+    struct sp_file_request ask = an_ask(SP_FILE_STAT, at("p/.git"));
     struct stat st;
 
     (void)state;

@@ -280,7 +280,7 @@ static void test_without_links(void **state)
     make_file("work/d/secret", "inside");
     let_swap("work/d", "work/link");
     for (const uint64_t end = rounds_end(); test_now_ms() < end;) {
-        struct sp_file_ask ask = an_ask(SP_FILE_READ, at("work/d/secret"));
+        struct sp_file_request ask = an_ask(SP_FILE_READ, at("work/d/secret"));
 
         written += do_write("work/d/secret", "inside", false) == 0;
         ask.follows = false;

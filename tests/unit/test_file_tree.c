@@ -216,7 +216,7 @@ static void test_one_thing_is_copied(void **state)
     assert_int_equal(answer.refusal, SP_FILE_COPY_KIND);
     assert_int_equal(do_copy("f", "fifo", false), ENXIO);
     make_file("fine", "x");
-    const struct sp_file_ask from_proc = {
+    const struct sp_file_request from_proc = {
         .op = SP_FILE_COPY, .path = "/proc/self/stat", .other = at("stat"), .follows = true};
     assert_int_equal(carry_out(&from_proc), 0);
     char stat_text[512];
@@ -237,7 +237,7 @@ static void test_no_copy_into_the_memory_of_a_process(void **state)
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, "planted", 7, (off_t)address), 7);
     (void)close(fd);
-    struct sp_file_ask ask = an_ask(SP_FILE_COPY, at("sparse"));
+    struct sp_file_request ask = an_ask(SP_FILE_COPY, at("sparse"));
     ask.other = "/proc/self/mem";
     assert_int_equal(carry_out(&ask), 0);
     assert_int_equal(answer.refusal, SP_FILE_COPY_KIND);
@@ -344,7 +344,7 @@ static void test_things_are_removed(void **state)
     assert_int_equal(do_remove("d/e/..", true, true), EINVAL);
     assert_int_equal(do_remove("d/e/.", true, true), EINVAL);
     assert_true(exists("d/f") && exists("d/e"));
-    const struct sp_file_ask root = {
+    const struct sp_file_request root = {
         .op = SP_FILE_REMOVE, .path = "//", .follows = true, .is_forced = true};
     assert_int_equal(carry_out(&root), EBUSY);
     assert_int_equal(do_remove("d/e", false, false), 0);

@@ -76,12 +76,12 @@ static void test_what_is_wrong_is_refused_at_once(void **state)
     assert_int_equal(ask(calls, &job), -SP_E_INVALID);
     memset(path, 'x', sizeof path - 1);
     path[0] = '/';
-    job.ask.path = path;
+    job.request.path = path;
     assert_int_equal(ask(calls, &job), -SP_E_SYSTEM);
     assert_int_equal(error.sys, ENAMETOOLONG);
     path[SP_FILE_MAX_PATH] = 0;
     job = a_job(SP_FILE_STAT, "");
-    job.ask.path = path;
+    job.request.path = path;
     does(calls, &job);
     assert_int_equal(calls[0].answer.err, ENAMETOOLONG);
     assert_true(sp_list_is_empty(&client.calls));
@@ -116,13 +116,13 @@ static void test_order(void **state)
     job = a_write("d/f", "x");
     asks(&calls[1], &job);
     job = a_job(SP_FILE_COPY, "d");
-    job.ask.other = at("e");
-    job.ask.is_recursive = true;
+    job.request.other = at("e");
+    job.request.is_recursive = true;
     asks(&calls[2], &job);
     job = a_job(SP_FILE_READ, "e/f");
     asks(&calls[3], &job);
     job = a_job(SP_FILE_REMOVE, "d");
-    job.ask.is_recursive = true;
+    job.request.is_recursive = true;
     asks(&calls[4], &job);
     awaits(&calls[3]);
     awaits(&calls[4]);
@@ -140,7 +140,7 @@ static void test_blocks_wait_for_their_file(void **state)
     char text[40 * 4 + 16] = "";
 
     (void)state;
-    job.ask.is_replace = true;
+    job.request.is_replace = true;
     job.handle = &handle;
     asks(&calls[0], &job);
     awaits(&calls[0]);
@@ -149,7 +149,7 @@ static void test_blocks_wait_for_their_file(void **state)
     for (int i = 0; i < 40; i++) {
         (void)snprintf(chunk[i], sizeof chunk[i], "%03d,", i);
         job = (struct sp_files_job){
-            .ask = {.op = SP_FILE_WRITE_BLOCK, .fd = -1, .offset = (uint64_t)i * 4},
+            .request = {.op = SP_FILE_WRITE_BLOCK, .fd = -1, .offset = (uint64_t)i * 4},
             .raw = {chunk[i], 4},
             .handle = &handle};
         asks(&calls[i], &job);
@@ -168,7 +168,7 @@ static void test_blocks_wait_for_their_file(void **state)
     assert_string_equal(found, text);
 
     handle = -1; /* it could not be opened, so to say */
-    job = (struct sp_files_job){.ask = {.op = SP_FILE_READ_BLOCK, .fd = -1, .length = 4},
+    job = (struct sp_files_job){.request = {.op = SP_FILE_READ_BLOCK, .fd = -1, .length = 4},
                                 .handle = &handle};
     assert_int_equal(ask(calls, &job), -SP_E_NOT_FOUND);
 }
@@ -212,7 +212,7 @@ static void test_a_process_that_is_killed(void **state)
     let_pass(20);
     assert_false(calls[0].is_done || calls[1].is_done);
     job = a_job(SP_FILE_STAT, "");
-    job.ask.path = "/dev"; /* what does not concern that is done by another one */
+    job.request.path = "/dev"; /* what does not concern that is done by another one */
     does(&calls[2], &job);
     assert_int_equal(count_workers(), 2);
     assert_int_equal(kill(pid, SIGKILL), 0);
@@ -267,7 +267,7 @@ static void test_what_a_client_sees_of_the_process(void **state)
     char text[64] = "";
 
     (void)state;
-    job.ask.path = "/proc/self/fd"; /* 0 to 6 are nothing, 7 is the socket, 8 the list itself */
+    job.request.path = "/proc/self/fd"; /* 0 to 6 are nothing, 7 is the socket, 8 the list itself */
     does(calls, &job);
     for (uint64_t i = 0, n = 0; i < calls[0].answer.data_len;) {
         struct sp_file_entry e;
@@ -278,12 +278,12 @@ static void test_what_a_client_sees_of_the_process(void **state)
         i += sizeof e + 1;
     }
     assert_string_equal(text, "012345678");
-    job.ask.op = SP_FILE_CANONICAL;
-    job.ask.path = "/proc/self/fd/0";
+    job.request.op = SP_FILE_CANONICAL;
+    job.request.path = "/proc/self/fd/0";
     does(calls, &job);
     assert_string_equal(calls[0].data, "/dev/null");
-    job.ask.op = SP_FILE_READ;
-    job.ask.path = "/proc/self/maps"; /* neither ring nor bell */
+    job.request.op = SP_FILE_READ;
+    job.request.path = "/proc/self/maps"; /* neither ring nor bell */
     does(calls, &job);
     assert_true(calls[0].answer.data_len > 0 || calls[0].answer.err == EACCES);
     const char *page = strstr(calls[0].data, "sallyport-");
@@ -292,8 +292,8 @@ static void test_what_a_client_sees_of_the_process(void **state)
         page = strstr(page + 1, "sallyport-");
     }
     job = a_job(SP_FILE_OPEN, "");
-    job.ask.path = "/proc/self/mem";
-    job.ask.is_replace = true;
+    job.request.path = "/proc/self/mem";
+    job.request.is_replace = true;
     does(calls, &job);
     assert_true(calls[0].answer.err == EACCES || calls[0].answer.refusal == SP_FILE_NOT_A_FILE);
 }
@@ -455,16 +455,16 @@ static void test_under_a_policy(void **state)
     asks(&calls[1], &job);
     assert_false(sp_cell_is_deserted(cell));
     awaits(&calls[1]);
-    job.ask.path = at("other/f");
+    job.request.path = at("other/f");
     does(calls, &job);
     assert_int_equal(calls[0].answer.err, EROFS);
-    job.ask.path = "/proc/self/exe"; /* our program is not reached that way */
+    job.request.path = "/proc/self/exe"; /* our program is not reached that way */
     does(calls, &job);
     assert_int_equal(calls[0].answer.err, ELOOP);
     /* What waits keeps its policy. */
     for (int i = 0; i < 30; i++)
         asks(&calls[i], &job);
-    job.ask.path = at("w/f");
+    job.request.path = at("w/f");
     asks(&calls[30], &job);
     sp_policy_done(&p);
     for (int i = 0; i < 31; i++)

@@ -233,9 +233,9 @@ static void test_questions_after_a_denial(void **state)
         const struct judge_row row = {.policy = rows[i].policy, .sandbox = rows[i].sandbox};
 
         plan.approval = judge_policy_of(&row);
-        plan.ask.changes = NULL;
+        plan.request.changes = NULL;
         assert_int_equal(sp_run_plan_can_retry(&plan, false), rows[i].command);
-        plan.ask.changes = &changes;
+        plan.request.changes = &changes;
         assert_int_equal(sp_run_plan_can_retry(&plan, false), rows[i].patch);
     }
     sp_policy_done(&plan.policy);

@@ -200,7 +200,7 @@ static void test_every_match_is_told(void **state)
     const struct sp_str argv[] = {SP_STR("/workspace/sh"), SP_STR("-c"),
                                   SP_STR("git status && rm x; ls")};
     struct sp_rules *rules = judge_rules_of(&row);
-    const struct sp_judge_ask ask = {.argv = {argv, 3}, .rules = rules};
+    const struct sp_judge_request ask = {.argv = {argv, 3}, .rules = rules};
     struct sp_requirement q;
     struct sp_err e = {0};
 
@@ -220,7 +220,7 @@ static void test_memory_that_ends_is_told(void **state)
                                   SP_STR("cargo install x; sh -c 'a > b'")};
     const struct sp_str prefix[] = {SP_STR("cargo"), SP_STR("install")};
     struct sp_rules *rules = judge_rules_of(&row);
-    const struct sp_judge_ask asks[] = {
+    const struct sp_judge_request asks[] = {
         {.argv = {argv, 3}, .rules = rules, .prefix = {prefix, 2}, .policy = {SP_APPROVAL_NEVER}},
         {.argv = {argv, 3}, .policy = {SP_APPROVAL_NEVER}, .permissions = ESC},
     };

@@ -34,7 +34,7 @@ static void confine(enum sp_approval_kind approval)
     remake_manager();
 }
 
-static void refused(const struct sp_exec_ask *ask, const char *text)
+static void refused(const struct sp_exec_request *ask, const char *text)
 {
     struct answer a;
     const size_t jobs_before = job_count;
@@ -50,7 +50,7 @@ static void refused(const struct sp_exec_ask *ask, const char *text)
 
 static void test_without_an_environment_nothing_runs(void **state)
 {
-    const struct sp_exec_ask ask = command("x");
+    const struct sp_exec_request ask = command("x");
 
     (void)state;
     options.environment_count = 0;
@@ -60,7 +60,7 @@ static void test_without_an_environment_nothing_runs(void **state)
 
 static void test_an_environment_has_to_be_attached(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
 
     (void)state;
     ask.environment_id = SP_STR("nope");
@@ -74,7 +74,7 @@ static void test_an_environment_has_to_be_attached(void **state)
 
 static void test_a_remote_shell_is_the_one_it_reports(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer a;
 
     (void)state;
@@ -91,7 +91,7 @@ static void test_a_remote_shell_is_the_one_it_reports(void **state)
     ask.shell = SP_STR("zsh");
     refused(&ask, "login shell is disabled by config; omit `login` or set it to false.");
     ask.login = false;
-    ask.yield = (struct sp_yield_ask){true, 250};
+    ask.yield = (struct sp_yield_request){true, 250};
     exec_ask(&a, &ask);
     until(job_count == 1);
     say_started(0);
@@ -103,7 +103,7 @@ static void test_a_remote_shell_is_the_one_it_reports(void **state)
 
 static void test_permissions_are_asked_for_in_the_right_way(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct sp_grant grant = {0};
 
     (void)state;
@@ -145,7 +145,7 @@ static void test_directories_are_taken_from_the_environment(void **state)
         {"", "/site", true},      {"x", "/site/x", true},
         {"C:\\x", "C:\\x", true},
     };
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer a;
 
     (void)state;
@@ -185,12 +185,12 @@ static void test_an_environment_without_a_directory_needs_one(void **state)
 
 static void escalate(struct answer *a)
 {
-    struct sp_exec_ask ask = command("rm -rf x");
+    struct sp_exec_request ask = command("rm -rf x");
 
     ask.has_permissions = true;
     ask.permissions = SP_PERMISSIONS_ESCALATED;
     ask.justification = SP_STR("May I?");
-    ask.yield = (struct sp_yield_ask){true, 250};
+    ask.yield = (struct sp_yield_request){true, 250};
     exec_ask(a, &ask);
     until(questions == 1);
     assert_int_equal(last_question.kind, SP_QUESTION_ESCALATE);
@@ -261,7 +261,7 @@ static void test_an_abort_interrupts_the_others(void **state)
 
 static void test_without_anybody_to_ask_every_question_is_denied(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer a;
 
     (void)state;
@@ -278,7 +278,7 @@ static void test_without_anybody_to_ask_every_question_is_denied(void **state)
 /* Of one call alone: nobody sees its questions. */
 static void test_a_call_that_nobody_answers_for_is_judged_so(void **state)
 {
-    struct sp_exec_ask ask = command("touch x");
+    struct sp_exec_request ask = command("touch x");
     struct answer a;
 
     (void)state;
@@ -309,7 +309,7 @@ static void test_a_call_that_nobody_answers_for_is_judged_so(void **state)
 
 static void test_who_is_free_already_is_not_asked(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer a;
 
     (void)state;
@@ -328,7 +328,7 @@ static void test_who_is_free_already_is_not_asked(void **state)
 
 static void test_additional_permissions_widen_the_sandbox(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct sp_grant grant = {.extra.has_network = true};
     struct answer a;
 

@@ -120,7 +120,7 @@ static void test_no_interaction_is_told_after_the_end(void **state)
 
 static void test_characters_need_a_terminal_or_an_open_stdin(void **state)
 {
-    struct sp_exec_ask ask = command("cat");
+    struct sp_exec_request ask = command("cat");
     struct answer a;
 
     (void)state;
@@ -143,7 +143,7 @@ static void test_characters_need_a_terminal_or_an_open_stdin(void **state)
     assert_fault(&a, SP_FAULT_WRITE, "write_stdin failed: failed to write to stdin: refused");
     next_result = SP_JOB_OK;
     ask.wants_stdin = true;
-    ask.yield = (struct sp_yield_ask){true, 250};
+    ask.yield = (struct sp_yield_request){true, 250};
     exec_ask(&a, &ask);
     until(job_count == 2);
     say_started(1);
@@ -426,7 +426,7 @@ static void test_a_write_that_nobody_takes_is_answered_in_the_end(void **state)
 
 static void test_no_timeout_waits_for_the_exit(void **state)
 {
-    struct sp_write_ask ask = {.session_id = 1000, .no_timeout = true};
+    struct sp_write_request ask = {.session_id = 1000, .no_timeout = true};
     struct answer a = {0};
 
     (void)state;
@@ -466,7 +466,7 @@ static void test_a_call_that_nobody_could_read_is_answered(void **state)
 
 static void test_who_formats_the_answer_gets_no_text(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer a;
 
     (void)state;

@@ -66,7 +66,7 @@ static const struct sp_until *any_until(uint32_t *count)
 
 static void begin_exec(void)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer *a = &answers[answer_count++];
 
     char call_id[16];
@@ -75,7 +75,7 @@ static void begin_exec(void)
     (void)snprintf(call_id, sizeof call_id, "call-%zu", answer_count);
     ask.call_id = sp_str_of(call_id);
     ask.is_tty = below(2) == 0;
-    ask.yield = (struct sp_yield_ask){true, below(2000)};
+    ask.yield = (struct sp_yield_request){true, below(2000)};
     ask.is_compat = below(8) == 0;
     ask.until = any_until(&ask.until_count);
     ask.timeout_ms = below(4) == 0 ? 1 + below(5000) : 0;
@@ -101,7 +101,7 @@ static int any_id(void)
 static void begin_write(void)
 {
     static const char *const texts[] = {"", "", "x", "\003"};
-    struct sp_write_ask ask = {
+    struct sp_write_request ask = {
         .session_id = any_id(), .chars = sp_str_of(texts[below(4)]), .yield = {true, below(8000)}};
     struct answer *a = &answers[answer_count++];
 

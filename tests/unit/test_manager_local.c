@@ -180,7 +180,7 @@ static void test_a_poll_of_an_idle_process_takes_no_time_of_ours(void **state)
 
 static void test_stdin_on_pipes_is_typed_into_and_closed(void **state)
 {
-    struct sp_exec_ask ask = command("cat; echo over");
+    struct sp_exec_request ask = command("cat; echo over");
     const struct sp_env_var var = {SP_STR("TERM"), SP_STR("mine")};
     struct answer a;
 
@@ -188,7 +188,7 @@ static void test_stdin_on_pipes_is_typed_into_and_closed(void **state)
     ask.wants_stdin = true;
     ask.env = (struct sp_env_vars){&var, 1};
     ask.cmd = SP_STR("cat; echo $TERM");
-    ask.yield = (struct sp_yield_ask){true, 250};
+    ask.yield = (struct sp_yield_request){true, 250};
     exec_ask(&a, &ask);
     until(a.is_there);
     assert_running(&a, 1000);
@@ -223,9 +223,9 @@ static void test_the_environment_is_plain_and_says_who_runs_it(void **state)
 static void exec_until(struct answer *a, const char *cmd, const struct sp_until *items,
                        uint32_t count)
 {
-    struct sp_exec_ask ask = command(cmd);
+    struct sp_exec_request ask = command(cmd);
 
-    ask.yield = (struct sp_yield_ask){true, 20000};
+    ask.yield = (struct sp_yield_request){true, 20000};
     ask.is_tty = true;
     ask.until = items;
     ask.until_count = count;
@@ -300,7 +300,7 @@ static void test_a_port_ends_a_wait(void **state)
 
 static void test_a_timeout_ends_the_whole_tree(void **state)
 {
-    struct sp_exec_ask ask = command("sleep 601 & sleep 602");
+    struct sp_exec_request ask = command("sleep 601 & sleep 602");
     struct answer a;
 
     (void)state;

@@ -63,7 +63,7 @@ static void reply_and_look(void *user, const struct sp_reply *r)
 
 static void test_who_holds_the_output_can_be_seen(void **state)
 {
-    const struct sp_exec_ask ask = command("x");
+    const struct sp_exec_request ask = command("x");
     struct seen_look s = {0};
     struct sp_err e = {0};
     uint64_t call;

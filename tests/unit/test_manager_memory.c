@@ -23,12 +23,12 @@ static void live_a_life(void)
     static struct answer a;
     static char much[70000];
     struct sp_err e = {0};
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     const struct sp_until items[] = {{.kind = SP_UNTIL_PATTERN, .pattern = SP_STR("never")},
                                      {.kind = SP_UNTIL_PORT, .port = 80}};
 
     ask.is_tty = true;
-    ask.yield = (struct sp_yield_ask){true, 250};
+    ask.yield = (struct sp_yield_request){true, 250};
     ask.until = items;
     ask.until_count = 2;
     a = (struct answer){0};
@@ -50,7 +50,7 @@ static void live_a_life(void)
     uint64_t heard = a.fault == SP_FAULT_NONE ? a.to : 0;
     if (sp_manager_stored(manager) == 0)
         return; /* its own call had no memory for the answer, and it was not kept */
-    const struct sp_write_ask write = {.session_id = 1000, .chars = SP_STR("y")};
+    const struct sp_write_request write = {.session_id = 1000, .chars = SP_STR("y")};
     a = (struct answer){0};
     if (sp_manager_write(manager, &write, on_reply, &a, &a.call, &e) == 0) {
         say_until_taken(0, much);
@@ -62,7 +62,7 @@ static void live_a_life(void)
     }
     say_until_taken(0, "end");
     end_with(0, 0);
-    const struct sp_write_ask poll = {.session_id = 1000};
+    const struct sp_write_request poll = {.session_id = 1000};
     for (int tries = 0;; tries++) {
         a = (struct answer){0};
         if (sp_manager_write(manager, &poll, on_reply, &a, &a.call, &e) < 0)

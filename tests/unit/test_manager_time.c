@@ -50,7 +50,7 @@ static void test_a_command_that_has_no_process_yet_waits_for_it_alone(void **sta
 
 static void test_an_open_question_stays_open(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct sp_policy read_only = {0};
     struct answer a;
 
@@ -223,12 +223,12 @@ static void test_it_is_told_whether_anything_was_typed(void **state)
 
 static void test_a_command_can_wait_for_its_end(void **state)
 {
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer a;
 
     (void)state;
     ask.waits_for_end = true;
-    ask.yield = (struct sp_yield_ask){true, 250};
+    ask.yield = (struct sp_yield_request){true, 250};
     exec_ask(&a, &ask);
     until(job_count == 1);
     say_started(0);
@@ -251,10 +251,10 @@ static void test_a_command_can_wait_for_its_end(void **state)
 static void exec_with_timeout(struct answer *a, uint64_t timeout_ms, uint64_t yield_ms)
 {
     const size_t n = job_count;
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
 
     ask.timeout_ms = timeout_ms;
-    ask.yield = (struct sp_yield_ask){true, yield_ms};
+    ask.yield = (struct sp_yield_request){true, yield_ms};
     exec_ask(a, &ask);
     until(job_count == n + 1);
     say_started(n);

@@ -258,7 +258,7 @@ static void test_nonsense_starts_nothing(void **state)
     const struct sp_until bad[] = {quiet(5), pattern("a(b")};
     const struct sp_until no_port[] = {port(0)};
     struct sp_until many[SP_UNTIL_COUNT_MAX + 1] = {{0}};
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
     struct answer a;
 
     (void)state;
@@ -422,8 +422,8 @@ static void test_a_match_then_an_exit_is_the_match(void **state)
 static void test_conditions_are_copied_whole_or_not_at_all(void **state)
 {
     const struct sp_until items[] = {pattern("a+b"), pattern("c"), quiet(5)};
-    const struct sp_write_ask ask = {.session_id = 1000, .until = items, .until_count = 3};
-    struct sp_exec_ask run = command("x");
+    const struct sp_write_request ask = {.session_id = 1000, .until = items, .until_count = 3};
+    struct sp_exec_request run = command("x");
     struct answer a = {0};
     struct sp_err e = {0};
 

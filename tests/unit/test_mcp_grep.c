@@ -3,7 +3,7 @@
 #include "output_fixture.h"
 #include "test.h"
 
-static void greps(struct sp_manager_view v, struct sp_mcp_output_ask ask, const char *text,
+static void greps(struct sp_manager_view v, struct sp_mcp_output_request ask, const char *text,
                   uint64_t matches, uint64_t next)
 {
     auto_output struct sp_mcp_output o = read_it(v, ask);
@@ -179,7 +179,8 @@ static void test_every_match_is_given_once(void **state)
 static void test_a_search_that_takes_too_long_ends(void **state)
 {
     enum { SIZE = 1000000 };
-    const struct sp_mcp_output_ask ask = ASK(GREP("[a-m]((|a)*[^Q]|\\n){0,150}Q$"), LIMITED(99));
+    const struct sp_mcp_output_request ask =
+        ASK(GREP("[a-m]((|a)*[^Q]|\\n){0,150}Q$"), LIMITED(99));
     char *text = malloc(SIZE);
     uint64_t seed = 1;
     struct sp_mcp_output o = {0};
@@ -205,7 +206,7 @@ static void test_without_memory_nothing_is_found(void **state)
 
     (void)state;
     for (int is_plain = 0; is_plain < 2; is_plain++) {
-        const struct sp_mcp_output_ask ask =
+        const struct sp_mcp_output_request ask =
             ASK(GREP("b"), LIMITED(99), .context = 1, .is_plain = is_plain != 0);
 
         for (long at = 1;; at++) {

@@ -339,7 +339,7 @@ static void test_reading_along_reads_everything_once(void **state)
 
 static void test_without_memory_nothing_is_read(void **state)
 {
-    static const struct sp_mcp_output_ask asks[] = {
+    static const struct sp_mcp_output_request asks[] = {
         {.limit = 100},
         {.limit = 100, .is_plain = true},
         {.limit = 100, .has_from_byte = true, .from_byte = 7},

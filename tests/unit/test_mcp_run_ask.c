@@ -75,7 +75,7 @@ static void test_where_nobody_is_there_the_answer_is_no(void **state)
 static void test_a_call_that_nobody_could_answer_for_asks_nothing(void **state)
 {
     auto_arguments struct sp_arguments a = {0};
-    const struct sp_mcp_run_ask ask = {
+    const struct sp_mcp_run_request ask = {
         .tool = SP_STR("run"), .arguments = &a, .cannot_ask_host = true};
     struct waiter w = {0};
 
@@ -466,7 +466,7 @@ static void test_the_approvers_answer_to_a_held_call_waits(void **state)
 static void test_a_host_that_cannot_be_asked_leaves_it_to_the_approver(void **state)
 {
     auto_arguments struct sp_arguments a = {0};
-    const struct sp_mcp_run_ask ask = {
+    const struct sp_mcp_run_request ask = {
         .tool = SP_STR("run"), .arguments = &a, .cannot_ask_host = true};
     struct waiter w = {0};
 

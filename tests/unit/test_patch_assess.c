@@ -155,8 +155,8 @@ static void assess(size_t i, long left, struct sp_run_plan *ret)
     make_changes(&m, cases[i].paths);
     if (cases[i].profile != NULL)
         make_profile(&policy, cases[i].profile);
-    const struct sp_run_plan_ask ask = {.changes = &m.changes,
-                                        .policy = cases[i].profile == NULL ? NULL : &policy};
+    const struct sp_run_plan_request ask = {.changes = &m.changes,
+                                            .policy = cases[i].profile == NULL ? NULL : &policy};
     end_memory_at(left);
     sp_run_plan_begin(ret, approvals, &ask, NULL);
     (void)did_memory_end();

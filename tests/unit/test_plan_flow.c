@@ -78,19 +78,19 @@ static void deny_reading(const char *path)
 
 static void begin(struct answer *a, const char *cmd)
 {
-    struct sp_exec_ask ask = command(cmd);
+    struct sp_exec_request ask = command(cmd);
 
-    ask.yield = (struct sp_yield_ask){true, 3000};
+    ask.yield = (struct sp_yield_request){true, 3000};
     exec_ask(a, &ask);
 }
 
 static void begin_escalated(struct answer *a, const char *cmd)
 {
-    struct sp_exec_ask ask = command(cmd);
+    struct sp_exec_request ask = command(cmd);
 
     ask.has_permissions = true;
     ask.permissions = SP_PERMISSIONS_ESCALATED;
-    ask.yield = (struct sp_yield_ask){true, 3000};
+    ask.yield = (struct sp_yield_request){true, 3000};
     exec_ask(a, &ask);
 }
 
@@ -177,12 +177,12 @@ static void test_variables_are_judged_with_the_command(void **state)
 {
     const struct sp_env_var path = {SP_STR("PATH"), SP_STR("/site/evil:/bin")};
     const struct sp_env_var other = {SP_STR("PATH"), SP_STR("/site/other:/bin")};
-    struct sp_exec_ask ask = command("touch x");
+    struct sp_exec_request ask = command("touch x");
     struct answer a;
 
     (void)state;
     confine(SP_APPROVAL_UNTRUSTED, "prefix_rule(pattern=[\"touch\"])\n");
-    ask.yield = (struct sp_yield_ask){true, 3000};
+    ask.yield = (struct sp_yield_request){true, 3000};
     ask.env = (struct sp_env_vars){&path, 1};
     exec_ask(&a, &ask);
     until(questions == 1);
@@ -340,7 +340,7 @@ static void test_once_is_once_and_a_session_is_a_session(void **state)
 
 static void test_another_place_terminal_or_wish_is_asked_again(void **state)
 {
-    struct sp_exec_ask ask = command("cargo test");
+    struct sp_exec_request ask = command("cargo test");
     struct answer a;
 
     (void)state;
@@ -447,7 +447,7 @@ static void test_an_amendment_that_cannot_be_kept_is_a_warning(void **state)
 static void test_a_requested_prefix_is_offered(void **state)
 {
     static const struct sp_str prefix[] = {{"cargo", 5}, {"install", 7}};
-    struct sp_exec_ask ask = command("cargo install x");
+    struct sp_exec_request ask = command("cargo install x");
     struct answer a;
 
     (void)state;
@@ -633,7 +633,7 @@ static void test_a_request_keeps_what_it_began_with(void **state)
 
 static void ask_for(struct answer *a, const char *first, const char *second)
 {
-    struct sp_exec_ask ask = command("touch x");
+    struct sp_exec_request ask = command("touch x");
     struct sp_grant grant = {0};
 
     assert_int_equal(sp_profile_add(&grant.extra, SP_PLACE_PATH, SP_ACCESS_WRITE, false,

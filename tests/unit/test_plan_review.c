@@ -74,7 +74,7 @@ static void test_hooks_without_opinion_leave_it_to_the_next(void **state)
 
 static void test_hooks_are_asked_where_no_person_can_be(void **state)
 {
-    struct sp_exec_ask ask = command("make");
+    struct sp_exec_request ask = command("make");
     struct answer a;
 
     (void)state;
@@ -353,7 +353,7 @@ static void test_each_attempt_has_ninety_seconds(void **state)
 static bool is_interrupted_by(const char *cmd, enum sp_decision_kind kind, struct sp_str turn_id)
 {
     const unsigned asked = reviewer.asked;
-    struct sp_exec_ask ask = command(cmd);
+    struct sp_exec_request ask = command(cmd);
     struct answer beside;
     struct answer a;
 

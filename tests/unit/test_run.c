@@ -12,7 +12,7 @@ static void test_both_streams_and_the_code_come_back(void **state)
     static const struct fake_step steps[] = {
         STARTED, ERR("oops"), OUT("hello"), EXITED(0), PAUSE(20), OUT(" you"), CLOSED, END,
     };
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     play(steps, &ask);
@@ -30,7 +30,7 @@ static void test_both_streams_and_the_code_come_back(void **state)
 static void test_a_code_is_a_code_and_never_a_signal_or_a_time_out(void **state)
 {
     static const int codes[] = {1, 2, 64, 127, 128, 130, 137, 192, 255};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
         const struct fake_step steps[] = {STARTED, EXITED(codes[i]), CLOSED, END};
@@ -46,7 +46,7 @@ static void test_a_code_is_a_code_and_never_a_signal_or_a_time_out(void **state)
 static void test_death_by_a_signal_keeps_the_output(void **state)
 {
     static const struct fake_step steps[] = {STARTED, OUT("x"), SIGNALLED(SIGSEGV), CLOSED, END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     play(steps, &ask);
@@ -62,7 +62,7 @@ static void test_a_denial_is_told_from_a_failure(void **state)
     static const struct fake_step killed[] = {CONFINED, SIGNALLED(SIGSYS), CLOSED, END};
     static const struct fake_step open[] = {STARTED, ERR("x: Permission denied"), EXITED(1), CLOSED,
                                             END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     play(words, &ask);
     assert_end(SP_RUN_EXITED, SP_RUN_DENIED, 1);
@@ -80,7 +80,7 @@ static void test_a_stream_that_stays_open_costs_two_seconds_and_no_output(void *
 {
     static const struct fake_step steps[] = {STARTED,   OUT("hello"), EXITED(0),
                                              PAUSE(30), ERR("late"),  END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
     const uint64_t before = test_now_ms();
 
     (void)state;
@@ -98,7 +98,7 @@ static void test_a_time_out_ends_the_tree_and_hears_its_last_words(void **state)
     static const struct fake_step steps[] = {STARTED, OUT("a"), END};
     static const struct fake_step dying[] = {PAUSE(20), OUT("b"), SIGNALLED(SIGKILL),
                                              OUT("c"),  CLOSED,   END};
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     (void)state;
     ask.timeout_ms = 50;
@@ -115,7 +115,7 @@ static void test_a_time_out_ends_the_tree_and_hears_its_last_words(void **state)
 static void test_a_process_that_does_not_die_is_left_after_the_drain(void **state)
 {
     static const struct fake_step steps[] = {STARTED, OUT("a"), END};
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     (void)state;
     ask.timeout_ms = 10;
@@ -129,7 +129,7 @@ static void test_a_start_that_takes_too_long_is_a_time_out(void **state)
 {
     static const struct fake_step steps[] = {PAUSE(60), STARTED, END};
     static const struct fake_step dying[] = {SIGNALLED(SIGKILL), CLOSED, END};
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     (void)state;
     ask.timeout_ms = 10;
@@ -144,7 +144,7 @@ static void test_a_full_buffer_knows_no_time_out(void **state)
 {
     static const struct fake_step steps[] = {STARTED,   PAUSE(50), OUT("hello"),
                                              EXITED(0), CLOSED,    END};
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     (void)state;
     ask.timeout_ms = 1;
@@ -161,7 +161,7 @@ static void test_who_listens_to_a_cancellation_leaves_nobody_of_its_group(void *
 {
     static const struct fake_step obeys[] = {PAUSE(5), OUT("bye"), EXITED(7), END};
     static const struct fake_step rest[] = {CLOSED, END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     begin(silent, &ask);
@@ -176,7 +176,7 @@ static void test_who_listens_to_a_cancellation_leaves_nobody_of_its_group(void *
 
 static void test_who_does_not_listen_is_terminated_after_the_grace(void **state)
 {
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     (void)state;
     ask.capture = SP_RUN_FULL_BUFFER; /* obeys it too */
@@ -193,7 +193,7 @@ static void test_an_exit_beside_the_terminate_leaves_no_process_of_its_group(voi
 {
     static const struct fake_step exits[] = {EXITED(0), END}; /* before the terminate came */
     static const struct fake_step rest[] = {CLOSED, END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     begin(silent, &ask);
@@ -207,7 +207,7 @@ static void test_an_exit_beside_the_terminate_leaves_no_process_of_its_group(voi
 
 static void test_an_executor_without_term_is_not_waited_for(void **state)
 {
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     begin(silent, &ask);
@@ -227,7 +227,7 @@ static void cancel_now(void)
 
 static void test_both_at_once_is_a_cancellation(void **state)
 {
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     (void)state;
     ask.timeout_ms = 10;
@@ -241,7 +241,7 @@ static void test_both_at_once_is_a_cancellation(void **state)
 static void test_a_cancellation_after_the_time_out_changes_nothing(void **state)
 {
     static const struct fake_step late[] = {PAUSE(100), SIGNALLED(SIGKILL), CLOSED, END};
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     (void)state;
     ask.timeout_ms = 10;
@@ -256,7 +256,7 @@ static void test_a_cancellation_after_the_time_out_changes_nothing(void **state)
 static void test_a_cancellation_before_the_start_waits_for_it(void **state)
 {
     static const struct fake_step slow[] = {PAUSE(50), STARTED, END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     begin(slow, &ask);
@@ -271,7 +271,7 @@ static void test_a_cancellation_before_the_start_waits_for_it(void **state)
 static void test_a_cancelled_start_that_is_refused_stays_cancelled(void **state)
 {
     static const struct fake_step refused[] = {PAUSE(20), REFUSED("no"), END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     begin(refused, &ask);
@@ -283,7 +283,7 @@ static void test_a_cancelled_start_that_is_refused_stays_cancelled(void **state)
 static void test_a_cancellation_after_the_exit_ends_the_drain(void **state)
 {
     static const struct fake_step steps[] = {STARTED, EXITED(3), END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     begin(steps, &ask);
@@ -299,7 +299,7 @@ static void test_a_lost_executor_is_a_failure_and_no_denial(void **state)
 {
     static const struct fake_step steps[] = {CONFINED, ERR("permission denied"),
                                              FAILED("connection lost"), END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     play(steps, &ask);
@@ -312,7 +312,7 @@ static void test_a_lost_executor_is_a_failure_and_no_denial(void **state)
 static void test_a_failure_after_the_exit_keeps_the_code(void **state)
 {
     static const struct fake_step steps[] = {STARTED, EXITED(4), FAILED("connection lost"), END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     play(steps, &ask);
@@ -324,7 +324,7 @@ static void test_lost_output_is_told(void **state)
 {
     static const struct fake_step steps[] = {STARTED,  OUT("a"),  GAP,    OUT("x"),
                                              ERR("e"), EXITED(0), CLOSED, END};
-    const struct sp_run_ask ask = plain_ask();
+    const struct sp_run_request ask = plain_ask();
 
     (void)state;
     play(steps, &ask);
@@ -335,7 +335,7 @@ static void test_lost_output_is_told(void **state)
 
 static void test_nothing_to_run_and_nowhere_to_run_it_are_said_at_once(void **state)
 {
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
     struct sp_err e = {0};
 
     (void)state;
@@ -350,7 +350,7 @@ static void test_nothing_to_run_and_nowhere_to_run_it_are_said_at_once(void **st
 
 static void test_a_run_that_nobody_wants_ends_without_a_word(void **state)
 {
-    struct sp_run_ask ask = watched_ask(SP_SOURCE_AGENT);
+    struct sp_run_request ask = watched_ask(SP_SOURCE_AGENT);
 
     (void)state;
     begin(silent, &ask);

@@ -35,7 +35,7 @@ static int start(void)
     static const struct fake_step steps[] = {
         STARTED, OUTS("some output ", 2000), ERR("and errors"), EXITED(1), CLOSED, END};
     const struct sp_str argv[] = {SP_STR("/bin/a")};
-    const struct sp_run_ask ask = {
+    const struct sp_run_request ask = {
         .launch = {.argv = argv, .argc = 1, .cwd = SP_STR("/")},
         .event = on_event,
         .has_begin_and_end = true,

@@ -13,7 +13,7 @@ static void test_the_first_mebibyte_is_kept_and_the_rest_counted(void **state)
     static char piece[PIECE + 1];
     const struct fake_step steps[] = {STARTED,   OUTS(piece, 18), ERRS(piece, 1),
                                       EXITED(0), CLOSED,          END};
-    struct sp_run_ask ask = plain_ask();
+    struct sp_run_request ask = plain_ask();
 
     memset(piece, 'a', PIECE);
     play(steps, &ask);
@@ -33,7 +33,7 @@ static void test_both_streams_share_one_budget_of_deltas(void **state)
 {
     static const struct fake_step steps[] = {
         STARTED, OUTS("ab", 9000), ERRS("cd", 9000), OUTS("ef", 12000), EXITED(0), CLOSED, END};
-    struct sp_run_ask ask = watched_ask(SP_SOURCE_AGENT);
+    struct sp_run_request ask = watched_ask(SP_SOURCE_AGENT);
 
     (void)state;
     ask.has_begin_and_end = false;
@@ -47,7 +47,7 @@ static void test_a_character_is_cut_in_neither_stream(void **state)
 {
     static const struct fake_step steps[] = {STARTED,     OUT("a\xC3"), ERR("\xA9"), OUT("\xA9z"),
                                              OUT("\xE2"), EXITED(0),    CLOSED,      END};
-    struct sp_run_ask ask = watched_ask(SP_SOURCE_AGENT);
+    struct sp_run_request ask = watched_ask(SP_SOURCE_AGENT);
 
     (void)state;
     play(steps, &ask);
@@ -60,7 +60,7 @@ static void test_what_a_user_typed_has_a_beginning_and_an_end(void **state)
 {
     static const struct fake_step steps[] = {STARTED,   OUT("o\xFF"), ERR("e"),
                                              EXITED(2), CLOSED,       END};
-    const struct sp_run_ask ask = watched_ask(SP_SOURCE_USER_SHELL);
+    const struct sp_run_request ask = watched_ask(SP_SOURCE_USER_SHELL);
 
     (void)state;
     play(steps, &ask);
@@ -77,7 +77,7 @@ static void test_an_end_is_made_short_as_asked(void **state)
 {
     static const struct fake_step steps[] = {STARTED, OUT("0123456789abcdef\n"), EXITED(0), CLOSED,
                                              END};
-    struct sp_run_ask ask = watched_ask(SP_SOURCE_AGENT);
+    struct sp_run_request ask = watched_ask(SP_SOURCE_AGENT);
 
     (void)state;
     ask.allowance = (struct sp_allowance){SP_ALLOWANCE_BYTES, 8};
@@ -91,7 +91,7 @@ static void test_an_end_is_made_short_as_asked(void **state)
 static void test_what_could_not_be_started_has_both_events_too(void **state)
 {
     static const struct fake_step steps[] = {REFUSED("No such thing (os error 2)"), END};
-    const struct sp_run_ask ask = watched_ask(SP_SOURCE_USER_SHELL);
+    const struct sp_run_request ask = watched_ask(SP_SOURCE_USER_SHELL);
 
     (void)state;
     play(steps, &ask);

@@ -116,7 +116,7 @@ static int tear_down(void **state)
     return rmdir(directory);
 }
 
-static void start(const char *script, struct sp_run_ask ask)
+static void start(const char *script, struct sp_run_request ask)
 {
     const struct sp_env_request env = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
@@ -138,7 +138,7 @@ static void finish(void)
     assert_int_equal(got.count, 1);
 }
 
-static void play(const char *script, struct sp_run_ask ask)
+static void play(const char *script, struct sp_run_request ask)
 {
     start(script, ask);
     finish();
@@ -179,7 +179,7 @@ static void assert_dead(const char *digits)
     }
 }
 
-static const struct sp_run_ask plain;
+static const struct sp_run_request plain;
 
 static void test_both_streams_and_both_together(void **state)
 {
@@ -212,7 +212,7 @@ static void test_more_than_is_kept_does_not_hold_it_up(void **state)
 static void test_a_full_buffer_keeps_all(void **state)
 {
     (void)state;
-    play(LARGE, (struct sp_run_ask){.capture = SP_RUN_FULL_BUFFER});
+    play(LARGE, (struct sp_run_request){.capture = SP_RUN_FULL_BUFFER});
     assert_end(SP_RUN_EXITED, SP_RUN_OK, 0);
     assert_int_equal(got.out.len, 1179648);
     assert_int_equal(got.aggregated.len, 1179648);
@@ -221,7 +221,7 @@ static void test_a_full_buffer_keeps_all(void **state)
 static void test_a_time_out_ends_the_children_too(void **state)
 {
     (void)state;
-    play("sleep 60 & echo $!; sleep 60", (struct sp_run_ask){.timeout_ms = 500});
+    play("sleep 60 & echo $!; sleep 60", (struct sp_run_request){.timeout_ms = 500});
     assert_end(SP_RUN_TIMED_OUT, SP_RUN_TIMEOUT, 124);
     assert_in_range(got.r.duration_ns / 1000000, 500, DEADLINE_MS);
     assert_dead(got.out.data);
@@ -231,7 +231,7 @@ static void test_a_cancellation_is_quick(void **state)
 {
     (void)state;
     got.cancel_ms = 100;
-    play("echo; exec sleep 30", (struct sp_run_ask){.event = on_event});
+    play("echo; exec sleep 30", (struct sp_run_request){.event = on_event});
     assert_end(SP_RUN_CANCELLED, SP_RUN_OK, 1);
     assert_in_range(got.r.duration_ns / 1000000, 100, 1900);
 }
@@ -274,7 +274,7 @@ static void test_a_full_buffer_knows_no_time_out(void **state)
 {
     (void)state;
     play("sleep 0.05; printf hello",
-         (struct sp_run_ask){.capture = SP_RUN_FULL_BUFFER, .timeout_ms = 1});
+         (struct sp_run_request){.capture = SP_RUN_FULL_BUFFER, .timeout_ms = 1});
     assert_end(SP_RUN_EXITED, SP_RUN_OK, 0);
     assert_string_equal(got.out.data, "hello");
 }
@@ -315,7 +315,7 @@ static void test_a_code_is_a_code_and_never_a_signal_or_a_time_out(void **state)
 static void test_a_missing_directory_is_a_failure(void **state)
 {
     const struct sp_str argv[] = {SP_STR("/bin/true")};
-    const struct sp_run_ask ask = {
+    const struct sp_run_request ask = {
         .launch = {.argv = argv, .argc = 1, .cwd = SP_STR("/nonexistent/x")}};
     struct sp_err e = {0};
 

@@ -20,7 +20,7 @@ static void run(const struct sp_shell *shell, const char *flag, struct sp_str sc
 {
     const struct sp_env_request env = plain_ask();
     const struct sp_str argv[] = {sp_str_of(shell->path), sp_str_of(flag), script};
-    const struct sp_run_ask ask = {
+    const struct sp_run_request ask = {
         .launch = {.argv = argv, .argc = 3, .cwd = sp_str_of(home), .environ = &env}};
     struct sp_run *r;
 

@@ -12,9 +12,9 @@ static const struct sp_tools_options patient = {.has_no_timeout = true};
 /* Beside the arguments, on the heap: the sanitizer sees the first byte too many. */
 struct read {
     struct sp_arguments a;
-    struct sp_exec_ask exec;
-    struct sp_write_ask write;
-    struct sp_compat_ask compat;
+    struct sp_exec_request exec;
+    struct sp_write_request write;
+    struct sp_compat_request compat;
     struct sp_err e;
     char *text;
 };

@@ -19,7 +19,7 @@ static struct {
     char call_id[16], turn_id[16];
     int session_id;
     bool is_tty, is_compat;
-    struct sp_yield_ask yield;
+    struct sp_yield_request yield;
     sp_reply_fn *fn;
     void *user;
 } last;
@@ -35,7 +35,7 @@ static int note(enum asked what, struct sp_str call_id, sp_reply_fn *fn, void *u
     return 0;
 }
 
-int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_reply_fn *fn,
+int sp_manager_exec(struct sp_manager *m, const struct sp_exec_request *ask, sp_reply_fn *fn,
                     void *user, uint64_t *ret_call, struct sp_err *e)
 {
     size_t n = 0;
@@ -56,7 +56,7 @@ int sp_manager_exec(struct sp_manager *m, const struct sp_exec_ask *ask, sp_repl
     return note(ASKED_EXEC, ask->call_id, fn, user, ret_call);
 }
 
-int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_ask *ask,
+int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permissions_request *ask,
                                    sp_reply_fn *fn, void *user, uint64_t *ret_call,
                                    struct sp_err *e)
 {
@@ -69,7 +69,7 @@ int sp_manager_request_permissions(struct sp_manager *m, const struct sp_permiss
     return note(ASKED_PERMISSIONS, ask->call_id, fn, user, ret_call);
 }
 
-int sp_manager_write(struct sp_manager *m, const struct sp_write_ask *ask, sp_reply_fn *fn,
+int sp_manager_write(struct sp_manager *m, const struct sp_write_request *ask, sp_reply_fn *fn,
                      void *user, uint64_t *ret_call, struct sp_err *e)
 {
     (void)m;

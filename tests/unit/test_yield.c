@@ -6,18 +6,18 @@
 
 static uint64_t given(enum sp_yield_kind kind, uint64_t ms)
 {
-    return sp_yield_ms(kind, (struct sp_yield_ask){true, ms}, SP_YIELD_POLL_MAX_MS);
+    return sp_yield_ms(kind, (struct sp_yield_request){true, ms}, SP_YIELD_POLL_MAX_MS);
 }
 
 static uint64_t omitted(enum sp_yield_kind kind)
 {
     /* A number that is not said to be there has no weight. */
-    return sp_yield_ms(kind, (struct sp_yield_ask){false, 12345}, SP_YIELD_POLL_MAX_MS);
+    return sp_yield_ms(kind, (struct sp_yield_request){false, 12345}, SP_YIELD_POLL_MAX_MS);
 }
 
 static uint64_t longest_poll(uint64_t configured_ms)
 {
-    return sp_yield_ms(SP_YIELD_POLL, (struct sp_yield_ask){true, UINT64_MAX}, configured_ms);
+    return sp_yield_ms(SP_YIELD_POLL, (struct sp_yield_request){true, UINT64_MAX}, configured_ms);
 }
 
 static void test_what_is_omitted_has_its_default(void **state)
@@ -75,8 +75,8 @@ static void test_every_call_has_its_bounds(void **state)
 
 static void test_the_bound_of_polls_is_configured_but_not_below_five_seconds(void **state)
 {
-    const struct sp_yield_ask much = {true, 10000000};
-    const struct sp_yield_ask little = {true, 1};
+    const struct sp_yield_request much = {true, 10000000};
+    const struct sp_yield_request little = {true, 1};
 
     (void)state;
     assert_int_equal(longest_poll(0), 5000);
@@ -90,7 +90,7 @@ static void test_the_bound_of_polls_is_configured_but_not_below_five_seconds(voi
     assert_int_equal(sp_yield_ms(SP_YIELD_EXEC, much, 3600000), 30000);
 }
 
-static uint64_t of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeout)
+static uint64_t of_write(struct sp_yield_request ask, bool has_chars, bool no_timeout)
 {
     struct sp_err e = {0};
     uint64_t ms = 0;
@@ -103,16 +103,16 @@ static uint64_t of_write(struct sp_yield_ask ask, bool has_chars, bool no_timeou
 static void test_characters_make_a_write_and_none_a_poll(void **state)
 {
     (void)state;
-    assert_int_equal(of_write((struct sp_yield_ask){0}, true, false), 250);
-    assert_int_equal(of_write((struct sp_yield_ask){0}, false, false), 5000);
-    assert_int_equal(of_write((struct sp_yield_ask){true, 90000}, true, false), 30000);
-    assert_int_equal(of_write((struct sp_yield_ask){true, 90000}, false, false), 90000);
+    assert_int_equal(of_write((struct sp_yield_request){0}, true, false), 250);
+    assert_int_equal(of_write((struct sp_yield_request){0}, false, false), 5000);
+    assert_int_equal(of_write((struct sp_yield_request){true, 90000}, true, false), 30000);
+    assert_int_equal(of_write((struct sp_yield_request){true, 90000}, false, false), 90000);
 }
 
 static void test_no_timeout_waits_for_the_exit(void **state)
 {
     (void)state;
-    assert_true(of_write((struct sp_yield_ask){0}, false, true) == SP_YIELD_FOREVER);
+    assert_true(of_write((struct sp_yield_request){0}, false, true) == SP_YIELD_FOREVER);
 }
 
 static void no_timeout_is_refused(bool has_chars, bool has_yield_time, const char *text)
@@ -120,7 +120,7 @@ static void no_timeout_is_refused(bool has_chars, bool has_yield_time, const cha
     struct sp_err e = {0};
     uint64_t ms = 42;
 
-    assert_int_equal(choose_yield((struct sp_yield_ask){has_yield_time, 1000}, has_chars, true,
+    assert_int_equal(choose_yield((struct sp_yield_request){has_yield_time, 1000}, has_chars, true,
                                   SP_YIELD_POLL_MAX_MS, &ms, &e),
                      -SP_E_INVALID);
     assert_string_equal(e.msg, text);

@@ -29,10 +29,10 @@ static inline void exec_until(struct answer *a, const struct sp_until *items, ui
                               uint64_t yield_ms)
 {
     const size_t n = job_count;
-    struct sp_exec_ask ask = command("x");
+    struct sp_exec_request ask = command("x");
 
     ask.is_tty = true;
-    ask.yield = (struct sp_yield_ask){true, yield_ms};
+    ask.yield = (struct sp_yield_request){true, yield_ms};
     ask.until = items;
     ask.until_count = count;
     exec_ask(a, &ask);
@@ -43,12 +43,12 @@ static inline void exec_until(struct answer *a, const struct sp_until *items, ui
 static inline void write_until(struct answer *a, const char *chars, const struct sp_until *items,
                                uint32_t count, uint64_t yield_ms)
 {
-    const struct sp_write_ask ask = {.call_id = SP_STR("write"),
-                                     .session_id = 1000,
-                                     .chars = sp_str_of(chars),
-                                     .yield = {yield_ms != 0, yield_ms},
-                                     .until = items,
-                                     .until_count = count};
+    const struct sp_write_request ask = {.call_id = SP_STR("write"),
+                                         .session_id = 1000,
+                                         .chars = sp_str_of(chars),
+                                         .yield = {yield_ms != 0, yield_ms},
+                                         .until = items,
+                                         .until_count = count};
     struct sp_err e = {0};
 
     *a = (struct answer){0};

@@ -59,17 +59,18 @@ static int make_one(const char *path)
     return err == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? 0 : -err;
 }
 
-static int make_through_links(const struct sp_file_ask *ask)
+static int make_through_links(const struct sp_file_request *request)
 {
-    auto_free char *path = strdup(ask->path);
+    auto_free char *path = strdup(request->path);
 
     if (path == NULL)
         return -ENOMEM;
-    if (ask->hides_placeholders && adopt_placeholder(AT_FDCWD, path))
+    if (request->hides_placeholders && adopt_placeholder(AT_FDCWD, path))
         return 0;
-    if (!ask->is_recursive)
+    if (!request->is_recursive)
         return mkdir(path, MODE) < 0 ? -errno : 0;
-    if (ask->hides_placeholders) /* among the ancestors at most one is: a placeholder is empty */
+    if (request
+            ->hides_placeholders) /* among the ancestors at most one is: a placeholder is empty */
         for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
             *slash = 0;
             (void)adopt_placeholder(AT_FDCWD, path);
@@ -97,25 +98,25 @@ static int make_through_links(const struct sp_file_ask *ask)
     return r;
 }
 
-int sp_file_op_make(const struct sp_file_ask *ask, struct sp_file_answer *a)
+int sp_file_op_make(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     auto_close int dir = -1;
     const char *last;
 
     (void)a;
-    if (ask->follows)
-        return make_through_links(ask);
-    if (!ask->is_recursive) {
-        const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &last);
+    if (request->follows)
+        return make_through_links(request);
+    if (!request->is_recursive) {
+        const int r = sp_file_open_parent(AT_FDCWD, request->path, &dir, &last);
 
         if (r < 0)
             return r;
-        if (ask->hides_placeholders && adopt_placeholder(dir, last))
+        if (request->hides_placeholders && adopt_placeholder(dir, last))
             return 0;
         return mkdirat(dir, last[0] == 0 ? "." : last, MODE) < 0 ? -errno : 0;
     }
 
-    auto_free char *path = strdup(ask->path);
+    auto_free char *path = strdup(request->path);
     char *rest = NULL;
     dir = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (path == NULL || dir < 0)
@@ -123,7 +124,7 @@ int sp_file_op_make(const struct sp_file_ask *ask, struct sp_file_answer *a)
     for (char *name = strtok_r(path, "/", &rest); name != NULL; name = strtok_r(NULL, "/", &rest)) {
         if (mkdirat(dir, name, MODE) < 0 && errno != EEXIST)
             return -errno;
-        if (ask->hides_placeholders)
+        if (request->hides_placeholders)
             (void)adopt_placeholder(dir, name);
         const int next = openat(dir, name, HOLD | O_NOFOLLOW);
         if (next < 0)
@@ -291,7 +292,7 @@ static int open_parent_through_links(char *path, int *ret_dir, const char **ret_
     return *ret_dir < 0 ? -errno : 0;
 }
 
-static int remove_at(const struct sp_file_ask *ask, int dir, const char *name,
+static int remove_at(const struct sp_file_request *request, int dir, const char *name,
                      struct sp_file_answer *a)
 {
     struct stat st;
@@ -302,34 +303,34 @@ static int remove_at(const struct sp_file_ask *ask, int dir, const char *name,
         return -EINVAL; /* "." cannot be unlinked: its directory would only be emptied */
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (S_ISLNK(st.st_mode) && !ask->follows) {
+    if (S_ISLNK(st.st_mode) && !request->follows) {
         a->refusal = SP_FILE_HAS_LINK;
         return 0;
     }
     if (unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) == 0)
         return 0;
-    return S_ISDIR(st.st_mode) && ask->is_recursive && (errno == ENOTEMPTY || errno == EEXIST)
+    return S_ISDIR(st.st_mode) && request->is_recursive && (errno == ENOTEMPTY || errno == EEXIST)
                ? remove_tree(dir, name)
                : -errno;
 }
 
-int sp_file_op_remove(const struct sp_file_ask *ask, struct sp_file_answer *a)
+int sp_file_op_remove(const struct sp_file_request *request, struct sp_file_answer *a)
 {
-    auto_free char *path = strdup(ask->path);
+    auto_free char *path = strdup(request->path);
     auto_close int dir = -1;
     const char *name;
 
     if (path == NULL)
         return -ENOMEM;
-    if (!ask->follows && ask->is_recursive) {
+    if (!request->follows && request->is_recursive) {
         a->refusal = SP_FILE_TREE_WITHOUT_LINKS;
         return 0;
     }
-    int r = ask->follows ? open_parent_through_links(path, &dir, &name)
-                         : sp_file_open_parent(AT_FDCWD, path, &dir, &name);
+    int r = request->follows ? open_parent_through_links(path, &dir, &name)
+                             : sp_file_open_parent(AT_FDCWD, path, &dir, &name);
     if (r == 0)
-        r = remove_at(ask, dir, name, a);
-    return r == -ENOENT && ask->is_forced ? 0 : r;
+        r = remove_at(request, dir, name, a);
+    return r == -ENOENT && request->is_forced ? 0 : r;
 }
 
 /* ---- copying data ---- */
@@ -625,7 +626,7 @@ static int is_within(const char *path, const struct identity *root, bool *ret)
  * a directory that was just made; one that existed may be named through a symlink. */
 static int open_target(const char *path)
 {
-    const struct sp_file_ask make = {.path = path, .is_recursive = true};
+    const struct sp_file_request make = {.path = path, .is_recursive = true};
     const bool is_new = mkdir(path, MODE) == 0 || errno == ENOENT;
     const int r = is_new ? make_through_links(&make) : errno == EEXIST ? 0 : -errno;
 
@@ -637,20 +638,21 @@ static int open_target(const char *path)
     return fd;
 }
 
-static int copy_tree(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int copy_tree(const struct sp_file_request *request, struct sp_file_answer *a)
 {
-    struct copied_tree t = {.answer = a, .hides_placeholders = ask->hides_placeholders, .to = -1};
+    struct copied_tree t = {
+        .answer = a, .hides_placeholders = request->hides_placeholders, .to = -1};
     struct identity source = {0};
     bool is_inside = false;
 
-    t.from = open(ask->path, HOLD | O_NOFOLLOW);
+    t.from = open(request->path, HOLD | O_NOFOLLOW);
     int r = t.from < 0 ? -errno : identify(t.from, &source);
     if (r == 0)
-        r = is_within(ask->other, &source, &is_inside);
+        r = is_within(request->other, &source, &is_inside);
     if (r == 0 && is_inside) {
         a->refusal = SP_FILE_COPY_INTO_ITSELF;
     } else if (r == 0) {
-        t.to = open_target(ask->other);
+        t.to = open_target(request->other);
         r = t.to < 0 ? t.to : identify(t.to, &t.into);
         if (r == 0)
             r = push_level(&t); /* the identities of the first level are never compared */
@@ -680,17 +682,17 @@ static int copy_tree(const struct sp_file_ask *ask, struct sp_file_answer *a)
     return r;
 }
 
-int sp_file_op_copy(const struct sp_file_ask *ask, struct sp_file_answer *a)
+int sp_file_op_copy(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     struct stat st;
 
-    if (lstat(ask->path, &st) < 0)
+    if (lstat(request->path, &st) < 0)
         return -errno;
     if (S_ISLNK(st.st_mode))
-        return copy_link(AT_FDCWD, ask->path, AT_FDCWD, ask->other);
+        return copy_link(AT_FDCWD, request->path, AT_FDCWD, request->other);
     if (S_ISDIR(st.st_mode)) {
-        if (ask->is_recursive)
-            return copy_tree(ask, a);
+        if (request->is_recursive)
+            return copy_tree(request, a);
         a->refusal = SP_FILE_COPY_TREE;
         return 0;
     }
@@ -698,6 +700,6 @@ int sp_file_op_copy(const struct sp_file_ask *ask, struct sp_file_answer *a)
         a->refusal = SP_FILE_COPY_KIND;
         return 0;
     }
-    auto_close int from = open(ask->path, SOURCE);
-    return from < 0 ? -errno : copy_file(from, AT_FDCWD, ask->other, true, a);
+    auto_close int from = open(request->path, SOURCE);
+    return from < 0 ? -errno : copy_file(from, AT_FDCWD, request->other, true, a);
 }

@@ -164,19 +164,19 @@ static int take_file(struct out *o, int fd, uint64_t size, uint64_t max, bool *r
 
 /* ---- whole files ---- */
 
-static int open_path(const struct sp_file_ask *ask, int flags)
+static int open_path(const struct sp_file_request *request, int flags)
 {
     auto_close int dir = -1;
     const char *name = "";
     int fd;
 
-    if (ask->follows && (flags & O_CREAT) != 0)
-        return sp_file_open_to_write(ask->path, flags | O_CLOEXEC, 0666);
-    if (ask->follows) { /* wherever it leads: this view has only what the policy shows */
-        fd = open(ask->path, flags | O_CLOEXEC);
+    if (request->follows && (flags & O_CREAT) != 0)
+        return sp_file_open_to_write(request->path, flags | O_CLOEXEC, 0666);
+    if (request->follows) { /* wherever it leads: this view has only what the policy shows */
+        fd = open(request->path, flags | O_CLOEXEC);
         return fd < 0 ? -errno : fd;
     }
-    const int r = sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
+    const int r = sp_file_open_parent(AT_FDCWD, request->path, &dir, &name);
     if (r < 0)
         return r;
     fd = openat(dir, name[0] == 0 ? "." : name, flags | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -184,24 +184,24 @@ static int open_path(const struct sp_file_ask *ask, int flags)
 }
 
 /* Paths inside a placeholder directory do not exist for clients. */
-static bool is_in_placeholder(const struct sp_file_ask *ask)
+static bool is_in_placeholder(const struct sp_file_request *request)
 {
-    const char *slash = strrchr(ask->path, '/');
+    const char *slash = strrchr(request->path, '/');
 
-    if (!ask->hides_placeholders || slash == NULL || slash == ask->path)
+    if (!request->hides_placeholders || slash == NULL || slash == request->path)
         return false;
-    auto_free char *dir = strndup(ask->path, (size_t)(slash - ask->path));
+    auto_free char *dir = strndup(request->path, (size_t)(slash - request->path));
     return dir != NULL && sp_file_is_placeholder(AT_FDCWD, dir, strrchr(dir, '/') + 1);
 }
 
 /* Opens a regular file, or makes it to be written. Anything else is refused: test a->refusal before
  * the result, which is a descriptor or minus errno. */
-static int open_regular(const struct sp_file_ask *ask, bool is_to_write, struct sp_file_answer *a,
-                        struct stat *st)
+static int open_regular(const struct sp_file_request *request, bool is_to_write,
+                        struct sp_file_answer *a, struct stat *st)
 {
-    if (is_to_write && is_in_placeholder(ask))
+    if (is_to_write && is_in_placeholder(request))
         return -ENOENT;
-    auto_close int fd = open_path(ask, (is_to_write ? O_WRONLY | O_CREAT : O_RDONLY) | NO_WAIT);
+    auto_close int fd = open_path(request, (is_to_write ? O_WRONLY | O_CREAT : O_RDONLY) | NO_WAIT);
     if (fd < 0)
         return TAKE_FD(fd);
     if (fstat(fd, st) < 0)
@@ -213,15 +213,16 @@ static int open_regular(const struct sp_file_ask *ask, bool is_to_write, struct 
     return TAKE_FD(fd);
 }
 
-static int op_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_read(const struct sp_file_request *request, struct sp_file_answer *a)
 {
-    const uint32_t limit =
-        ask->length != 0 && ask->length < SP_FILE_MAX_READ ? ask->length : SP_FILE_MAX_READ;
+    const uint32_t limit = request->length != 0 && request->length < SP_FILE_MAX_READ
+                               ? request->length
+                               : SP_FILE_MAX_READ;
     struct out out = {.answer = a};
     struct stat st;
     bool is_more = false;
     int r = 0;
-    auto_close int fd = open_regular(ask, false, a, &st);
+    auto_close int fd = open_regular(request, false, a, &st);
 
     if (a->refusal != SP_FILE_NOT_REFUSED)
         return 0;
@@ -242,18 +243,18 @@ static int op_read(const struct sp_file_ask *ask, struct sp_file_answer *a)
 /* Overwrites in place and truncates afterwards, so that the file keeps its inode and page cache.
  * Not atomic: readers may see old and new bytes mixed, and a failure leaves that on the disk. Old
  * bytes behind the new ones go even after a short write. */
-static int op_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_write(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     struct stat st;
     int r = 0;
 
     (void)a;
-    if (is_in_placeholder(ask))
+    if (is_in_placeholder(request))
         return -ENOENT;
-    auto_close int fd = open_path(ask, O_WRONLY | O_CREAT | NO_WAIT);
+    auto_close int fd = open_path(request, O_WRONLY | O_CREAT | NO_WAIT);
     if (fd < 0)
         return fd;
-    const int written = -sp_write_all(fd, ask->data, ask->data_len);
+    const int written = -sp_write_all(fd, request->data, request->data_len);
     const off_t end = lseek(fd, 0, SEEK_CUR);
     if (fstat(fd, &st) < 0 ||
         (S_ISREG(st.st_mode) && end >= 0 && st.st_size > end && ftruncate(fd, end) < 0))
@@ -264,16 +265,16 @@ static int op_write(const struct sp_file_ask *ask, struct sp_file_answer *a)
 
 /* ---- open files and their blocks ---- */
 
-static int op_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_open(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     struct stat st;
-    auto_close int fd = open_regular(ask, ask->is_replace, a, &st);
+    auto_close int fd = open_regular(request, request->is_replace, a, &st);
 
     if (a->refusal != SP_FILE_NOT_REFUSED)
         return 0;
     if (fd < 0)
         return TAKE_FD(fd);
-    if (ask->is_replace && st.st_size != 0 && ftruncate(fd, 0) < 0)
+    if (request->is_replace && st.st_size != 0 && ftruncate(fd, 0) < 0)
         return -errno;
     if (sp_file_is_process_memory(fd))
         a->refusal = SP_FILE_NOT_A_FILE;
@@ -282,16 +283,16 @@ static int op_open(const struct sp_file_ask *ask, struct sp_file_answer *a)
     return 0;
 }
 
-static int op_read_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_read_block(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     size_t at = 0;
 
-    if (ask->length == 0 || ask->length > SP_FILE_MAX_BLOCK || ask->length > a->window_size ||
-        ask->offset > INT64_MAX - SP_FILE_MAX_BLOCK)
+    if (request->length == 0 || request->length > SP_FILE_MAX_BLOCK ||
+        request->length > a->window_size || request->offset > INT64_MAX - SP_FILE_MAX_BLOCK)
         return -EINVAL;
-    while (at < ask->length) {
+    while (at < request->length) {
         const ssize_t n =
-            pread(ask->fd, a->window + at, ask->length - at, (off_t)(ask->offset + at));
+            pread(request->fd, a->window + at, request->length - at, (off_t)(request->offset + at));
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -302,21 +303,22 @@ static int op_read_block(const struct sp_file_ask *ask, struct sp_file_answer *a
         at += (size_t)n;
     }
     a->data_len = at;
-    a->is_cut = at < ask->length;
+    a->is_cut = at < request->length;
     return 0;
 }
 
-static int op_write_block(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_write_block(const struct sp_file_request *request, struct sp_file_answer *a)
 {
-    const char *data = ask->data;
+    const char *data = request->data;
     size_t at = 0;
 
     (void)a;
-    if (ask->data_len == 0 || ask->data_len > SP_FILE_MAX_BLOCK ||
-        ask->offset > INT64_MAX - SP_FILE_MAX_BLOCK)
+    if (request->data_len == 0 || request->data_len > SP_FILE_MAX_BLOCK ||
+        request->offset > INT64_MAX - SP_FILE_MAX_BLOCK)
         return -EINVAL;
-    while (at < ask->data_len) {
-        const ssize_t n = pwrite(ask->fd, data + at, ask->data_len - at, (off_t)(ask->offset + at));
+    while (at < request->data_len) {
+        const ssize_t n =
+            pwrite(request->fd, data + at, request->data_len - at, (off_t)(request->offset + at));
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -334,23 +336,23 @@ static int64_t to_ms(const struct statx_timestamp *t)
     return t->tv_sec * 1000 + t->tv_nsec / 1000000;
 }
 
-static int op_stat(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_stat(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     auto_close int dir = -1; /* not used for an absolute path */
-    const char *name = ask->path;
+    const char *name = request->path;
     struct statx sx;
 
-    const int r = ask->follows ? 0 : sp_file_open_parent(AT_FDCWD, ask->path, &dir, &name);
+    const int r = request->follows ? 0 : sp_file_open_parent(AT_FDCWD, request->path, &dir, &name);
     if (r < 0)
         return r;
     if (statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, WANTED, &sx) < 0)
         return -errno;
     const bool is_link = S_ISLNK(sx.stx_mode);
-    if (is_link && !ask->follows) {
+    if (is_link && !request->follows) {
         a->refusal = SP_FILE_HAS_LINK;
         return 0;
     }
-    if (is_link && statx(AT_FDCWD, ask->path, 0, WANTED, &sx) < 0)
+    if (is_link && statx(AT_FDCWD, request->path, 0, WANTED, &sx) < 0)
         return -errno;
     a->stat = (struct sp_file_stat){
         .is_directory = S_ISDIR(sx.stx_mode),
@@ -363,12 +365,12 @@ static int op_stat(const struct sp_file_ask *ask, struct sp_file_answer *a)
     return 0;
 }
 
-static int op_canonical(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_canonical(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     struct out out = {.answer = a};
     char path[PATH_MAX];
 
-    if (realpath(ask->path, path) == NULL)
+    if (realpath(request->path, path) == NULL)
         return -errno;
     const int r = add_bytes(&out, path, strlen(path));
     return r < 0 ? r : finish_data(&out);
@@ -408,20 +410,20 @@ static bool kind_of(int dir, const struct dirent *d, enum sp_file_entry_kind *re
 }
 
 /* Names above SP_FILE_MAX_ENTRIES are counted, not listed. */
-static int op_list(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_list(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     struct out out = {.answer = a};
     enum sp_file_entry_kind kind;
     const struct dirent *d;
     uint64_t count = 0;
-    DIR *dir = opendir(ask->path);
+    DIR *dir = opendir(request->path);
     int r = 0;
 
     if (dir == NULL)
         return -errno;
     while (r == 0 && (errno = 0, d = readdir(dir)) != NULL && count < MAX_COUNTED) {
         if (sp_is_dots(d->d_name) || !kind_of(dirfd(dir), d, &kind) ||
-            (ask->hides_placeholders && kind == SP_FILE_ENTRY_DIRECTORY &&
+            (request->hides_placeholders && kind == SP_FILE_ENTRY_DIRECTORY &&
              sp_file_is_placeholder(dirfd(dir), d->d_name, d->d_name)) ||
             ++count > SP_FILE_MAX_ENTRIES)
             continue;
@@ -657,11 +659,11 @@ static int enter_root(struct walk *w, const char *path)
     return r < 0 ? r : enqueue(w, 0, is_link, sp_str_of(path));
 }
 
-static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_walk(const struct sp_file_request *request, struct sp_file_answer *a)
 {
-    const struct sp_file_walk *limits = &ask->walk;
+    const struct sp_file_walk *limits = &request->walk;
     struct walk w = {.limits = limits,
-                     .hides_placeholders = ask->hides_placeholders,
+                     .hides_placeholders = request->hides_placeholders,
                      .root = -1,
                      .out = {.answer = a}};
 
@@ -674,7 +676,7 @@ static int op_walk(const struct sp_file_ask *ask, struct sp_file_answer *a)
         a->refusal = SP_FILE_WALK_LIMITS_HIGH;
         return 0;
     }
-    auto_free char *path = strdup(ask->path);
+    auto_free char *path = strdup(request->path);
     if (path == NULL)
         return -ENOMEM;
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
@@ -740,7 +742,8 @@ static uint64_t pack(int low, size_t high)
 }
 
 /* Watches each ancestor of `dir`, which is watched already. Cuts `dir` down to "/". */
-static int watch_ancestors(const struct sp_file_ask *ask, char *dir, struct sp_file_answer *a)
+static int watch_ancestors(const struct sp_file_request *request, char *dir,
+                           struct sp_file_answer *a)
 {
     struct out out = {.answer = a};
     int r = 0;
@@ -749,7 +752,7 @@ static int watch_ancestors(const struct sp_file_ask *ask, char *dir, struct sp_f
         const bool has_link = is_link(dir);
         const uint32_t len = (uint32_t)cut_last(dir);
         const int id =
-            sp_notify_add(ask->fd, dir, SP_NOTIFY_FOLDER | (has_link ? SP_NOTIFY_NAMES : 0U));
+            sp_notify_add(request->fd, dir, SP_NOTIFY_FOLDER | (has_link ? SP_NOTIFY_NAMES : 0U));
         const struct sp_file_above above = {.watch = id, .len = has_link ? len : 0};
 
         r = id < 0 ? id : add_bytes(&out, &above, sizeof above);
@@ -757,15 +760,15 @@ static int watch_ancestors(const struct sp_file_ask *ask, char *dir, struct sp_f
     return r < 0 ? r : finish_data(&out);
 }
 
-static int op_watch_missing(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_watch_missing(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     /* Watches the nearest existing directory above the path. */
     for (int i = 0; i < WATCH_TRIES; i++) {
-        auto_free char *dir = strdup(ask->path);
+        auto_free char *dir = strdup(request->path);
         auto_free char *next = NULL;
         size_t len;
 
-        if (exists(ask->path))
+        if (exists(request->path))
             return -EEXIST;
         if (dir == NULL)
             return -ENOMEM;
@@ -780,37 +783,39 @@ static int op_watch_missing(const struct sp_file_ask *ask, struct sp_file_answer
             return -ENOMEM;
         if (is_link(next)) /* dangling: its target may appear anywhere */
             return -ELOOP;
-        const int id = sp_notify_add(ask->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
+        const int id = sp_notify_add(request->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
         if (id < 0)
             return id;
         a->number = pack(id, len);
-        const int r = watch_ancestors(ask, dir, a);
+        const int r = watch_ancestors(request, dir, a);
         if (r < 0)
             return r;
-        if (!S_ISDIR(mode_of(next, 0)))             /* else it has appeared meanwhile: try again */
-            return exists(ask->path) ? -EEXIST : 0; /* created before the watches were in place */
+        if (!S_ISDIR(mode_of(next, 0))) /* else it has appeared meanwhile: try again */
+            return exists(request->path) ? -EEXIST
+                                         : 0; /* created before the watches were in place */
     }
     return -EBUSY;
 }
 
-static int op_watch_present(const struct sp_file_ask *ask, struct sp_file_answer *a)
+static int op_watch_present(const struct sp_file_request *request, struct sp_file_answer *a)
 {
-    auto_free char *dir = strdup(ask->path);
+    auto_free char *dir = strdup(request->path);
 
     if (dir == NULL)
         return -ENOMEM;
-    const int self = sp_notify_add(ask->fd, ask->path, SP_NOTIFY_CONTENTS | SP_NOTIFY_OWN_LINKS);
+    const int self =
+        sp_notify_add(request->fd, request->path, SP_NOTIFY_CONTENTS | SP_NOTIFY_OWN_LINKS);
     if (self < 0)
         return self;
     (void)cut_last(dir);
-    const int id = sp_notify_add(ask->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
+    const int id = sp_notify_add(request->fd, dir, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
     if (id < 0)
         return id;
     a->number = pack(id, (size_t)self);
-    const int r = watch_ancestors(ask, dir, a);
+    const int r = watch_ancestors(request, dir, a);
     if (r < 0)
         return r;
-    return exists(ask->path) ? 0 : -ENOENT;
+    return exists(request->path) ? 0 : -ENOENT;
 }
 
 /* ---- dispatch ---- */
@@ -833,9 +838,10 @@ int sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp
 }
 
 static const struct operation {
-    int (*run)(const struct sp_file_ask *, struct sp_file_answer *);
-    unsigned path_count; /* of path and other, how many the ask must have; 0: it has a descriptor */
-    bool changes;        /* the disk */
+    int (*run)(const struct sp_file_request *, struct sp_file_answer *);
+    unsigned
+        path_count; /* of path and other, how many the request must have; 0: it has a descriptor */
+    bool changes;   /* the disk */
     bool wants_existing; /* the path: a placeholder there counts as missing */
 } operations[SP_FILE_OP_MAX] = {
     [SP_FILE_READ] = {op_read, 1, false, true},
@@ -874,19 +880,20 @@ static const char *last_component(const char *path)
 
 /* Placeholders do not exist for clients: a client that removed one would open its name to the
  * confined commands that it is kept from. */
-static bool is_hidden(const struct operation *o, const struct sp_file_ask *ask)
+static bool is_hidden(const struct operation *o, const struct sp_file_request *request)
 {
-    return ask->hides_placeholders && o->wants_existing && !ask->is_replace &&
-           sp_file_is_placeholder(AT_FDCWD, ask->path, last_component(ask->path));
+    return request->hides_placeholders && o->wants_existing && !request->is_replace &&
+           sp_file_is_placeholder(AT_FDCWD, request->path, last_component(request->path));
 }
 
-void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a)
+void sp_file_do(const struct sp_file_request *request, struct sp_file_answer *a)
 {
     const struct operation *o =
-        (unsigned)ask->op < SP_FILE_OP_MAX ? &operations[ask->op] : &operations[0];
-    const bool is_valid = o->run != NULL &&
-                          (o->path_count < 1 || (ask->path != NULL && ask->path[0] == '/')) &&
-                          (o->path_count < 2 || (ask->other != NULL && ask->other[0] == '/'));
+        (unsigned)request->op < SP_FILE_OP_MAX ? &operations[request->op] : &operations[0];
+    const bool is_valid =
+        o->run != NULL &&
+        (o->path_count < 1 || (request->path != NULL && request->path[0] == '/')) &&
+        (o->path_count < 2 || (request->other != NULL && request->other[0] == '/'));
 
     *a = (struct sp_file_answer){.fd = -1,
                                  .memory = -1,
@@ -894,10 +901,10 @@ void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a)
                                  .window_size = a->window_size,
                                  .read_some = a->read_some};
     int r = -EINVAL;
-    if (is_valid && is_hidden(o, ask))
-        r = ask->op == SP_FILE_REMOVE && ask->is_forced ? 0 : -ENOENT;
+    if (is_valid && is_hidden(o, request))
+        r = request->op == SP_FILE_REMOVE && request->is_forced ? 0 : -ENOENT;
     else if (is_valid)
-        r = o->run(ask, a);
+        r = o->run(request, a);
     if (r < 0)
         a->err = -r;
     if (a->err == 0 && a->refusal == SP_FILE_NOT_REFUSED)

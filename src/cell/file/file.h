@@ -58,7 +58,7 @@ struct sp_file_walk {
     bool follows_directories, prunes_hidden;
 };
 
-struct sp_file_ask {
+struct sp_file_request {
     enum sp_file_op op;
     const char *path, *other; /* NULL: none */
     bool follows;             /* false: no component of the path may be a symlink */
@@ -151,7 +151,7 @@ int sp_file_next_entry(struct sp_str *left, struct sp_file_entry *ret, struct sp
 
 /* Carries out the operation. The caller sets a->window, a->window_size and a->read_some; the rest
  * is set here. */
-void sp_file_do(const struct sp_file_ask *ask, struct sp_file_answer *a);
+void sp_file_do(const struct sp_file_request *request, struct sp_file_answer *a);
 
 /* Whether the operation changes the disk. */
 bool sp_file_changes(enum sp_file_op op, bool is_replace);

@@ -54,8 +54,8 @@ static inline bool sp_is_dots(const char *name)
 
 /* ---- operations (directory.c) ---- */
 
-int sp_file_op_make(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_remove(const struct sp_file_ask *ask, struct sp_file_answer *a);
-int sp_file_op_copy(const struct sp_file_ask *ask, struct sp_file_answer *a);
+int sp_file_op_make(const struct sp_file_request *request, struct sp_file_answer *a);
+int sp_file_op_remove(const struct sp_file_request *request, struct sp_file_answer *a);
+int sp_file_op_copy(const struct sp_file_request *request, struct sp_file_answer *a);
 
 #endif

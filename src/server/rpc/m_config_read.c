@@ -84,11 +84,11 @@ static void ask(struct config_read *c, enum sp_file_op op, const char *path, don
     struct sp_conn *conn = c->request->conn;
     struct sp_err e = {0};
     const struct sp_files_job job = {
-        .ask = {.op = op,
-                .path = path,
-                .follows = true,
-                .fd = -1,
-                .length = op == SP_FILE_READ ? SP_TOML_MAX_BYTES : 0},
+        .request = {.op = op,
+                    .path = path,
+                    .follows = true,
+                    .fd = -1,
+                    .length = op == SP_FILE_READ ? SP_TOML_MAX_BYTES : 0},
         .session = conn->session->number,
     };
 

@@ -240,8 +240,8 @@ static void use_some(struct sp_files_call *call, const char *window, const _Atom
 
 /* ---- params ---- */
 
-/* A file operation while its params are read. Zero before, fs_ask_done after. */
-struct fs_ask {
+/* A file operation while its params are read. Zero before, fs_request_done after. */
+struct fs_request {
     struct sp_files_job job;
     struct sp_uri path, other;
     struct sp_policy policy;
@@ -249,7 +249,7 @@ struct fs_ask {
     struct sp_fs_handle *handle; /* the reference moves to the request; NULL: none */
 };
 
-static void fs_ask_done(struct fs_ask *a)
+static void fs_request_done(struct fs_request *a)
 {
     sp_uri_done(&a->path);
     sp_uri_done(&a->other);
@@ -257,7 +257,7 @@ static void fs_ask_done(struct fs_ask *a)
         sp_policy_done(&a->policy);
 }
 
-#define auto_fs_ask __attribute__((cleanup(fs_ask_done)))
+#define auto_fs_request __attribute__((cleanup(fs_request_done)))
 
 void sp_fs_read_path(const struct sp_params *p, const char *key, struct sp_uri *ret)
 {
@@ -290,7 +290,7 @@ void sp_fs_read_policy(const struct sp_params *p, struct sp_policy *ret, bool *r
     sp_resolved_done(&resolved);
 }
 
-static void read_sandbox(const struct sp_params *p, struct fs_ask *a)
+static void read_sandbox(const struct sp_params *p, struct fs_request *a)
 {
     bool restricts = false;
 
@@ -330,7 +330,7 @@ static void on_file_done(struct sp_files_call *call, const struct sp_file_answer
 }
 
 /* *e may already hold the first error of the params (params.h): the methods do not look. */
-static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
+static int begin_op(struct sp_rpc_call *c, struct fs_request *a,
                     void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                     struct sp_err *e)
 {
@@ -339,27 +339,27 @@ static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
         return -(int)e->code;
     /* A gate judges commands. A client that could write files would change the rules, or a program
      * that the rules allow; the sandbox of the request is the client's own choice. */
-    if (c->conn->rpc->gate != NULL && sp_file_changes(a->job.ask.op, a->job.ask.is_replace))
+    if (c->conn->rpc->gate != NULL && sp_file_changes(a->job.request.op, a->job.request.is_replace))
         return sp_fail(e, SP_E_STATE, 0,
                        "this server judges what is done (--approve): %s is not offered, let a "
                        "command do it",
                        c->method->name);
     a->job.session = c->conn->session->number;
     if (a->path.path != NULL)
-        a->job.ask.path = a->path.path;
-    a->job.ask.other = a->other.path;
+        a->job.request.path = a->path.path;
+    a->job.request.other = a->other.path;
     /* Under a policy the client sees what commands see: an empty read-only directory. */
-    a->job.ask.hides_placeholders = a->job.policy == NULL;
+    a->job.request.hides_placeholders = a->job.policy == NULL;
     const struct sp_str name = a->path.path == NULL ? SP_STR("") : sp_str_of(a->path.path);
     struct sp_request *req = sp_rpc_call_park(c, name.n, e);
     if (req == NULL)
         return -(int)e->code;
     memcpy(sp_request_extra(req), name.p, name.n);
     req->file.name = (struct sp_str){sp_request_extra(req), name.n};
-    req->file.follows = a->job.ask.follows;
+    req->file.follows = a->job.request.follows;
     req->file.done = done;
     req->file.call.done = on_file_done;
-    req->file.call.some = a->job.ask.op == SP_FILE_READ ? use_some : NULL;
+    req->file.call.some = a->job.request.op == SP_FILE_READ ? use_some : NULL;
     req->file.reply = NULL;
     req->file.encoded = req->file.room = 0;
     if (sp_files_ask(c->conn->rpc->front->files, &c->conn->files, &a->job, &req->file.call, e) <
@@ -380,13 +380,13 @@ static int begin_op(struct sp_rpc_call *c, struct fs_ask *a,
 enum { FOLLOW = 1, RECURSIVE = 2, FORCE = 4 };
 
 /* The params of these methods begin with a path. */
-static struct sp_params read_path_params(struct sp_rpc_call *c, struct fs_ask *a,
+static struct sp_params read_path_params(struct sp_rpc_call *c, struct fs_request *a,
                                          enum sp_file_op op, struct sp_err *e)
 {
     const struct sp_params p = sp_rpc_call_params(c, e);
 
-    a->job.ask.op = op;
-    a->job.ask.follows = true;
+    a->job.request.op = op;
+    a->job.request.follows = true;
     sp_fs_read_path(&p, "path", &a->path);
     return p;
 }
@@ -396,17 +396,17 @@ static int path_method(struct sp_rpc_call *c, enum sp_file_op op, unsigned flags
                        void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                        struct sp_err *e)
 {
-    auto_fs_ask struct fs_ask a = {0};
+    auto_fs_request struct fs_request a = {0};
     const struct sp_params p = read_path_params(c, &a, op, e);
 
-    a.job.ask.is_recursive = (flags & RECURSIVE) != 0;
-    a.job.ask.is_forced = (flags & FORCE) != 0;
+    a.job.request.is_recursive = (flags & RECURSIVE) != 0;
+    a.job.request.is_forced = (flags & FORCE) != 0;
     if ((flags & RECURSIVE) != 0)
-        sp_params_opt_bool(&p, "recursive", &a.job.ask.is_recursive);
+        sp_params_opt_bool(&p, "recursive", &a.job.request.is_recursive);
     if ((flags & FORCE) != 0)
-        sp_params_opt_bool(&p, "force", &a.job.ask.is_forced);
+        sp_params_opt_bool(&p, "force", &a.job.request.is_forced);
     if ((flags & FOLLOW) != 0)
-        sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
+        sp_params_opt_bool(&p, "followSymlinks", &a.job.request.follows);
     read_sandbox(&p, &a);
     return begin_op(c, &a, done, e);
 }
@@ -557,13 +557,13 @@ static int fs_read_file(struct sp_rpc_call *c, struct sp_err *e)
 
 static int fs_write_file(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct fs_ask a = {0};
+    auto_fs_request struct fs_request a = {0};
     const struct sp_params p = read_path_params(c, &a, SP_FILE_WRITE, e);
     struct sp_err why = {0};
     size_t n = 0;
 
     sp_params_str(&p, "dataBase64", &a.job.base64);
-    sp_params_opt_bool(&p, "followSymlinks", &a.job.ask.follows);
+    sp_params_opt_bool(&p, "followSymlinks", &a.job.request.follows);
     read_sandbox(&p, &a);
     if (!sp_params_ok(&p))
         return sp_params_result(&p);
@@ -592,13 +592,13 @@ static int fs_remove(struct sp_rpc_call *c, struct sp_err *e)
 
 static int fs_copy(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct fs_ask a = {0};
+    auto_fs_request struct fs_request a = {0};
     const struct sp_params p = sp_rpc_call_params(c, e);
 
-    a.job.ask.op = SP_FILE_COPY;
+    a.job.request.op = SP_FILE_COPY;
     sp_fs_read_path(&p, "sourcePath", &a.path);
     sp_fs_read_path(&p, "destinationPath", &a.other);
-    sp_params_bool(&p, "recursive", &a.job.ask.is_recursive);
+    sp_params_bool(&p, "recursive", &a.job.request.is_recursive);
     read_sandbox(&p, &a);
     return begin_op(c, &a, answer_nothing, e);
 }
@@ -743,8 +743,8 @@ static void read_limit(const struct sp_params *options, const char *key, uint32_
 
 static int fs_walk(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct fs_ask a = {0};
-    struct sp_file_walk *walk = &a.job.ask.walk;
+    auto_fs_request struct fs_request a = {0};
+    struct sp_file_walk *walk = &a.job.request.walk;
     const struct sp_params p = read_path_params(c, &a, SP_FILE_WALK, e);
     struct sp_params options = {p.json, SP_JSON_NONE, e};
 
@@ -787,7 +787,7 @@ static int check_id_length(struct sp_str id, struct sp_err *e)
 
 static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct fs_ask a = {.job.ask = {.op = SP_FILE_OPEN, .follows = true}};
+    auto_fs_request struct fs_request a = {.job.request = {.op = SP_FILE_OPEN, .follows = true}};
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_fs_handle *h = NULL;
     struct sp_str id = {0};
@@ -796,8 +796,8 @@ static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
     sp_params_str(&p, "handleId", &id);
     sp_fs_read_path(&p, "path", &a.path);
     sp_params_def_str(&p, "mode", &mode);
-    a.job.ask.is_replace = sp_str_eq(mode, SP_STR("replace"));
-    if (sp_params_ok(&p) && !a.job.ask.is_replace && !sp_str_eq(mode, SP_STR("read")))
+    a.job.request.is_replace = sp_str_eq(mode, SP_STR("replace"));
+    if (sp_params_ok(&p) && !a.job.request.is_replace && !sp_str_eq(mode, SP_STR("read")))
         (void)sp_fail(e, SP_E_INVALID, 0,
                       "unknown variant `" SP_STR_FMT "`, expected `read` or `replace`",
                       SP_STR_ARG(mode));
@@ -824,7 +824,7 @@ static int fs_open(struct sp_rpc_call *c, struct sp_err *e)
 /* ---- blocks ---- */
 
 /* If the file is still being opened, core/files waits for that. */
-static int begin_block(struct sp_rpc_call *c, struct fs_ask *a, struct sp_str id,
+static int begin_block(struct sp_rpc_call *c, struct fs_request *a, struct sp_str id,
                        void (*done)(struct sp_request *r, const struct sp_file_answer *a),
                        struct sp_err *e)
 {
@@ -832,7 +832,7 @@ static int begin_block(struct sp_rpc_call *c, struct fs_ask *a, struct sp_str id
 
     if (h == NULL)
         return sp_fail(e, SP_E_NOT_FOUND, 0, UNKNOWN_HANDLE, SP_STR_ARG(id));
-    a->job.ask.path = h->path;
+    a->job.request.path = h->path;
     a->job.handle = &h->fd;
     a->handle = h;
     h->refs++;
@@ -862,33 +862,33 @@ static void tell_block(struct sp_request *r, const struct sp_file_answer *a)
 
 static int fs_read_block(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct fs_ask a = {.job.ask.op = SP_FILE_READ_BLOCK};
+    auto_fs_request struct fs_request a = {.job.request.op = SP_FILE_READ_BLOCK};
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str id = {0};
     uint64_t len = 0;
 
     sp_params_str(&p, "handleId", &id);
-    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.ask.offset);
+    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.request.offset);
     sp_params_u64(&p, "len", UINT64_MAX, &len);
     if (!sp_params_ok(&p) || sp_rpc_call_check(c, e) < 0 || check_id_length(id, e) < 0)
         return sp_params_result(&p);
     if (len == 0 || len > SP_FILE_MAX_BLOCK)
         return sp_fail(e, SP_E_STATE, 0, "file read block length must be between 1 and %u",
                        SP_FILE_MAX_BLOCK);
-    a.job.ask.length = (uint32_t)len;
+    a.job.request.length = (uint32_t)len;
     return begin_block(c, &a, id, tell_block, e);
 }
 
 static int fs_write_block(struct sp_rpc_call *c, struct sp_err *e)
 {
-    auto_fs_ask struct fs_ask a = {.job.ask.op = SP_FILE_WRITE_BLOCK};
+    auto_fs_request struct fs_request a = {.job.request.op = SP_FILE_WRITE_BLOCK};
     const struct sp_params p = sp_rpc_call_params(c, e);
     struct sp_str id = {0};
     struct sp_str chunk = {0};
     size_t n = 0;
 
     sp_params_str(&p, "handleId", &id);
-    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.ask.offset);
+    sp_params_u64(&p, "offset", UINT64_MAX, &a.job.request.offset);
     sp_params_str(&p, "chunk", &chunk);
     if (sp_params_ok(&p)) /* in place: the message is ours to write in */
         (void)sp_base64_decode(chunk, (char *)(uintptr_t)chunk.p, &n, e);

@@ -494,7 +494,7 @@ static int process_inspect(struct sp_rpc_call *c, struct sp_err *e)
         return sp_params_result(&params);
     if (p == NULL)
         return sp_proc_target_unknown(&t, e);
-    const struct sp_inspect_ask ask = {
+    const struct sp_inspect_request ask = {
         .wants_doing = true, .ports = ports, .port_count = port_count};
     sp_proc_inspect(p, &ask, &look);
     if (!add_inspection(&b, p, &look))

@@ -494,9 +494,9 @@ static int fs_watch_missing(struct sp_rpc_call *c, struct sp_err *e)
     w->left = 1; /* keeps `w` until all operations have begun; the last one to end answers */
     for (struct item *i = w->items; i < w->items + w->count && !w->has_failed; i++) {
         const struct sp_files_job job = {
-            .ask = {.op = i->is_present ? SP_FILE_WATCH_PRESENT : SP_FILE_WATCH_MISSING,
-                    .path = i->path,
-                    .fd = all->fd},
+            .request = {.op = i->is_present ? SP_FILE_WATCH_PRESENT : SP_FILE_WATCH_MISSING,
+                        .path = i->path,
+                        .fd = all->fd},
             .session = c->conn->session->number,
         };
 
