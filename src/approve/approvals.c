@@ -103,9 +103,9 @@ bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
     return true;
 }
 
-void sp_approvals_set_nobody_answers(struct sp_approvals *a, bool nobody_answers)
+void sp_approvals_set_no_approver(struct sp_approvals *a, bool has_no_approver)
 {
-    a->options.nobody_answers = nobody_answers;
+    a->options.has_no_approver = has_no_approver;
 }
 
 const struct sp_approval_policy *sp_approvals_policy(const struct sp_approvals *a)
@@ -117,7 +117,8 @@ bool sp_approvals_can_ask(const struct sp_approvals *a)
 {
     const struct sp_approvals_options *o = &a->options;
 
-    return (o->approver != NULL && !o->nobody_answers) || o->reviewer != NULL || o->hook_count != 0;
+    return (o->approver != NULL && !o->has_no_approver) || o->reviewer != NULL ||
+           o->hook_count != 0;
 }
 
 bool sp_approvals_is_strict(const struct sp_approvals *a, struct sp_str turn_id)

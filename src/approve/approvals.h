@@ -27,7 +27,7 @@ struct sp_approvals_options {
     bool must_audit;        /* the log was configured: what cannot be logged does not run */
     bool ignores_user_dir;  /* rules in user_dir are not read: accepted ones count for this
                                conversation all the same */
-    bool nobody_answers;    /* no person answers at present, although there is an approver */
+    bool has_no_approver;   /* no person answers at present, although there is an approver */
     bool needs_hooks;       /* hooks or a reviewer are configured: fail if none was opened */
     bool strict_review;     /* the reviewer also sees commands that need no question */
     uint64_t timeout_ms;    /* for an answer; 0: none */
@@ -59,7 +59,7 @@ void sp_approvals_free(struct sp_approvals *a); /* after its plans; NULL is fine
 bool sp_approvals_set_rules(struct sp_approvals *a, struct sp_rules *rules,
                             struct sp_str fingerprint); /* false: no memory, nothing changed */
 /* The approvers behind `approver` come and go, e.g. clients. */
-void sp_approvals_set_nobody_answers(struct sp_approvals *a, bool nobody_answers);
+void sp_approvals_set_no_approver(struct sp_approvals *a, bool has_no_approver);
 
 const struct sp_approval_policy *sp_approvals_policy(const struct sp_approvals *a);
 /* Whether a question can be answered: by the approver, a hook or the reviewer. */

@@ -127,7 +127,7 @@ static void note_failure(struct query *q, const char *name, struct sp_str why)
 {
     const size_t mark = q->why.len;
 
-    if (sp_str_eq(why, SP_STR(SP_NOBODY_ANSWERS)))
+    if (sp_str_eq(why, SP_STR(SP_NO_APPROVER)))
         return;
     if (!sp_buf_add_str(&q->why, mark == 0 ? SP_STR(NO_ANSWER ": ") : SP_STR("; ")) ||
         (name != NULL && !sp_buf_printf(&q->why, "%s: ", name)) || !sp_buf_add_str(&q->why, why))
@@ -261,7 +261,7 @@ static void ask_rounds(struct query *q)
     if (q->done == NULL)
         free_query(q);
     else if (q->round == round_count(set)) {
-        struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+        struct sp_decision d = {.kind = SP_DECISION_FAILED, .rejection = SP_STR(SP_NO_APPROVER)};
 
         if (q->why.len != 0 && sp_buf_add_str(&q->why, SP_STR(REMEDY)))
             d.rejection = sp_buf_str(&q->why);

@@ -307,11 +307,11 @@ static void after_hooks(struct sp_asking *q)
         finish_asking(q, &yes, SP_DECIDER_CACHE);
     else if (o->reviewer != NULL)
         review(q);
-    else if (o->approver != NULL && !o->nobody_answers && !q->nobody_answers) {
+    else if (o->approver != NULL && !o->has_no_approver && !q->has_no_approver) {
         if (replace_older(q))
             ask_one(q, SP_ASKING_APPROVER, o->approver, o->timeout_ms);
     } else
-        deny_asking(q, SP_STR(SP_NOBODY_ANSWERS), SP_DECIDER_CONFIG);
+        deny_asking(q, SP_STR(SP_NO_APPROVER), SP_DECIDER_CONFIG);
 }
 
 static void ask_hook(struct sp_asking *q)

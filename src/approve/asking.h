@@ -38,7 +38,7 @@ struct sp_asking {
     bool (*is_known)(struct sp_asking *q);
     struct sp_str cannot_ask; /* why no question can be asked, which is a denial; n 0: it can */
     bool is_review;           /* only the reviewer is asked: nothing else objects */
-    bool nobody_answers;      /* no approver is asked: hooks and the reviewer only */
+    bool has_no_approver;     /* no approver is asked: hooks and the reviewer only */
     bool is_replaced;         /* for told: ABORT because a newer question has the same ids */
     bool is_announced;        /* private: reported as waiting for the approver */
 

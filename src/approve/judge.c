@@ -179,8 +179,8 @@ static bool add_override_refusal(struct sp_buf *out, const struct sp_judge_reque
     /* The policy may allow questions about escalation, but not about additional permissions. */
     const bool may_ask = sp_approval_may_ask(&request->policy, request->policy.sandbox_approval);
 
-    if (request->nobody_answers && may_ask && !forbids_additional(request))
-        return add_chars(out, SP_NOBODY_ANSWERS);
+    if (request->has_no_approver && may_ask && !forbids_additional(request))
+        return add_chars(out, SP_NO_APPROVER);
 
     return add_chars(out, "approval policy is ") && sp_approval_add_name(out, &request->policy) &&
            add_chars(out, "; reject command \xe2\x80\x94 you cannot ") &&
@@ -201,7 +201,7 @@ static int guess(const struct sp_judge_request *request, struct sp_words segment
     if (r < 0)
         return r;
     if (*ret_danger != SP_DANGER_NONE) { /* without an approver as with the policy `never` */
-        *ret = request->policy.kind == SP_APPROVAL_NEVER || request->nobody_answers
+        *ret = request->policy.kind == SP_APPROVAL_NEVER || request->has_no_approver
                    ? SP_VERDICT_FORBIDDEN
                    : SP_VERDICT_PROMPT;
         return 0;
@@ -417,7 +417,7 @@ static bool decide_requirement(const struct sp_judge_request *request, struct sp
                      sp_judge_may_run_free(request->profile);
         return true;
     }
-    if (v->verdict == SP_VERDICT_PROMPT && may_ask && !request->nobody_answers) {
+    if (v->verdict == SP_VERDICT_PROMPT && may_ask && !request->has_no_approver) {
         const struct sp_rule_match *rule = longest(&q->matches, SP_VERDICT_PROMPT);
 
         q->kind = SP_REQUIRE_ANSWER;
@@ -433,7 +433,7 @@ static bool decide_requirement(const struct sp_judge_request *request, struct sp
         if (!v->has_rule_prompt && v->danger == SP_DANGER_FORCED_RM)
             return add_chars(out, FORCED_RM);
         if (may_ask) /* no approver: the text says how to get one */
-            return add_chars(out, SP_NOBODY_ANSWERS);
+            return add_chars(out, SP_NO_APPROVER);
         if (request->policy.kind != SP_APPROVAL_GRANULAR)
             return add_chars(out, NEVER);
         return add_chars(out, v->has_rule_prompt ? NO_RULES : NO_SANDBOX);
@@ -458,7 +458,7 @@ static int judge(const struct sp_judge_request *request, struct sp_requirement *
         return r;
     /* The caller wants more permissions, and the policy cannot ask about that. */
     if (wants_more(request) &&
-        (request->nobody_answers ||
+        (request->has_no_approver ||
          !sp_approval_may_ask(&request->policy, request->policy.sandbox_approval) ||
          forbids_additional(request)))
         return add_override_refusal(&q->reason, request)

@@ -43,7 +43,7 @@ enum sp_permissions {
 };
 
 /* The policy would ask, but there is no approver. */
-#define SP_NOBODY_ANSWERS                                                                          \
+#define SP_NO_APPROVER                                                                             \
     "approval required, but the client cannot answer questions; allow it by a rule, configure an " \
     "approver, or change the approval policy"
 
@@ -76,7 +76,7 @@ struct sp_judge_request {
     /* Ignore allow rules, and offer none: the program that runs may not be the one they name
      * (program.h). */
     bool ignores_allow;
-    bool nobody_answers; /* no approver: refusals say SP_NOBODY_ANSWERS */
+    bool has_no_approver; /* no approver: refusals say SP_NO_APPROVER */
 };
 
 enum sp_requirement_kind { SP_REQUIRE_NOTHING, SP_REQUIRE_ANSWER, SP_REQUIRE_REFUSAL };

@@ -807,7 +807,7 @@ static struct sp_network_question *new_question(const struct sp_network_request 
     q->protocol = r->protocol;
     q->argv[0] = SP_STR("network-access");
     q->asking.told = on_told;
-    q->asking.nobody_answers = c->nobody_answers;
+    q->asking.has_no_approver = c->has_no_approver;
     struct sp_approval_question *to = &q->asking.question;
     *to = (struct sp_approval_question){
         .kind = SP_QUESTION_NETWORK,

@@ -69,7 +69,7 @@ struct sp_network_command {
     /* Rules or decisions have changed: verdicts that were kept are not valid any more. host: was
      * allowed before and is denied now, n 0: none. May be NULL. */
     void (*changed)(struct sp_network_command *c, struct sp_str host);
-    bool nobody_answers; /* no approver answers: only hooks and the reviewer are asked */
+    bool has_no_approver; /* no approver answers: only hooks and the reviewer are asked */
 
     bool is_cancelled; /* a request was refused: no more questions */
     enum sp_decider cancelled_by;

@@ -512,7 +512,7 @@ static void begin_question(struct sp_run_plan *p, bool is_review)
     p->asking.is_known = is_cached;
     p->asking.is_review = is_review;
     p->asking.cannot_ask = request->cannot_ask;
-    p->asking.nobody_answers = request->nobody_answers;
+    p->asking.has_no_approver = request->has_no_approver;
     p->state = SP_RUN_PLAN_ASKING;
     sp_asking_begin(&p->asking, p->approvals);
 }
@@ -551,7 +551,7 @@ static bool can_ask(const struct sp_run_plan *p)
 {
     const struct sp_approvals_options *o = &p->approvals->options;
 
-    if (p->request.nobody_answers)
+    if (p->request.has_no_approver)
         return o->reviewer != NULL || o->hook_count != 0;
     return sp_approvals_can_ask(p->approvals);
 }
@@ -570,7 +570,7 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
         .preface = p->request.preface,
         .known_safe = o->known_safe,
         .shell = p->request.shell,
-        .nobody_answers = !can_ask(p),
+        .has_no_approver = !can_ask(p),
     };
 
     /* With a relative entry in PATH, `ls` may be a file in the working directory. */
@@ -644,7 +644,7 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
     if (audit_plan(p, "forbidden", "denied", by_itself(p), false))
         refuse_plan(p, !is_patch(p)               ? sp_buf_str(&p->requirement.reason)
                        : p->patch.refusal != NULL ? sp_str_of(p->patch.refusal)
-                                                  : SP_STR(SP_NOBODY_ANSWERS));
+                                                  : SP_STR(SP_NO_APPROVER));
 }
 
 /* ---- the second attempt ---- */

@@ -42,7 +42,7 @@ struct sp_run_plan_request {
     struct sp_str key_more;   /* more of the key of an approval for the session; n 0: nothing */
     const char *shell;        /* the configured one; NULL: none */
     struct sp_str cannot_ask; /* why no question can be asked now; n 0: it can */
-    bool nobody_answers;      /* no approver answers: only hooks and the reviewer are asked */
+    bool has_no_approver;     /* no approver answers: only hooks and the reviewer are asked */
     struct sp_str environ;    /* of the command: NAME=VALUE strings with their NULs; p NULL: it runs
                                  elsewhere, and no rule takes its sandbox away */
     struct sp_words preface;  /* judged and shown before argv; count 0: none */

@@ -92,8 +92,8 @@ static void on_query_answered(struct sp_ask *a, struct sp_str result)
     struct sp_decision_text d = {0}; /* a denial, also for an answer that is too long */
 
     if (result.p == NULL) /* an error: the client cannot answer */
-        d.decision = (struct sp_decision){.kind = SP_DECISION_FAILED,
-                                          .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+        d.decision =
+            (struct sp_decision){.kind = SP_DECISION_FAILED, .rejection = SP_STR(SP_NO_APPROVER)};
     else if (result.n <= SP_APPROVER_CLIENT_ANSWER_MAX)
         sp_decision_read(result, false, &d);
     if (result.p != NULL)
@@ -108,7 +108,7 @@ static void ask_client(struct sp_approver *a, const struct sp_approval_question 
                        sp_approver_fn *done, void *user)
 {
     static const struct sp_decision unable = {.kind = SP_DECISION_FAILED,
-                                              .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+                                              .rejection = SP_STR(SP_NO_APPROVER)};
     static const struct sp_decision failed = {
         .kind = SP_DECISION_FAILED,
         .rejection = SP_STR("the question could not be sent to the client")};
@@ -239,7 +239,7 @@ static struct approval_session *get_session(struct sp_serve_approve *a,
     if (s->client != NULL) {
         s->client->conn = c->conn;
         s->client->is_able = c->takes_approvals;
-        sp_approvals_set_nobody_answers(
+        sp_approvals_set_no_approver(
             s->approvals, !c->takes_approvals && !sp_approvers_has_others(a->setup.approvers));
     }
     return s;

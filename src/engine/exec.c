@@ -412,7 +412,7 @@ static bool begin_plan(struct sp_exec *x)
         .policy_cwd = x->environment_cwd,
         .shell = x->shell.path,
         .changes = is_patch ? &x->patch.changes : NULL,
-        .nobody_answers = x->request.nobody_answers,
+        .has_no_approver = x->request.has_no_approver,
     };
 
     if (!add_env_to_request(x, &request))
@@ -682,7 +682,7 @@ static int begin_network(const struct sp_exec *x, struct sp_process *p, struct s
         .argv = {p->argv, p->argc},
         .policy = start->policy,
         .policy_name = x->environment->policy_name,
-        .nobody_answers = x->request.nobody_answers,
+        .has_no_approver = x->request.has_no_approver,
         .refused = on_refused_host,
         .user = p,
     };

@@ -92,10 +92,10 @@ struct sp_exec_request {
     bool has_max_tokens;
     bool has_login, login;
     bool has_permissions;
-    bool wants_stdin;    /* without a terminal: keep stdin open for write_stdin */
-    bool waits_for_end;  /* no deadline */
-    bool nobody_answers; /* the call must not wait for an approver */
-    bool omits_text;     /* the caller formats reply.answer itself: reply.text only has faults */
+    bool wants_stdin;     /* without a terminal: keep stdin open for write_stdin */
+    bool waits_for_end;   /* no deadline */
+    bool has_no_approver; /* the call must not wait for an approver */
+    bool omits_text;      /* the caller formats reply.answer itself: reply.text only has faults */
 };
 
 struct sp_write_request {

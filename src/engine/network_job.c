@@ -268,7 +268,7 @@ int sp_network_job_new(const struct sp_network_job_options *o, struct sp_start *
                                      .approval = *sp_approvals_policy(o->approvals),
                                      .outcome = on_outcome,
                                      .changed = on_changed,
-                                     .nobody_answers = o->nobody_answers};
+                                     .has_no_approver = o->has_no_approver};
     n->approvals = o->approvals;
     n->refused = o->refused;
     n->user = o->user;

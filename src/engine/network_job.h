@@ -24,7 +24,7 @@ struct sp_network_job_options {
     struct sp_words argv;
     const struct sp_policy *policy; /* its profile has a managed network */
     const char *policy_name;        /* NULL: none */
-    bool nobody_answers;            /* no approver answers: only hooks and the reviewer are asked */
+    bool has_no_approver;           /* no approver answers: only hooks and the reviewer are asked */
     /* A person refused a host: the command has to end, with this text. */
     void (*refused)(void *user, const struct sp_network_outcome *o);
     void *user;

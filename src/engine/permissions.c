@@ -230,7 +230,7 @@ static void begin_request(struct request *r)
         refuse_by_policy(r);
     else if (!sp_approvals_can_ask(m->approvals)) {
         r->asking.decided_by = SP_DECIDER_CONFIG;
-        deny(r, &(struct sp_decision){.rejection = SP_STR(SP_NOBODY_ANSWERS)});
+        deny(r, &(struct sp_decision){.rejection = SP_STR(SP_NO_APPROVER)});
     } else
         sp_asking_begin(&r->asking, m->approvals);
 }

@@ -665,7 +665,7 @@ static void on_question(void *user)
         return;
     }
     if (asks_host && !(c->elicits && ask_by_request(c, q)))
-        sp_mcp_run_ask_next(c->run, SP_NOBODY_ANSWERS);
+        sp_mcp_run_ask_next(c->run, SP_NO_APPROVER);
     if (c->is_overdue && sp_mcp_run_question(c->run) != NULL)
         give_up(c);
 }

@@ -301,7 +301,7 @@ int sp_mcp_run_start(struct sp_mcp_caller *c, const struct sp_mcp_run_request *r
     r->tool = tool;
     r->waits_for_end = request->waits_for_end;
     r->repeats_output = request->repeats_output;
-    r->nobody_answers =
+    r->has_no_approver =
         request->cannot_ask_host && !sp_approvers_has_others(c->mcp->options.approvers);
     r->warnings.max = SP_MCP_WARNINGS_MAX;
     r->arguments = *request->arguments;
@@ -636,7 +636,7 @@ static void ask_for_run(struct sp_approver *a, const struct sp_approval_question
                         sp_approver_fn *done, void *user)
 {
     const struct sp_decision nobody = {.kind = SP_DECISION_FAILED,
-                                       .rejection = SP_STR(SP_NOBODY_ANSWERS)};
+                                       .rejection = SP_STR(SP_NO_APPROVER)};
     struct sp_mcp_caller *c = SP_CONTAINER(a, struct sp_mcp_caller, questions);
     struct sp_mcp_run *r = run_of_call(c, q->call_id);
 

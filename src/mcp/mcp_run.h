@@ -122,7 +122,7 @@ struct sp_mcp_run {
     bool waits_for_end;
     bool repeats_output;
     bool was_cut_short;   /* sp_mcp_run_answer_now ended its wait */
-    bool nobody_answers;  /* neither the host nor an approver: for sp_exec_request */
+    bool has_no_approver; /* neither the host nor an approver: for sp_exec_request */
     uint64_t engine_call; /* of the manager; 0: none */
     int session_id;       /* the process of this call; 0: none started yet */
     bool owns_process;    /* started it, and no other call can name it yet */

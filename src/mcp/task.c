@@ -324,7 +324,7 @@ static void on_question(void *user)
     if (t->elicits)
         show_question(t);
     else
-        sp_mcp_run_ask_next(t->run, SP_NOBODY_ANSWERS);
+        sp_mcp_run_ask_next(t->run, SP_NO_APPROVER);
 }
 
 static void on_withdrawn(void *user)

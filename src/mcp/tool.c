@@ -161,7 +161,7 @@ static int start_patch(struct sp_mcp_run *r, struct sp_err *e)
         .turn_id = sp_str_of(r->call_id),
         .argv = argv,
         .argc = 2,
-        .nobody_answers = r->nobody_answers,
+        .has_no_approver = r->has_no_approver,
         .omits_text = true,
     };
     const struct sp_slot slots[] = {

@@ -563,7 +563,7 @@ static bool add_host_advice(struct sp_buf *out, const struct sp_mcp_run *r,
 {
     const struct sp_network_policy *lists = sp_mcp_run_options(r)->manager->policy->profile.managed;
     const bool asks =
-        lists->asks && !r->nobody_answers &&
+        lists->asks && !r->has_no_approver &&
         sp_approvals_policy(sp_manager_approvals(r->caller->manager))->kind != SP_APPROVAL_NEVER;
 
     if (!sp_buf_add_str(out, SP_STR("use a host that is allowed")))
@@ -598,7 +598,7 @@ static bool add_advice(struct sp_buf *out, const struct sp_mcp_run *r,
     if (policy->kind == SP_APPROVAL_NEVER)
         return sp_buf_add_str(out, SP_STR("; no person is asked under this approval policy, so "
                                           "anything else needs another configuration."));
-    if (r->nobody_answers)
+    if (r->has_no_approver)
         return sp_buf_add_str(out, SP_STR("; this host cannot ask a person and no approver is "
                                           "configured (--approver), so anything else is refused."));
     if (amendment != NULL && o->tools.has_additional_permissions &&

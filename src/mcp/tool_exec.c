@@ -828,7 +828,7 @@ static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
     r->exec.until_count = r->until.count;
     r->exec.call_id = r->exec.turn_id = sp_str_of(r->call_id);
     r->exec.waits_for_end = r->waits_for_end;
-    r->exec.nobody_answers = r->nobody_answers;
+    r->exec.has_no_approver = r->has_no_approver;
     r->exec.omits_text = true;
     return begin_exec(r, e) < 0 ? sp_mcp_tool_refuse_error(r, "", e) : 0;
 }

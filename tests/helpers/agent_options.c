@@ -344,7 +344,7 @@ static void take_approval(struct agent_options *o, int opt)
         a->timeout_ms = number(optarg);
         return;
     case OPT_NOBODY:
-        a->nobody_answers = true;
+        a->has_no_approver = true;
         return;
     default:
         take_reviewer(o, opt);

@@ -28,7 +28,7 @@ struct judge_row {
     const char *command; /* words as a shell would split them */
     const char *script;  /* or /bin/bash -lc SCRIPT */
     enum sp_permissions permissions;
-    bool is_preapproved, nobody_answers;
+    bool is_preapproved, has_no_approver;
     enum sp_known_safe known_safe;
     const char *rules;  /* of a file; NULL: none */
     bool is_incomplete; /* some other file did not parse */
@@ -130,7 +130,7 @@ static inline void judge_one(const struct judge_row *row)
         .profile = &profile,
         .permissions = row->permissions,
         .is_preapproved = row->is_preapproved,
-        .nobody_answers = row->nobody_answers,
+        .has_no_approver = row->has_no_approver,
         .prefix = row->prefix == NULL ? (struct sp_words){0} : prefix.items[0],
         .known_safe = row->known_safe,
         .shell = "/bin/bash",

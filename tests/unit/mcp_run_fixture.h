@@ -106,7 +106,7 @@ static inline int start_run(struct sp_mcp_run *r, struct sp_err *e)
     struct sp_exec_request ask = {.call_id = sp_str_of(r->call_id),
                                   .has_login = true,
                                   .waits_for_end = r->waits_for_end,
-                                  .nobody_answers = r->nobody_answers};
+                                  .has_no_approver = r->has_no_approver};
     struct sp_json *j = &r->arguments.json;
     uint64_t yield_ms = 0;
 

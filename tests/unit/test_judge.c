@@ -136,31 +136,31 @@ static void test_dangerous(void **state)
 static void test_nobody_answers(void **state)
 {
     static const struct judge_row rows[] = {
-        {0, U, .command = "cargo build", .nobody_answers = true, .want = REJ, .reason = M13},
-        {0, U, .command = "ls", .nobody_answers = true, .want = SKIP, .amendment = ANY},
-        {0, R, .command = "cargo build", .nobody_answers = true, .want = SKIP, .amendment = ANY},
-        {0, R, .command = "ls", .permissions = ESC, .nobody_answers = true, .want = REJ,
+        {0, U, .command = "cargo build", .has_no_approver = true, .want = REJ, .reason = M13},
+        {0, U, .command = "ls", .has_no_approver = true, .want = SKIP, .amendment = ANY},
+        {0, R, .command = "cargo build", .has_no_approver = true, .want = SKIP, .amendment = ANY},
+        {0, R, .command = "ls", .permissions = ESC, .has_no_approver = true, .want = REJ,
          .reason = M13},
         /* An approver would not help: the policy cannot ask. */
-        {0, N, .command = "ls", .permissions = ESC, .nobody_answers = true, .want = REJ,
+        {0, N, .command = "ls", .permissions = ESC, .has_no_approver = true, .want = REJ,
          .reason = M2},
-        {0, N, .command = "rm x", .nobody_answers = true,
+        {0, N, .command = "rm x", .has_no_approver = true,
          .rules = "prefix_rule([\"rm\"], \"prompt\")", .want = REJ,
          .reason = "approval required by policy, but AskForApproval is set to Never"},
-        {0, G, true, false, RO, .command = "rm x", .nobody_answers = true,
+        {0, G, true, false, RO, .command = "rm x", .has_no_approver = true,
          .rules = "prefix_rule([\"rm\"], \"prompt\")", .want = REJ,
          .reason = "approval required by policy rule, but AskForApproval::Granular.rules is false"},
-        {0, G, false, true, RO, .command = "rm x", .nobody_answers = true,
+        {0, G, false, true, RO, .command = "rm x", .has_no_approver = true,
          .rules = "prefix_rule([\"rm\"], \"prompt\")", .want = REJ, .reason = M13},
-        {0, U, .command = "ls", .permissions = ADD, .nobody_answers = true, .want = REJ,
+        {0, U, .command = "ls", .permissions = ADD, .has_no_approver = true, .want = REJ,
          .reason =
              "approval policy is UnlessTrusted; reject command \xe2\x80\x94 you cannot request "
              "additional permissions unless the approval policy is OnRequest"},
-        {0, R, .command = "rm -f x", .nobody_answers = true, .want = REJ,
+        {0, R, .command = "rm -f x", .has_no_approver = true, .want = REJ,
          .reason = "`rm -f x` rejected: " FORCED},
-        {0, R, .command = "rm x", .nobody_answers = true,
+        {0, R, .command = "rm x", .has_no_approver = true,
          .rules = "prefix_rule([\"rm\"], \"prompt\")", .want = REJ, .reason = M13},
-        {0, R, .command = "rm x", .nobody_answers = true,
+        {0, R, .command = "rm x", .has_no_approver = true,
          .rules = "prefix_rule([\"rm\"], \"allow\")", .want = FREE},
     };
 

@@ -283,7 +283,7 @@ static void test_a_call_that_nobody_answers_for_is_judged_so(void **state)
 
     (void)state;
     confine(SP_APPROVAL_ON_FAILURE);
-    ask.nobody_answers = true;
+    ask.has_no_approver = true;
     exec_ask(&a, &ask);
     until(job_count == 1);
     say_started(0);
@@ -300,7 +300,7 @@ static void test_a_call_that_nobody_answers_for_is_judged_so(void **state)
     until(a.is_there);
     assert_int_equal(a.fault, SP_FAULT_REJECTED);
     assert_int_equal(questions, 0);
-    ask.nobody_answers = false; /* others can be asked about all the same */
+    ask.has_no_approver = false; /* others can be asked about all the same */
     exec_ask(&a, &ask);
     until(questions == 1);
     decide(last_question.id, SP_DECISION_DENIED);

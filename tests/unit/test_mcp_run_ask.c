@@ -64,12 +64,12 @@ static void test_where_nobody_is_there_the_answer_is_no(void **state)
     (void)state;
     struct sp_mcp_run *r = start_asking(&w, nice_true);
     is_calling = true;
-    sp_mcp_run_ask_next(r, SP_NOBODY_ANSWERS);
+    sp_mcp_run_ask_next(r, SP_NO_APPROVER);
     is_calling = false;
     assert_false(sp_mcp_run_asks_host(r));
     until(w.is_done);
     assert_true(w.is_error);
-    assert_string_equal(w.text, PREFIX SP_NOBODY_ANSWERS);
+    assert_string_equal(w.text, PREFIX SP_NO_APPROVER);
 }
 
 static void test_a_call_that_nobody_could_answer_for_asks_nothing(void **state)
@@ -82,9 +82,9 @@ static void test_a_call_that_nobody_could_answer_for_asks_nothing(void **state)
     (void)state;
     assert_int_equal(sp_arguments_parse(&a, sp_str_of(nice_true), NULL), 0);
     assert_int_equal(sp_mcp_run_start(caller, &ask, &waiter_ops, &w, &w.run, NULL), 0);
-    assert_true(w.run->nobody_answers);
+    assert_true(w.run->has_no_approver);
     until(w.is_done);
-    assert_string_equal(w.text, PREFIX SP_NOBODY_ANSWERS);
+    assert_string_equal(w.text, PREFIX SP_NO_APPROVER);
     assert_string_equal(w.story, "done ");
 }
 
@@ -473,7 +473,7 @@ static void test_a_host_that_cannot_be_asked_leaves_it_to_the_approver(void **st
     (void)state;
     assert_int_equal(sp_arguments_parse(&a, sp_str_of(nice_true), NULL), 0);
     assert_int_equal(sp_mcp_run_start(caller, &ask, &waiter_ops, &w, &w.run, NULL), 0);
-    assert_false(w.run->nobody_answers);
+    assert_false(w.run->has_no_approver);
     await_question(&w);
 }
 

@@ -710,7 +710,7 @@ static void test_a_hook_may_answer_for_a_host(void **state)
     options.hooks = hooks;
     options.hook_count = 1;
     options.approver = &nobody;
-    options.nobody_answers = true;
+    options.has_no_approver = true;
     remake(NULL);
     begin(&r, "x.com");
     answer(0, SP_DECISION_APPROVED_FOR_SESSION);

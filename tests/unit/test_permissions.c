@@ -246,7 +246,7 @@ static void test_policies_that_do_not_ask(void **state)
     answer_json("\"approved\"");
     until(t.is_there);
     assert_false(t.has_failed);
-    options.approvals.nobody_answers = true;
+    options.approvals.has_no_approver = true;
     permit(SP_APPROVAL_UNTRUSTED);
     request(&t, WANTED);
     expect_refused(&t, "request_permissions failed: approval required, but the client cannot "

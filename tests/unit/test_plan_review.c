@@ -80,7 +80,7 @@ static void test_hooks_are_asked_where_no_person_can_be(void **state)
     (void)state;
     use_hooks(1);
     confine(SP_APPROVAL_UNTRUSTED);
-    ask.nobody_answers = true;
+    ask.has_no_approver = true;
     exec_ask(&a, &ask);
     until(first_hook.asked == 1);
     answer_kind(&first_hook, SP_DECISION_APPROVED);
@@ -88,7 +88,7 @@ static void test_hooks_are_asked_where_no_person_can_be(void **state)
     exec_ask(&a, &ask);
     until(first_hook.asked == 2);
     answer_kind(&first_hook, SP_DECISION_NO_OPINION);
-    expect_rejection(&a, SP_NOBODY_ANSWERS);
+    expect_rejection(&a, SP_NO_APPROVER);
     assert_int_equal(questions, 0);
 }
 
@@ -175,7 +175,7 @@ static void test_hooks_are_enough_until_they_have_no_opinion(void **state)
 
     (void)state;
     use_hooks(1);
-    options.approvals.nobody_answers = true;
+    options.approvals.has_no_approver = true;
     confine(SP_APPROVAL_UNTRUSTED);
     begin(&a, "make");
     until(first_hook.asked == 1);
