@@ -37,7 +37,7 @@
 #include "engine/console.h"
 #include "engine/delta.h"
 #include "engine/local.h"
-#include "engine/lookout.h"
+#include "engine/local_socket.h"
 #include "engine/network_job.h"
 #include "engine/run.h"
 #include "engine/shell.h"
@@ -160,8 +160,8 @@ struct exec_run {
     struct exec_json json;
     char call_id[32];
     struct sp_backend *backend;
-    struct sp_lookout *lookout; /* NULL: --no-local-socket */
-    struct sp_console *console; /* NULL: nothing is judged, or the same */
+    struct sp_local_socket *local_socket; /* NULL: --no-local-socket */
+    struct sp_console *console;           /* NULL: nothing is judged, or the same */
     struct sp_approver *console_approver;
     struct sp_carry *carry;
 };
@@ -181,8 +181,8 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
     struct approval *a = &x->approval;
     int r = 0;
 
-    if (x->lookout != NULL)
-        r = sp_console_new(sp_lookout_rpc(x->lookout), x->lookout, &x->console, e);
+    if (x->local_socket != NULL)
+        r = sp_console_new(sp_local_socket_rpc(x->local_socket), x->local_socket, &x->console, e);
     if (r < 0)
         return r;
     const struct sp_cli_approval_options ask = {
@@ -862,13 +862,13 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
     if (x->argv == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
     r = sp_carry_new(&x->carry, e);
-    const struct sp_lookout_options lookout = {
+    const struct sp_local_socket_options local_socket = {
         .loop = r == 0 ? sp_carry_loop(x->carry) : NULL,
         .kind = "exec",
         .backend = x->place.is_local ? &x->backend : NULL,
     };
     if (r == 0 && !x->o->has_no_local_socket)
-        r = sp_lookout_new(&lookout, &x->lookout, e);
+        r = sp_local_socket_new(&local_socket, &x->local_socket, e);
     if (r < 0)
         return r;
     if (!x->place.is_local)
@@ -1028,7 +1028,7 @@ static int run_exec(void *values, char **command)
     sp_shell_done(&x.approval.shell);
     sp_approver_free(x.console_approver);
     sp_console_free(x.console);
-    sp_lookout_free(x.lookout);
+    sp_local_socket_free(x.local_socket);
     sp_backend_free(x.backend);
     sp_carry_free(x.carry);
     for (int i = 0; i < 2; i++)

@@ -31,7 +31,7 @@
 #include "core/journal.h"
 #include "engine/console.h"
 #include "engine/local.h"
-#include "engine/lookout.h"
+#include "engine/local_socket.h"
 #include "engine/snapshot.h"
 #include "mcp/lines.h"
 #include "mcp/mcp_http.h"
@@ -133,8 +133,8 @@ struct mcp_server {
     struct sp_err unreachable;    /* code NONE: it answered */
     bool has_facts;
     char *cwd;
-    struct sp_lookout *lookout; /* NULL: --no-local-socket */
-    struct sp_console *console; /* the same */
+    struct sp_local_socket *local_socket; /* NULL: --no-local-socket */
+    struct sp_console *console;           /* the same */
 
     struct sp_policy policy;
     const char *policy_name; /* spelled as in the option or the configuration */
@@ -249,8 +249,8 @@ static int open_approvals(struct mcp_server *s, struct sp_err *e)
     const bool is_stdio = s->flags->listen.count == 0;
     int r = 0;
 
-    if (s->lookout != NULL)
-        r = sp_console_new(sp_lookout_rpc(s->lookout), s->lookout, &s->console, e);
+    if (s->local_socket != NULL)
+        r = sp_console_new(sp_local_socket_rpc(s->local_socket), s->local_socket, &s->console, e);
     if (r < 0)
         return r;
     const struct sp_cli_approval_options ask = {
@@ -742,10 +742,10 @@ static int begin_server(struct mcp_server *s, struct sp_err *e)
         r = s->place.is_local ? open_here(s, e) : open_there(s, e);
     if (r == 0)
         sp_loop_busy_poll(s->loop)->mode = sp_busy_poll_mode_of(s->config.busy_poll);
-    const struct sp_lookout_options lookout = {
+    const struct sp_local_socket_options local_socket = {
         .loop = s->loop, .kind = "mcp", .backend = s->place.is_local ? &s->backend : NULL};
     if (r == 0 && !s->flags->has_no_local_socket)
-        r = sp_lookout_new(&lookout, &s->lookout, e);
+        r = sp_local_socket_new(&local_socket, &s->local_socket, e);
     if (r == 0)
         r = find_policy(s, e);
     if (r == 0)
@@ -796,7 +796,7 @@ static void end_server(struct mcp_server *s)
     sp_snapshots_free(s->snapshots);
     sp_cli_approval_done(&s->approval);
     sp_console_free(s->console);
-    sp_lookout_free(s->lookout);
+    sp_local_socket_free(s->local_socket);
     for (size_t i = 0; i < s->place_count; i++) {
         sp_backend_free(s->places[i].backend);
         sp_policy_done(&s->places[i].policy);

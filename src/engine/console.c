@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/list.h"
 #include "base/sha.h"
-#include "engine/lookout.h"
+#include "engine/local_socket.h"
 #include "server/rpc/conn.h"
 
 #define QUESTION_MAX (16U << 20) /* bytes of a question as JSON */
@@ -32,7 +32,7 @@ struct closed_question {
 struct sp_console {
     struct sp_questions questions;
     struct sp_rpc *rpc;
-    struct sp_lookout *lookout;
+    struct sp_local_socket *local_socket;
     struct sp_list open; /* struct entry, the oldest first */
     unsigned count;
     size_t bytes; /* of the JSON of the open questions */
@@ -165,8 +165,8 @@ static void ask_console(struct sp_approver *a, const struct sp_approval_question
     sp_list_append(&c->open, &n->link);
     c->count++;
     c->bytes += n->json.len;
-    if (c->lookout != NULL)
-        sp_lookout_open(c->lookout);
+    if (c->local_socket != NULL)
+        sp_local_socket_open(c->local_socket);
     sp_questions_tell(c->rpc, "approval/opened", sp_buf_str(&n->json));
 }
 
@@ -293,8 +293,8 @@ static int decide(struct sp_questions *q, const struct sp_questions_answer *a, s
 
 /* ---- beginning and end ---- */
 
-int sp_console_new(struct sp_rpc *rpc, struct sp_lookout *lookout, struct sp_console **ret,
-                   struct sp_err *e)
+int sp_console_new(struct sp_rpc *rpc, struct sp_local_socket *local_socket,
+                   struct sp_console **ret, struct sp_err *e)
 {
     static const struct sp_questions_ops ops = {.add_open = add_open, .decide = decide};
     struct sp_console *c = calloc(1, sizeof *c);
@@ -303,7 +303,7 @@ int sp_console_new(struct sp_rpc *rpc, struct sp_lookout *lookout, struct sp_con
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare the console");
     c->questions.ops = &ops;
     c->rpc = rpc;
-    c->lookout = lookout;
+    c->local_socket = local_socket;
     /* Numbers of two programs seldom meet: a person types them without a pid. */
     (void)!getrandom(&c->last, 1, 0);
     c->last = 100 + c->last % 256 * 3;

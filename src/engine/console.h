@@ -11,14 +11,14 @@
 #include "server/rpc/questions.h"
 
 struct sp_console;
-struct sp_lookout;
+struct sp_local_socket;
 
 #define SP_CONSOLE_QUESTIONS_MAX 256 /* open at once; the next one is not asked here */
 
-/* rpc: whose connections are told; outlives the console. lookout: begins to listen with the first
- * question; NULL: rpc listens anyway. */
-int sp_console_new(struct sp_rpc *rpc, struct sp_lookout *lookout, struct sp_console **ret,
-                   struct sp_err *e);
+/* rpc: whose connections are told; outlives the console. local_socket: begins to listen with the
+ * first question; NULL: rpc listens anyway. */
+int sp_console_new(struct sp_rpc *rpc, struct sp_local_socket *local_socket,
+                   struct sp_console **ret, struct sp_err *e);
 void sp_console_free(struct sp_console *c); /* after its approvers; NULL is fine */
 
 /* Shown with the questions of one conversation; NULL: unknown. The strings outlive the approver. */

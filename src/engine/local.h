@@ -35,8 +35,8 @@ int sp_local_new(struct sp_loop *loop, const struct sp_local_options *o, struct 
  * command. false: there are too many. */
 bool sp_local_add_own_port(struct sp_backend *b, uint16_t port);
 
-/* The front of this backend, for its local socket (lookout.h); made now if no command was started
- * yet. `drained` is called when the socket of a cell has room again. */
+/* The front of this backend, for its local socket (local_socket.h); made now if no command was
+ * started yet. `drained` is called when the socket of a cell has room again. */
 int sp_local_front(struct sp_backend *b, void (*drained)(void *user), void *user,
                    struct sp_front **ret, struct sp_err *e);
 

@@ -27,7 +27,7 @@ static const struct sp_family *const families[] = {
 
 /*
  * The methods of a connection that came by the local socket of a front that is no server (mcp,
- * exec, a library host): look at its processes and its history, intervene, answer its questions.
+ * exec): look at its processes and its history, intervene, answer its questions.
  * Any other method, also one that is added later, is refused there: a start, a file operation or a
  * web request would go around the approvals of that front. The listeners of a server allow every
  * method; what only a console may do is checked by the method.

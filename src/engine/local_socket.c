@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/lookout.h"
+#include "engine/local_socket.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 #include "server/net/own_sockets.h"
 #include "server/rpc/conn.h"
 
-#define LOOKOUT_MS      10 /* a command that lives longer can be seen; a shorter one costs nothing */
+#define LATE_MS         10 /* a command that lives longer can be seen; a shorter one costs nothing */
 #define MAX_CONNECTIONS 64
 #define MAX_UNFINISHED  (16U << 20) /* bytes of unfinished input of all connections */
 
-struct sp_lookout {
-    struct sp_lookout_options o;
+struct sp_local_socket {
+    struct sp_local_socket_options o;
     struct sp_rpc rpc;
     struct sp_rpc_door door;
     struct sp_front
@@ -29,11 +29,11 @@ struct sp_lookout {
 
 static void on_drained(void *user)
 {
-    sp_conn_resume_all(&((struct sp_lookout *)user)->rpc);
+    sp_conn_resume_all(&((struct sp_local_socket *)user)->rpc);
 }
 
 /* A front that never has a process. */
-static int open_front(struct sp_lookout *l, struct sp_err *e)
+static int open_front(struct sp_local_socket *l, struct sp_err *e)
 {
     const struct sp_front_options o = {
         .program = "/proc/self/exe",
@@ -52,7 +52,7 @@ static int open_front(struct sp_lookout *l, struct sp_err *e)
 static bool on_opened(void *user, struct sp_link *link, const struct sp_link_ops **ret_ops,
                       void **ret_user)
 {
-    struct sp_lookout *l = user;
+    struct sp_local_socket *l = user;
     struct sp_err e = {0};
     char why[640];
     int r = 0;
@@ -68,7 +68,7 @@ static bool on_opened(void *user, struct sp_link *link, const struct sp_link_ops
     return sp_conn_opened(&l->door, link, ret_ops, ret_user);
 }
 
-void sp_lookout_open(struct sp_lookout *l)
+void sp_local_socket_open(struct sp_local_socket *l)
 {
     const struct sp_listen_options o = {
         .is_narrow = true,
@@ -101,12 +101,13 @@ void sp_lookout_open(struct sp_lookout *l)
 
 static void on_timer(struct sp_timer *t)
 {
-    sp_lookout_open(SP_CONTAINER(t, struct sp_lookout, timer));
+    sp_local_socket_open(SP_CONTAINER(t, struct sp_local_socket, timer));
 }
 
-int sp_lookout_new(const struct sp_lookout_options *o, struct sp_lookout **ret, struct sp_err *e)
+int sp_local_socket_new(const struct sp_local_socket_options *o, struct sp_local_socket **ret,
+                        struct sp_err *e)
 {
-    struct sp_lookout *l = calloc(1, sizeof *l);
+    struct sp_local_socket *l = calloc(1, sizeof *l);
     char path[600];
 
     if (l == NULL)
@@ -118,8 +119,8 @@ int sp_lookout_new(const struct sp_lookout_options *o, struct sp_lookout **ret, 
     l->rpc.env = environ;
     l->rpc.kind = o->kind;
     if (!sp_rpc_init(&l->rpc) ||
-        !sp_loop_timer(o->loop, &l->timer, sp_loop_now(o->loop) + LOOKOUT_MS, on_timer)) {
-        sp_lookout_free(l);
+        !sp_loop_timer(o->loop, &l->timer, sp_loop_now(o->loop) + LATE_MS, on_timer)) {
+        sp_local_socket_free(l);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the local socket");
     }
     *ret = l;
@@ -127,7 +128,7 @@ int sp_lookout_new(const struct sp_lookout_options *o, struct sp_lookout **ret, 
 }
 
 /* Connections first, since they use all the rest. */
-void sp_lookout_free(struct sp_lookout *l)
+void sp_local_socket_free(struct sp_local_socket *l)
 {
     if (l == NULL)
         return;
@@ -138,7 +139,7 @@ void sp_lookout_free(struct sp_lookout *l)
     free(l);
 }
 
-struct sp_rpc *sp_lookout_rpc(struct sp_lookout *l)
+struct sp_rpc *sp_local_socket_rpc(struct sp_local_socket *l)
 {
     return &l->rpc;
 }
