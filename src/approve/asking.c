@@ -67,7 +67,7 @@ static void finish_asking(struct sp_asking *q, const struct sp_decision *d, enum
 {
     close_asking(q);
     q->decided_by = by;
-    q->told(q, d);
+    q->decided(q, d);
 }
 
 static void deny_asking(struct sp_asking *q, struct sp_str text, enum sp_decider by)

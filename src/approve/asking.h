@@ -3,7 +3,7 @@
  * asking: one question and all who may answer it, one after the other.
  *
  *   HOOK (each, in order) --no opinion--> known? --no--> REVIEWER (some attempts), or else APPROVER
- *     '--yes, no, failed--> told  <--yes---'    <--------------'--------------------------'
+ *     '--yes, no, failed--> decided <-yes--'    <--------------'--------------------------'
  *
  * Each stage has a deadline, and each attempt a number of its own, so late answers are ignored.
  * What hooks and the reviewer allow is allowed once. The struct is embedded in its owner.
@@ -33,16 +33,17 @@ struct sp_asking {
     struct sp_approval_question question;
     /* Called once, perhaps from within begin; the asking is closed by then and may be freed. A
      * denial has its text, except a plain one of a person; d is borrowed. */
-    void (*told)(struct sp_asking *q, const struct sp_decision *d);
+    void (*decided)(struct sp_asking *q, const struct sp_decision *d);
     /* Whether it was approved for the session before. NULL: no. */
     bool (*is_known)(struct sp_asking *q);
     struct sp_str cannot_ask; /* why no question can be asked, which is a denial; n 0: it can */
     bool is_review;           /* only the reviewer is asked: nothing else objects */
     bool has_no_approver;     /* no approver is asked: hooks and the reviewer only */
-    bool is_replaced;         /* for told: ABORT because a newer question has the same ids */
+    bool is_replaced;         /* for `decided`: ABORT because a newer question has the same ids */
     bool is_announced;        /* private: reported as waiting for the approver */
 
-    enum sp_decider decided_by; /* for told; of an open question: who aborts the call that asks */
+    enum sp_decider
+        decided_by; /* for `decided`; of an open question: who aborts the call that asks */
 
     /* private */
     struct sp_approvals *approvals;
@@ -60,7 +61,7 @@ static inline bool sp_asking_is_open(const struct sp_asking *q)
 {
     return q->stage != SP_ASKING_CLOSED;
 }
-/* Withdraws an open question without calling told. Zero is fine. */
+/* Withdraws an open question without calling `decided`. Zero is fine. */
 void sp_asking_done(struct sp_asking *q);
 
 #endif

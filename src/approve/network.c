@@ -589,8 +589,8 @@ static void finish_question(struct sp_network_question *q, const struct ending *
             deny_request(r, end->reason, end->text);
         else
             r->state = end->state;
-        if (r->told != NULL)
-            r->told(r);
+        if (r->decided != NULL)
+            r->decided(r);
     }
     free_question(q);
 }
@@ -720,7 +720,7 @@ static void take_amendment(struct sp_network_question *q, const struct sp_decisi
     }
 }
 
-static void on_told(struct sp_asking *asking, const struct sp_decision *d)
+static void on_decided(struct sp_asking *asking, const struct sp_decision *d)
 {
     struct sp_network_question *q = SP_CONTAINER(asking, struct sp_network_question, asking);
 
@@ -806,7 +806,7 @@ static struct sp_network_question *new_question(const struct sp_network_request 
     q->host = r->host;
     q->protocol = r->protocol;
     q->argv[0] = SP_STR("network-access");
-    q->asking.told = on_told;
+    q->asking.decided = on_decided;
     q->asking.has_no_approver = c->has_no_approver;
     struct sp_approval_question *to = &q->asking.question;
     *to = (struct sp_approval_question){
@@ -1055,12 +1055,12 @@ static void judge_request(struct sp_network_request *r, const struct sp_network_
 }
 
 void sp_network_ask(struct sp_network_request *r, struct sp_approvals *a,
-                    const struct sp_network_ask *ask, void (*told)(struct sp_network_request *r))
+                    const struct sp_network_ask *ask, void (*decided)(struct sp_network_request *r))
 {
     auto_buf struct sp_buf url = {0};
     auto_buf struct sp_buf key = {0};
 
-    *r = (struct sp_network_request){.told = told,
+    *r = (struct sp_network_request){.decided = decided,
                                      .approvals = a,
                                      .command = ask->command,
                                      .port = ask->port,

@@ -88,7 +88,7 @@ void sp_network_command_done(struct sp_approvals *a, struct sp_network_command *
 
 enum sp_network_state {
     SP_NETWORK_NEW,
-    SP_NETWORK_ASKING,       /* told will be called */
+    SP_NETWORK_ASKING,       /* `decided` will be called */
     SP_NETWORK_ALLOWED_ONCE, /* for this command */
     SP_NETWORK_ALLOWED,      /* for the rest of the conversation */
     SP_NETWORK_DENIED,       /* reason and text say why */
@@ -106,7 +106,7 @@ struct sp_network_ask {
 
 struct sp_network_request {
     /* Called when the state is no longer ASKING. May end the request. */
-    void (*told)(struct sp_network_request *r);
+    void (*decided)(struct sp_network_request *r);
     enum sp_network_state state;
     enum sp_network_reason reason; /* DENIED */
     struct sp_str text;            /* DENIED: for the caller; valid until the request is done */
@@ -123,10 +123,11 @@ struct sp_network_request {
     struct sp_buf own_text;
 };
 
-/* No callback may end the request that is being asked for, or the conversation. told may be NULL. A
- * decision without a question is in the state on return, and told is not called. */
+/* No callback may end the request that is being asked for, or the conversation. `decided` may be
+ * NULL. A decision without a question is in the state on return, and `decided` is not called. */
 void sp_network_ask(struct sp_network_request *r, struct sp_approvals *a,
-                    const struct sp_network_ask *ask, void (*told)(struct sp_network_request *r));
+                    const struct sp_network_ask *ask,
+                    void (*decided)(struct sp_network_request *r));
 
 /* The client is gone: denied if undecided, without a callback. The question ends with the last
  * request that waits for it. */

@@ -344,7 +344,7 @@ static void unconfined_done(struct sp_run_plan_unconfined *f)
 
 /* The attempt may start, if the decision can be logged. An approved patch may write to the
  * directories of its files. */
-static void let_go(struct sp_run_plan *p, const char *decision, enum sp_decider by)
+static void allow_attempt(struct sp_run_plan *p, const char *decision, enum sp_decider by)
 {
     if (is_patch(p) && !p->is_retry && p->has_policy) {
         struct sp_grant parents = {0};
@@ -406,7 +406,7 @@ static void on_decision(struct sp_asking *q, const struct sp_decision *d)
          * retry_reuses_approval. */
         p->was_approved =
             by == SP_DECIDER_USER || by == SP_DECIDER_PROGRAM || by == SP_DECIDER_CACHE;
-        let_go(p, sp_decision_name(d->kind), by);
+        allow_attempt(p, sp_decision_name(d->kind), by);
         /* What could not be logged does not count later either. */
         const bool counts = p->state == SP_RUN_PLAN_GO;
         if (counts && d->kind == SP_DECISION_APPROVED_FOR_SESSION &&
@@ -426,8 +426,8 @@ static void on_decision(struct sp_asking *q, const struct sp_decision *d)
         if (audit_plan(p, q->is_review ? "skip" : "ask", sp_decision_name(d->kind), by, false))
             refuse_plan(p, why);
     }
-    if (p->told != NULL)
-        p->told(p);
+    if (p->decided != NULL)
+        p->decided(p);
 }
 
 /* ---- the question ---- */
@@ -508,7 +508,7 @@ static void begin_question(struct sp_run_plan *p, bool is_review)
         .profile_name = request->policy_name,
         .changes = request->changes,
     };
-    p->asking.told = on_decision;
+    p->asking.decided = on_decision;
     p->asking.is_known = is_cached;
     p->asking.is_review = is_review;
     p->asking.cannot_ask = request->cannot_ask;
@@ -608,9 +608,10 @@ static int judge(struct sp_run_plan *p, struct sp_err *e)
 }
 
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
-                       const struct sp_run_plan_request *asked, void (*told)(struct sp_run_plan *p))
+                       const struct sp_run_plan_request *asked,
+                       void (*decided)(struct sp_run_plan *p))
 {
-    *p = (struct sp_run_plan){.told = told, .approvals = a, .request = *asked};
+    *p = (struct sp_run_plan){.decided = decided, .approvals = a, .request = *asked};
     int r = take_snapshot(p, &p->error);
     p->is_preapproved =
         asked->permissions == SP_PERMISSIONS_ADDITIONAL &&
@@ -631,7 +632,7 @@ void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
         if (sp_approvals_is_strict(p->approvals, p->request.turn_id))
             begin_question(p, true);
         else
-            let_go(p, "approved", by_itself(p));
+            allow_attempt(p, "approved", by_itself(p));
         return;
     case SP_REQUIRE_ANSWER:
         if (!can_ask(p))
@@ -672,7 +673,7 @@ bool sp_run_plan_retry(struct sp_run_plan *p, bool is_guess)
     p->is_guess = is_guess;
     if (o->retry_reuses_approval && p->was_approved &&
         !sp_approvals_is_strict(p->approvals, p->request.turn_id))
-        let_go(p, "approved", SP_DECIDER_CONFIG);
+        allow_attempt(p, "approved", SP_DECIDER_CONFIG);
     else
         begin_question(p, false);
     return true;

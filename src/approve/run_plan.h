@@ -18,7 +18,7 @@
 
 enum sp_run_plan_state {
     SP_RUN_PLAN_NEW,
-    SP_RUN_PLAN_ASKING,  /* told will be called */
+    SP_RUN_PLAN_ASKING,  /* `decided` will be called */
     SP_RUN_PLAN_GO,      /* is_free says how */
     SP_RUN_PLAN_REFUSED, /* by a policy, a rule or a person: reason says why */
     SP_RUN_PLAN_FAILED,  /* error says why */
@@ -74,7 +74,7 @@ struct sp_run_plan_patch {
 struct sp_run_plan {
     /* Called when the state is no longer ASKING; from within the function if the answer came at
      * once. */
-    void (*told)(struct sp_run_plan *p);
+    void (*decided)(struct sp_run_plan *p);
     enum sp_run_plan_state state;
     bool is_unconfined; /* the next attempt runs without a sandbox */
     bool is_abort;      /* REFUSED: the turn is to be interrupted */
@@ -99,10 +99,10 @@ struct sp_run_plan {
     bool has_requirement, was_approved, is_retry, is_guess, is_preapproved;
 };
 
-/* Judges the request; asks and logs, nothing else. told may be NULL. */
+/* Judges the request; asks and logs, nothing else. `decided` may be NULL. */
 void sp_run_plan_begin(struct sp_run_plan *p, struct sp_approvals *a,
                        const struct sp_run_plan_request *request,
-                       void (*told)(struct sp_run_plan *p));
+                       void (*decided)(struct sp_run_plan *p));
 
 /* The sandbox denied the attempt something; is_guess: only its output says so. false: no second
  * attempt. true: the state says what is next, and is_unconfined how. */

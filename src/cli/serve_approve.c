@@ -548,7 +548,7 @@ static void report_decision(struct sp_deferred *d)
     struct pending_start *t = SP_CONTAINER(d, struct pending_start, later);
 
     take_decision(t);
-    t->judged->told(t->judged);
+    t->judged->decided(t->judged);
 }
 
 static void on_plan_decided(struct sp_run_plan *p)
@@ -561,7 +561,8 @@ static void on_plan_decided(struct sp_run_plan *p)
     sp_loop_defer(t->session->by->loop, &t->later, report_decision);
 }
 
-/* For sp_start_gate_ops. The answer is in *c at return, or is ASKING and c->told is called later.
+/* For sp_start_gate_ops. The answer is in *c at return, or is ASKING and c->decided is called
+ * later.
  * */
 static void judge_start(struct sp_start_gate *g, struct sp_start_gate_case *c)
 {

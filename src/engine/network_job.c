@@ -209,7 +209,8 @@ bool sp_network_receipt_copy(struct sp_arena *a, const struct sp_network_receipt
 /* The lists judge here, too, but for the method of a request, which the server does not tell. */
 void sp_network_job_ask(struct sp_network_job *n, struct sp_network_request *r,
                         const struct sp_hostname *host, uint16_t port,
-                        enum sp_proxy_protocol protocol, void (*told)(struct sp_network_request *r))
+                        enum sp_proxy_protocol protocol,
+                        void (*decided)(struct sp_network_request *r))
 {
     const enum sp_network_way way = protocol == SP_PROXY_HTTP     ? SP_NETWORK_WAY_HTTP
                                     : protocol == SP_PROXY_TUNNEL ? SP_NETWORK_WAY_TUNNEL
@@ -225,7 +226,7 @@ void sp_network_job_ask(struct sp_network_job *n, struct sp_network_request *r,
                                             SP_STR("GET"), &domain),
     };
 
-    sp_network_ask(r, n->approvals, &question, told);
+    sp_network_ask(r, n->approvals, &question, decided);
 }
 
 /* ---- a command ---- */

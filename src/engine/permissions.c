@@ -223,7 +223,7 @@ static void begin_request(struct request *r)
                      .additional = &r->asked,
                      .profile = sp_environment_policy(r->environment),
                      .profile_name = r->environment->policy_name},
-        .told = on_decision,
+        .decided = on_decision,
     };
     if (p->kind == SP_APPROVAL_NEVER ||
         (p->kind == SP_APPROVAL_GRANULAR && !p->request_permissions))

@@ -538,14 +538,14 @@ static void test_who_is_replaced_may_end_the_one_that_comes(void **state)
 {
     const struct sp_approvals_options o = {
         .loop = loop, .policy.kind = SP_APPROVAL_UNTRUSTED, .approver = &person.approver};
-    struct pair p = {.first = {.question = {.call_id = SP_STR("c1")}, .told = end_both},
+    struct pair p = {.first = {.question = {.call_id = SP_STR("c1")}, .decided = end_both},
                      .second = calloc(1, sizeof *p.second)};
     struct sp_approvals *a = NULL;
     struct sp_err e = {0};
 
     (void)state;
     assert_non_null(p.second);
-    *p.second = (struct sp_asking){.question = {.call_id = SP_STR("c1")}, .told = never_told};
+    *p.second = (struct sp_asking){.question = {.call_id = SP_STR("c1")}, .decided = never_told};
     assert_int_equal(sp_approvals_new(&o, &a, &e), 0);
     sp_asking_begin(&p.first, a);
     assert_int_equal(person.asked, 1);
@@ -591,14 +591,14 @@ static void test_an_approver_that_fails_is_no_person_who_refuses(void **state)
     person.approver.name = "/site/approver";
     assert_int_equal(sp_approvals_new(&o, &a, &e), 0);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct sp_asking q = {.told = keep_text};
+        struct sp_asking q = {.decided = keep_text};
 
         sp_asking_begin(&q, a);
         answer_fully(&person, &rows[i].d);
         assert_string_equal(said, rows[i].want);
         sp_asking_done(&q);
     }
-    struct sp_asking q = {.told = keep_text, .cannot_ask = SP_STR("not now")};
+    struct sp_asking q = {.decided = keep_text, .cannot_ask = SP_STR("not now")};
     sp_asking_begin(&q, a);
     assert_string_equal(said, "config: not now");
     assert_int_equal(person.asked, sizeof rows / sizeof rows[0]);

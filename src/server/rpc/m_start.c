@@ -479,7 +479,7 @@ static void end_gated(struct sp_task *t)
 }
 
 /* The gate has decided. */
-static void on_told(struct sp_start_gate_case *judged)
+static void on_decided(struct sp_start_gate_case *judged)
 {
     struct gated *g = SP_CONTAINER(judged, struct gated, judged);
     struct sp_request *r = g->waits.request;
@@ -545,14 +545,14 @@ static int start_gated(struct sp_rpc_call *c, const struct sp_start *o, size_t p
         .session = conn->session->number,
         .takes_approvals = conn->takes_approvals,
         .start = &g->start,
-        .told = on_told,
+        .decided = on_decided,
     };
     g->waits.id = g->start.id;
     sp_list_prepend(&conn->gated, &g->waits.link);
     gate->ops->judge(gate, &g->judged);
     r->task = &g->task;
     if (g->judged.answer != SP_START_GATE_ASKING)
-        on_told(&g->judged);
+        on_decided(&g->judged);
     return 0;
 }
 

@@ -4,7 +4,7 @@
  * every command that it can.
  *
  *   process/start --judge--> YES: it starts          NO: it is refused
- *                    '-----> ASKING --told--> YES or NO
+ *                    '-----> ASKING --decided--> YES or NO
  *
  * A start that is being asked about has no process yet. It belongs to its connection and ends with
  * it; requests about its process id are answered as sp_method.gated says (conn.h).
@@ -33,7 +33,7 @@ struct sp_start_gate_case {
     bool takes_approvals; /* the connection's client answers approval/request */
     const struct sp_start *start;
     /* The gate calls this once when ASKING became YES or NO: from the loop, never from judge. */
-    void (*told)(struct sp_start_gate_case *c);
+    void (*decided)(struct sp_start_gate_case *c);
 
     /* The gate fills these. */
     enum sp_start_gate_answer answer;
