@@ -57,7 +57,7 @@ bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_fil
 /* ---- the file worker ---- */
 
 /* One datagram of the front; path and other point into paths. */
-struct taken {
+struct datagram {
     struct sp_file_wire_request head;
     char paths[SP_FILES_PATHS];
     const char *path, *other;
@@ -66,7 +66,7 @@ struct taken {
 };
 
 /* false: the front has closed the socket, or the datagram is malformed. */
-static bool receive_request(int socket, struct taken *t)
+static bool receive_request(int socket, struct datagram *t)
 {
     struct iovec iov[2] = {{.iov_base = &t->head, .iov_len = sizeof t->head},
                            {.iov_base = t->paths, .iov_len = sizeof t->paths}};
@@ -83,7 +83,7 @@ static bool receive_request(int socket, struct taken *t)
 }
 
 /* An answer, and where its READ tells of pieces. */
-struct making {
+struct progress {
     struct sp_file_answer answer;
     int socket;
     uint64_t number;
@@ -93,7 +93,7 @@ struct making {
 
 static void on_read_some(struct sp_file_answer *a, uint64_t bytes, uint64_t size)
 {
-    struct making *m = SP_CONTAINER(a, struct making, answer);
+    struct progress *m = SP_CONTAINER(a, struct progress, answer);
     const struct sp_file_wire_answer begun = {
         .number = m->number, .flags = SP_FILES_BEGUN, .size = size};
 
@@ -104,9 +104,9 @@ static void on_read_some(struct sp_file_answer *a, uint64_t bytes, uint64_t size
 }
 
 /* Data that does not fit the window comes in a memory file, mapped for this call. */
-static void carry_out(const struct taken *t, char *window, struct making *making)
+static void carry_out(const struct datagram *t, char *window, struct progress *progress)
 {
-    struct sp_file_answer *a = &making->answer;
+    struct sp_file_answer *a = &progress->answer;
     const struct sp_file_wire_request *h = &t->head;
     struct sp_file_request request = {
         .op = (enum sp_file_op)h->op,
@@ -132,8 +132,8 @@ static void carry_out(const struct taken *t, char *window, struct making *making
                                  .window_size = SP_FILES_WINDOW,
                                  .read_some = on_read_some,
                                  .err = EINVAL};
-    making->number = h->number;
-    making->has_begun = false;
+    progress->number = h->number;
+    progress->has_begun = false;
     if ((t->head.flags & SP_FILES_DATA_APART) != 0 && request.data_len != 0) {
         map = mmap(NULL, request.data_len, PROT_READ, MAP_SHARED | MAP_POPULATE, t->fd, 0);
         request.data = map;
@@ -178,9 +178,9 @@ static bool send_answer(int socket, uint64_t number, const struct sp_file_answer
 
 static void serve(int socket)
 {
-    static struct taken t;
-    struct making making = {.socket = socket};
-    struct sp_file_answer *a = &making.answer;
+    static struct datagram t;
+    struct progress progress = {.socket = socket};
+    struct sp_file_answer *a = &progress.answer;
 
     if (!receive_request(socket, &t) || t.fd < 0)
         return;
@@ -188,10 +188,10 @@ static void serve(int socket)
     (void)close(t.fd);
     if (window == MAP_FAILED)
         return;
-    making.head = (void *)(window + SP_FILES_WINDOW);
+    progress.head = (void *)(window + SP_FILES_WINDOW);
     while (receive_request(socket, &t) &&
            sp_files_cut_paths(&t.head, t.paths, t.len, &t.path, &t.other)) {
-        carry_out(&t, window, &making);
+        carry_out(&t, window, &progress);
         /* close() may be the first to report a failed write (NFS, quotas), and does it once. */
         if (t.fd >= 0 && close(TAKE_FD(t.fd)) < 0 && errno != EINTR &&
             t.head.op == SP_FILE_WRITE_BLOCK && a->err == 0)

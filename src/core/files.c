@@ -29,7 +29,7 @@
 #define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)
 
 /* The message of a call, and its data while it waits. */
-struct sp_files_parked {
+struct sp_files_message {
     struct sp_files_call *call; /* valid while it waits */
     struct sp_list link;        /* in waiting */
     struct sp_file_wire_request head;
@@ -50,7 +50,7 @@ struct sp_file_worker {
     struct sp_list link;
     struct sp_cell_worker in_cell; /* the cell's part of it */
     bool is_confined, is_working;
-    bool is_orphan;  /* works for a client that is gone */
+    bool is_orphan;  /* its call is gone or answered, and it has not finished */
     bool is_closing; /* has answered, and is closing the file it has opened */
     bool has_begun;  /* has told that its READ has begun */
     int socket;
@@ -104,7 +104,8 @@ static void drop_spare(struct sp_files *f)
     f->spare = NULL;
 }
 
-/* The client of its call is gone; the worker may hang, and counts as an orphan from now on. */
+/* No call waits for the worker any more, but it may hang in an operation or in close(): it counts
+ * as an orphan from now on. */
 static void set_orphan(struct sp_file_worker *w)
 {
     struct sp_files *f = w->files;
@@ -441,7 +442,7 @@ static int make_worker(struct sp_files *f, struct sp_cell *cell, bool is_confine
  * READ asks for SP_FILES_SMALL_READ at first; on TOO_LARGE finish_call puts it back with its whole
  * limit, it runs when client->reading leaves room, and later reads wait behind it.
  */
-static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_err *e)
+static struct sp_files_message *make_message(const struct sp_files_job *job, struct sp_err *e)
 {
     const struct sp_file_request *request = &job->request;
     const size_t a = request->path == NULL ? 0 : strlen(request->path);
@@ -456,12 +457,12 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
                       ENAMETOOLONG);
         return NULL;
     }
-    struct sp_files_parked *p = calloc(1, sizeof *p + a + b);
+    struct sp_files_message *p = calloc(1, sizeof *p + a + b);
     if (p == NULL) {
         (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask for a file operation");
         return NULL;
     }
-    *p = (struct sp_files_parked){
+    *p = (struct sp_files_message){
         .head = {.op = request->op,
                  .flags = (request->follows ? SP_FILES_FOLLOWS : 0U) |
                           (request->is_recursive ? SP_FILES_RECURSIVE : 0U) |
@@ -488,7 +489,7 @@ static struct sp_files_parked *park(const struct sp_files_job *job, struct sp_er
     return p;
 }
 
-static void unpark(struct sp_files_parked *p)
+static void free_message(struct sp_files_message *p)
 {
     if (p == NULL)
         return;
@@ -514,7 +515,7 @@ static size_t size_of(const struct sp_files_job *job)
 static int keep_apart(struct sp_files_call *c, const struct sp_files_job *job,
                       struct sp_file_worker *worker, struct sp_err *e)
 {
-    struct sp_files_parked *p = c->parked;
+    struct sp_files_message *p = c->message;
     const size_t room = size_of(job);
     char piece[PIECE / 4 * 3]; /* stays in the CPU cache */
     int err = 0;
@@ -572,7 +573,7 @@ static int take_data(struct sp_files_call *c, const struct sp_files_job *job,
         r = sp_base64_decode(job->base64, out, &n, e);
     else
         memcpy(out, job->raw.p, room);
-    c->parked->head.data_len = job->base64.p != NULL ? n : room;
+    c->message->head.data_len = job->base64.p != NULL ? n : room;
     return r;
 }
 
@@ -589,7 +590,7 @@ static bool are_related(struct sp_str a, struct sp_str b)
 }
 
 /* The order of a and b matters: one changes something, and they share a handle or a path. */
-static bool is_in_the_way(const struct sp_files_parked *a, const struct sp_files_parked *b)
+static bool is_in_the_way(const struct sp_files_message *a, const struct sp_files_message *b)
 {
     const struct sp_str pa = {a->paths, a->head.path_len};
     const struct sp_str pb = {b->paths, b->head.path_len};
@@ -605,18 +606,18 @@ static bool is_in_the_way(const struct sp_files_parked *a, const struct sp_files
 
 static bool is_read(const struct sp_files_call *c)
 {
-    return c->parked->head.op == SP_FILE_READ;
+    return c->message->head.op == SP_FILE_READ;
 }
 
 /* READ: asked for as a small file; the file may be larger. */
 static bool may_be_larger(const struct sp_files_call *c)
 {
-    return is_read(c) && c->parked->head.length < c->parked->limit;
+    return is_read(c) && c->message->head.length < c->message->limit;
 }
 
 static uint64_t bytes_to_read(const struct sp_files_call *c)
 {
-    return is_read(c) ? c->parked->head.length : 0;
+    return is_read(c) ? c->message->head.length : 0;
 }
 
 /* Whether an earlier call of the same client has to end first. */
@@ -627,11 +628,11 @@ static bool must_wait(const struct sp_files_call *c)
 
         if (i == c)
             return false;
-        if ((i->parked->handle != NULL && i->parked->handle == c->parked->handle &&
-             i->parked->head.op == SP_FILE_OPEN) ||
-            is_in_the_way(i->parked, c->parked) ||
+        if ((i->message->handle != NULL && i->message->handle == c->message->handle &&
+             i->message->head.op == SP_FILE_OPEN) ||
+            is_in_the_way(i->message, c->message) ||
             (is_read(c) && is_read(i) && i->worker == NULL &&
-             i->parked->head.length > SP_FILES_SMALL_READ)) /* or the large read would starve */
+             i->message->head.length > SP_FILES_SMALL_READ)) /* or the large read would starve */
             return true;
     }
     return false;
@@ -641,18 +642,18 @@ static bool must_wait(const struct sp_files_call *c)
 
 static void unlink_call(struct sp_files_call *c)
 {
-    c->client->kept -= c->parked->kept;
+    c->client->kept -= c->message->kept;
     sp_list_remove(&c->link);
     c->client = NULL;
 }
 
 static void set_waiting(struct sp_files_call *c, bool is_waiting)
 {
-    c->parked->call = c;
+    c->message->call = c;
     if (is_waiting)
-        sp_list_append(&c->files->waiting, &c->parked->link);
+        sp_list_append(&c->files->waiting, &c->message->link);
     else
-        sp_list_remove(&c->parked->link);
+        sp_list_remove(&c->message->link);
     c->client->waiting += is_waiting ? 1U : -1U;
     c->files->waiting_count += is_waiting ? 1U : -1U;
 }
@@ -679,7 +680,7 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
         return 0;
     const int r = policy == NULL
                       ? sp_front_cell(front, NULL, NULL, &cell, e)
-                      : sp_cell_pool_get(front->cell_pool, c->parked->session, policy, &cell, e);
+                      : sp_cell_pool_get(front->cell_pool, c->message->session, policy, &cell, e);
     if (r < 0)
         return r;
 
@@ -706,7 +707,7 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
 
 static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, struct sp_err *e)
 {
-    struct sp_files_parked *p = c->parked;
+    struct sp_files_message *p = c->message;
     const bool is_block = p->handle != NULL && p->head.op != SP_FILE_OPEN;
 
     if (is_block)
@@ -760,8 +761,8 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
                        SP_FILES_WAITING_MAX);
     c->files = f;
     c->worker = NULL;
-    c->parked = park(job, e);
-    if (c->parked == NULL)
+    c->message = make_message(job, e);
+    if (c->message == NULL)
         return -(int)e->code;
     if (client->calls.next == NULL)
         sp_list_init(&client->calls);
@@ -773,8 +774,8 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
     /* The job is borrowed: a call that waits, or may have to, needs its own copy of the policy. */
     if (r == 0 && job->policy != NULL &&
         (worker == NULL || may_be_larger(c) || !worker->in_cell.cell->is_ready)) {
-        c->parked->has_policy = sp_policy_copy(job->policy, &c->parked->policy);
-        if (!c->parked->has_policy)
+        c->message->has_policy = sp_policy_copy(job->policy, &c->message->policy);
+        if (!c->message->has_policy)
             r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "keep a file operation");
     }
     if (r == 0 && worker == NULL)
@@ -783,7 +784,7 @@ int sp_files_ask(struct sp_files *f, struct sp_files_client *client, const struc
         r = begin_call(c, worker, e);
     if (r < 0) {
         unlink_call(c);
-        unpark(TAKE_PTR(c->parked));
+        free_message(TAKE_PTR(c->message));
     }
     return r;
 }
@@ -802,11 +803,11 @@ static void release_call(struct sp_files_call *c)
     else
         set_waiting(c, false);
     unlink_call(c);
-    unpark(TAKE_PTR(c->parked));
+    free_message(TAKE_PTR(c->message));
 }
 
 /* The data of a call is in the window of a worker that never was: takes it back. */
-static bool take_data_back(struct sp_files_parked *p, const struct sp_file_worker *w)
+static bool take_data_back(struct sp_files_message *p, const struct sp_file_worker *w)
 {
     if (p->data >= 0 || p->head.data_len == 0)
         return true;
@@ -820,7 +821,7 @@ static bool take_data_back(struct sp_files_parked *p, const struct sp_file_worke
 /* Its cell was not built, because the disk has changed: the call waits for another cell. */
 static bool try_again(struct sp_files_call *c)
 {
-    struct sp_files_parked *p = c->parked;
+    struct sp_files_message *p = c->message;
 
     if (!p->has_policy || ++p->tries > MAX_TRIES || !take_data_back(p, c->worker))
         return false;
@@ -845,7 +846,7 @@ void sp_files_drop(struct sp_files_call *c)
 static void finish_call(struct sp_files_call *c, const struct sp_file_answer *a,
                         const struct sp_err *e)
 {
-    struct sp_files_parked *p = c->parked;
+    struct sp_files_message *p = c->message;
 
     if (a != NULL && a->err == 0 && a->refusal == SP_FILE_TOO_LARGE && may_be_larger(c)) {
         /* Larger than SP_FILES_SMALL_READ: waits until there is memory for all it may be. */
@@ -870,7 +871,7 @@ static void finish_call(struct sp_files_call *c, const struct sp_file_answer *a,
 /* true: the call has begun or failed. */
 static bool try_waiting(struct sp_files_call *c)
 {
-    const struct sp_policy *policy = c->parked->has_policy ? &c->parked->policy : NULL;
+    const struct sp_policy *policy = c->message->has_policy ? &c->message->policy : NULL;
     struct sp_file_worker *worker = NULL;
     struct sp_err e = {0};
     int r = find_worker_for(c, policy, &worker, &e);
@@ -894,8 +895,8 @@ static void try_all_waiting(struct sp_deferred *d)
     struct sp_list *i = f->waiting.next;
 
     while (i != &f->waiting) /* the callbacks of a call may change the list: start again */
-        i = try_waiting(SP_CONTAINER(i, struct sp_files_parked, link)->call) ? f->waiting.next
-                                                                             : i->next;
+        i = try_waiting(SP_CONTAINER(i, struct sp_files_message, link)->call) ? f->waiting.next
+                                                                              : i->next;
 }
 
 void sp_files_resume(struct sp_files *f, struct sp_files_client *client)

@@ -30,7 +30,7 @@
 #include "core/workers.h"
 
 #define SP_FILE_WORKERS_MAX  64
-#define SP_FILES_ORPHANS_MAX 192 /* work for a client that is gone; more count as workers */
+#define SP_FILES_ORPHANS_MAX 192 /* workers that no call waits for; more count as workers */
 #define SP_FILES_CLIENT_MAX  8
 #define SP_FILES_WAITING_MAX 1024
 #define SP_FILES_DATA_MAX    (256U << 20)
@@ -48,7 +48,7 @@ struct sp_files {
     struct sp_list workers;       /* the newest first */
     struct sp_file_worker *spare; /* the worker that keeps a memory file; NULL: none */
     uint32_t worker_count;        /* without orphans */
-    uint32_t orphan_count;        /* workers for a client that is gone */
+    uint32_t orphan_count;        /* workers that no call waits for, and that may hang */
     uint32_t working; /* workers that have a call, or had one of a client that is gone */
     uint32_t waiting_count;
     struct sp_list waiting;     /* calls */
@@ -92,8 +92,8 @@ struct sp_files_call {
     struct sp_files *files;
     struct sp_files_client *client; /* NULL: not asked, or done */
     struct sp_list link;
-    struct sp_file_worker *worker;  /* NULL: the call waits */
-    struct sp_files_parked *parked; /* the message and its data */
+    struct sp_file_worker *worker;    /* NULL: the call waits */
+    struct sp_files_message *message; /* with its data */
 };
 
 int sp_files_new(struct sp_front *front, struct sp_files **ret, struct sp_err *e);
