@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * caller: the server, its callers, and what a caller remembers: keys, inspections.
+ * caller: the server, its callers, and what a caller has: keys, inspections, log messages.
  *
  *   made on first use --> held <--> detached (timer) --detached_ttl_ms--> ended
  *
@@ -12,6 +12,7 @@
 #include "mcp/caller.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -22,6 +23,7 @@
 #include "engine/console.h"
 #include "engine/ids.h"
 #include "mcp/mcp_run.h"
+#include "mcp/peer_priv.h"
 #include "mcp/task.h"
 
 #define IDENTITY_MAX 255
@@ -275,6 +277,101 @@ void sp_mcp_inspection_forget(struct sp_mcp_inspection *x)
         x->fn = NULL;
 }
 
+/* ---- log messages ----
+ *
+ * `notifications/message` about sessions that start (debug) or end (info) and commands that are run
+ * again (info). A legacy host asks for them with logging/setLevel; a modern one names a level in a
+ * request and hears them while that request is open. A host that does not read loses them.
+ */
+
+static bool is_wanted(enum sp_mcp_log_level from, enum sp_mcp_log_level level)
+{
+    return from != SP_MCP_LOG_NONE && level >= from;
+}
+
+/* Where a log message of this level goes; NULL: the peer does not want it. HTTP has no `out` for
+ * the whole conversation: there the message goes with an open request. */
+static struct sp_mcp_out *find_log_out(const struct sp_mcp_peer *p, enum sp_mcp_log_level level)
+{
+    const bool peer_wants = is_wanted(p->log_level, level);
+
+    if (peer_wants && p->out != NULL)
+        return p->out;
+    sp_list_each(i, &p->open) {
+        const struct sp_mcp_request *r = SP_CONTAINER(i, struct sp_mcp_request, link);
+
+        if (r->out != NULL && !r->is_subscription &&
+            (r->revision->is_modern ? is_wanted(r->log_level, level) : peer_wants))
+            return r->out;
+    }
+    return NULL;
+}
+
+static enum sp_mcp_log_level level_of(const struct sp_mcp_event *e)
+{
+    return e->has_ended ? SP_MCP_LOG_INFO : SP_MCP_LOG_DEBUG;
+}
+
+static bool add_log_data(struct sp_buf *b, const struct sp_mcp_caller *c,
+                         const struct sp_mcp_event *e)
+{
+    struct sp_manager_view v = {0};
+
+    if (!sp_buf_printf(b, "{\"level\":\"%s\",\"logger\":\"sallyport\",\"data\":",
+                       e->has_ended ? "info" : "debug"))
+        return false;
+    if (e->session_id == 0)
+        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\"")) &&
+               sp_json_add_member(b, "message", sp_str_of(e->notice)) &&
+               sp_buf_add_str(b, SP_STR("}}"));
+    if (!sp_buf_printf(b, "{\"event\":\"%s\",\"session_id\":%d",
+                       e->has_ended ? "session_ended" : "session_started", e->session_id))
+        return false;
+    if (sp_manager_view(c->manager, e->session_id, &v) &&
+        (!sp_json_add_member(b, "command", v.command) ||
+         (v.has_exited && !sp_json_add_value(b, "exit_code", "%d", v.exit_code))))
+        return false;
+    return sp_buf_add_str(b, SP_STR("}}"));
+}
+
+static void on_logging(struct sp_deferred *d)
+{
+    struct sp_mcp_caller *c = SP_CONTAINER(d, struct sp_mcp_caller, logging);
+
+    for (uint32_t n = 0; n < c->event_count; n++) {
+        auto_buf struct sp_buf b = {0};
+
+        if (!add_log_data(&b, c, &c->events[n]))
+            continue;
+        /* Sending may find that the client is gone: that ends requests, but frees no peer. */
+        sp_list_each(i, &c->peers) {
+            const struct sp_mcp_peer *p = SP_CONTAINER(i, struct sp_mcp_peer, link);
+            struct sp_mcp_out *out = find_log_out(p, level_of(&c->events[n]));
+
+            if (out != NULL && !out->is_full(out))
+                (void)sp_mcp_say_notice(out, "notifications/message", sp_buf_str(&b));
+        }
+    }
+    c->event_count = 0;
+}
+
+void sp_mcp_caller_log(struct sp_mcp_caller *c, int session_id, bool has_ended,
+                       struct sp_str notice)
+{
+    struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
+
+    if (c->event_count == SP_MCP_EVENTS_MAX)
+        return;
+    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(notice));
+    sp_list_each(i, &c->peers) {
+        if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(&e)) == NULL)
+            continue;
+        c->events[c->event_count++] = e;
+        sp_loop_defer(c->loop, &c->logging, on_logging);
+        return;
+    }
+}
+
 /* ---- one caller ---- */
 
 void sp_mcp_caller_watch(struct sp_mcp_caller_watch *w, struct sp_mcp_caller *c)
@@ -314,7 +411,7 @@ static void end_caller(struct sp_mcp_caller *c)
     free(c);
 }
 
-void sp_mcp_caller_is_called(struct sp_mcp_caller *c, struct sp_str client)
+void sp_mcp_caller_set_client_name(struct sp_mcp_caller *c, struct sp_str client)
 {
     const size_t most = sizeof c->client_name - 1;
     const size_t n =

@@ -119,7 +119,14 @@ struct sp_mcp_inspection *sp_mcp_inspect(struct sp_mcp_caller *c, int session_id
                                          sp_manager_inspect_fn *fn, void *user);
 void sp_mcp_inspection_forget(struct sp_mcp_inspection *x); /* fn is not called; NULL is fine */
 
+/* ---- log messages ---- */
+
+/* A session has started or ended; or, with session 0 and has_ended, a notice of level info, which
+ * may be cut. Sent from the loop to every peer that wants it. */
+void sp_mcp_caller_log(struct sp_mcp_caller *c, int session_id, bool has_ended,
+                       struct sp_str notice);
+
 /* The name that the client gives itself, for people who are asked. */
-void sp_mcp_caller_is_called(struct sp_mcp_caller *c, struct sp_str client);
+void sp_mcp_caller_set_client_name(struct sp_mcp_caller *c, struct sp_str client);
 
 #endif

@@ -47,10 +47,10 @@ struct call {
     struct sp_mcp_request request; /* first */
     struct sp_mcp_run *run;
     struct sp_mcp_digest digest;
-    bool elicits;    /* the client shows forms */
-    bool wants_task; /* may be answered with a task */
-    bool is_overdue; /* has to be answered soon */
-    bool is_asked;   /* the client has an elicitation of ours (legacy) */
+    bool elicits;         /* the client shows forms */
+    bool wants_task;      /* may be answered with a task */
+    bool is_overdue;      /* has to be answered soon */
+    bool has_elicitation; /* the client has an elicitation of ours (legacy) */
     struct sp_timer timer;
     uint64_t progress;
     uint32_t token_len; /* 0: no progress messages */
@@ -58,8 +58,8 @@ struct call {
 };
 
 /* An elicitation that a legacy client has not answered. */
-struct asked {
-    struct sp_list link; /* first, for peer.c: in peer->asked, newest first */
+struct elicitation {
+    struct sp_list link; /* first, for peer.c: in peer->elicitations, newest first */
     uint64_t number;     /* of the request */
     uint64_t question;   /* that it asks; questions are never numbered twice */
     struct call *call;   /* NULL: the call gave up waiting ... */
@@ -67,26 +67,26 @@ struct asked {
 };
 
 static void withdraw_elicitation(void *user);
-static void forget_asked(struct sp_mcp_peer *p, struct asked *a);
+static void forget_elicitation(struct sp_mcp_peer *p, struct elicitation *a);
 
 static struct sp_loop *loop_of(const struct call *c)
 {
     return c->request.peer->caller->loop;
 }
 
-static struct asked *asked_of(struct sp_list *link)
+static struct elicitation *elicitation_of(struct sp_list *link)
 {
-    return SP_CONTAINER(link, struct asked, link);
+    return SP_CONTAINER(link, struct elicitation, link);
 }
 
 /* NULL: the client has no elicitation of this call. */
-static struct asked *asked_by(const struct call *c)
+static struct elicitation *elicitation_of_call(const struct call *c)
 {
-    if (!c->is_asked)
+    if (!c->has_elicitation)
         return NULL;
-    sp_list_each(i, &c->request.peer->asked) {
-        if (asked_of(i)->call == c)
-            return asked_of(i);
+    sp_list_each(i, &c->request.peer->elicitations) {
+        if (elicitation_of(i)->call == c)
+            return elicitation_of(i);
     }
     return NULL;
 }
@@ -358,11 +358,11 @@ SP_PRINTF(2, 3) static void say_failed(const struct sp_mcp_to *to, const char *f
 
 static void close_call(struct call *c)
 {
-    struct asked *a = asked_by(c);
+    struct elicitation *a = elicitation_of_call(c);
 
     sp_loop_cancel(loop_of(c), &c->timer);
     if (a != NULL)
-        forget_asked(c->request.peer, a);
+        forget_elicitation(c->request.peer, a);
     sp_mcp_request_close(&c->request);
 }
 
@@ -416,7 +416,7 @@ static void cancel_call(struct sp_mcp_request *r)
 /* Parks the run, with its question if it has one, for a repetition of the call. */
 static void give_up(struct call *c)
 {
-    struct asked *a = asked_by(c);
+    struct elicitation *a = elicitation_of_call(c);
     struct sp_mcp_run *r = TAKE_PTR(c->run);
     /* Without a process, an approver is being asked: a person, a hook, a reviewer. */
     const bool is_pending = r->session_id == 0 || sp_mcp_run_question(r) != NULL;
@@ -429,7 +429,7 @@ static void give_up(struct call *c)
     if (a != NULL) {
         a->call = NULL;
         a->parked = parked->number;
-        c->is_asked = false;
+        c->has_elicitation = false;
     }
     fail_call(c, is_pending ? PENDING : AT_WORK);
 }
@@ -530,36 +530,36 @@ static void ask_by_result(struct call *c, const struct sp_approval_question *q)
 
 /* ---- legacy questions: a request to the client ---- */
 
-static void forget_asked(struct sp_mcp_peer *p, struct asked *a)
+static void forget_elicitation(struct sp_mcp_peer *p, struct elicitation *a)
 {
     sp_list_remove(&a->link);
-    p->asked_count--;
+    p->elicitation_count--;
     if (a->call != NULL)
-        a->call->is_asked = false;
+        a->call->has_elicitation = false;
     free(a);
 }
 
-static struct asked *add_asked(struct call *c, uint64_t question)
+static struct elicitation *add_elicitation(struct call *c, uint64_t question)
 {
     struct sp_mcp_peer *p = c->request.peer;
-    struct asked *a = calloc(1, sizeof *a);
-    struct asked *oldest = NULL;
+    struct elicitation *a = calloc(1, sizeof *a);
+    struct elicitation *oldest = NULL;
 
     if (a == NULL)
         return NULL;
-    if (p->asked_count >= SP_MCP_ASKED_MAX) {
-        sp_list_each(i, &p->asked) {
-            if (asked_of(i)->call == NULL)
-                oldest = asked_of(i);
+    if (p->elicitation_count >= SP_MCP_ELICITATIONS_MAX) {
+        sp_list_each(i, &p->elicitations) {
+            if (elicitation_of(i)->call == NULL)
+                oldest = elicitation_of(i);
         }
         /* One is without a call: at most SP_MCP_OPEN_MAX calls are open, this one included. */
         assert(oldest != NULL);
-        forget_asked(p, oldest);
+        forget_elicitation(p, oldest);
     }
-    *a = (struct asked){.number = ++p->next_asked, .question = question, .call = c};
-    sp_list_prepend(&p->asked, &a->link);
-    p->asked_count++;
-    c->is_asked = true;
+    *a = (struct elicitation){.number = ++p->last_elicitation, .question = question, .call = c};
+    sp_list_prepend(&p->elicitations, &a->link);
+    p->elicitation_count++;
+    c->has_elicitation = true;
     return a;
 }
 
@@ -568,17 +568,17 @@ static bool ask_by_request(struct call *c, const struct sp_approval_question *q)
 {
     auto_buf struct sp_buf b = {0};
     struct sp_mcp_peer *p = c->request.peer;
-    struct asked *a;
+    struct elicitation *a;
 
-    sp_list_each(i, &p->asked) {
-        if (asked_of(i)->question != q->id)
+    sp_list_each(i, &p->elicitations) {
+        if (elicitation_of(i)->question != q->id)
             continue;
-        asked_of(i)->call = c; /* of a call that gave up: the response is for this call now */
-        c->is_asked = true;
+        elicitation_of(i)->call = c; /* of a call that gave up: the response is for this call now */
+        c->has_elicitation = true;
         return true;
     }
     withdraw_elicitation(c); /* an earlier question of this call */
-    if (c->request.out == NULL || (a = add_asked(c, q->id)) == NULL)
+    if (c->request.out == NULL || (a = add_elicitation(c, q->id)) == NULL)
         return false;
     if (!sp_buf_printf(&b,
                        "{\"jsonrpc\":\"2.0\",\"id\":\"elicit-%" PRIu64 "\","
@@ -586,7 +586,7 @@ static bool ask_by_request(struct call *c, const struct sp_approval_question *q)
                        a->number) ||
         !sp_mcp_elicit_add(&b, q, c->request.revision->has_elicitation_mode) ||
         !sp_buf_add(&b, "}", 1)) {
-        forget_asked(p, a);
+        forget_elicitation(p, a);
         return false;
     }
     sp_mcp_run_note_shown(c->run);
@@ -597,21 +597,21 @@ static bool ask_by_request(struct call *c, const struct sp_approval_question *q)
 
 void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
 {
-    struct asked *a = NULL;
+    struct elicitation *a = NULL;
     struct sp_decision d = {0};
     char id[40];
 
-    sp_list_each(i, &p->asked) {
-        (void)snprintf(id, sizeof id, "\"elicit-%" PRIu64 "\"", asked_of(i)->number);
+    sp_list_each(i, &p->elicitations) {
+        (void)snprintf(id, sizeof id, "\"elicit-%" PRIu64 "\"", elicitation_of(i)->number);
         if (sp_str_eq(m->id, sp_str_of(id)))
-            a = asked_of(i);
+            a = elicitation_of(i);
     }
     if (a == NULL)
         return;
     const struct parked *parked = a->call == NULL ? find_parked(p->caller, a->parked) : NULL;
     struct sp_mcp_run *r = a->call != NULL ? a->call->run : parked != NULL ? parked->run : NULL;
     const uint64_t question = a->question;
-    forget_asked(p, a);
+    forget_elicitation(p, a);
     const struct sp_approval_question *q = r != NULL ? sp_mcp_run_question(r) : NULL;
     if (q == NULL || q->id != question)
         return;
@@ -627,13 +627,13 @@ void sp_mcp_take_response(struct sp_mcp_peer *p, struct sp_mcp_message *m)
 static void withdraw_elicitation(void *user)
 {
     struct call *c = user;
-    struct asked *a = asked_by(c);
+    struct elicitation *a = elicitation_of_call(c);
     char params[64];
 
     if (a == NULL)
         return;
     (void)snprintf(params, sizeof params, "{\"requestId\":\"elicit-%" PRIu64 "\"}", a->number);
-    forget_asked(c->request.peer, a);
+    forget_elicitation(c->request.peer, a);
     (void)sp_mcp_say_notice(c->request.out, "notifications/cancelled", sp_str_of(params));
 }
 
@@ -805,7 +805,7 @@ static bool start_call(struct call *c, const struct sp_mcp_incoming *t, struct s
     struct sp_err e = {0};
 
     if (t->to.revision->is_modern)
-        sp_mcp_caller_is_called(t->peer->caller, t->message->client);
+        sp_mcp_caller_set_client_name(t->peer->caller, t->message->client);
     if (parked != NULL) {
         attach_run(c, unpark_run(t->peer->caller, parked));
         return true;

@@ -33,7 +33,6 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "mcp/output.h"
-#include "mcp/peer_priv.h"
 #include "mcp/tool.h"
 
 #define FAILURE_MAX    8192
@@ -677,102 +676,6 @@ static void withdraw_from_run(struct sp_approver *a, uint64_t question, void *us
 const struct sp_approver_ops sp_mcp_question_ops = {.ask = ask_for_run,
                                                     .withdraw = withdraw_from_run};
 
-/* ---- log messages ----
- *
- * `notifications/message` about sessions that start (debug) or end (info) and commands that are run
- * again (info). A legacy host asks for them with logging/setLevel; a modern one names a level in a
- * request and hears them while that request is open. A host that does not read loses them.
- */
-
-static bool is_wanted(enum sp_mcp_log_level from, enum sp_mcp_log_level level)
-{
-    return from != SP_MCP_LOG_NONE && level >= from;
-}
-
-/* Where a log message of this level goes; NULL: the peer does not want it. HTTP has no `out` for
- * the whole conversation: there the message goes with an open request. */
-static struct sp_mcp_out *find_log_out(const struct sp_mcp_peer *p, enum sp_mcp_log_level level)
-{
-    const bool peer_wants = is_wanted(p->log_level, level);
-
-    if (peer_wants && p->out != NULL)
-        return p->out;
-    sp_list_each(i, &p->open) {
-        const struct sp_mcp_request *r = SP_CONTAINER(i, struct sp_mcp_request, link);
-
-        if (r->out != NULL && !r->is_subscription &&
-            (r->revision->is_modern ? is_wanted(r->log_level, level) : peer_wants))
-            return r->out;
-    }
-    return NULL;
-}
-
-static enum sp_mcp_log_level level_of(const struct sp_mcp_event *e)
-{
-    return e->has_ended ? SP_MCP_LOG_INFO : SP_MCP_LOG_DEBUG;
-}
-
-static bool add_log_data(struct sp_buf *b, const struct sp_mcp_caller *c,
-                         const struct sp_mcp_event *e)
-{
-    struct sp_manager_view v = {0};
-
-    if (!sp_buf_printf(b, "{\"level\":\"%s\",\"logger\":\"sallyport\",\"data\":",
-                       e->has_ended ? "info" : "debug"))
-        return false;
-    if (e->session_id == 0)
-        return sp_buf_add_str(b, SP_STR("{\"event\":\"notice\"")) &&
-               sp_json_add_member(b, "message", sp_str_of(e->notice)) &&
-               sp_buf_add_str(b, SP_STR("}}"));
-    if (!sp_buf_printf(b, "{\"event\":\"%s\",\"session_id\":%d",
-                       e->has_ended ? "session_ended" : "session_started", e->session_id))
-        return false;
-    if (sp_manager_view(c->manager, e->session_id, &v) &&
-        (!sp_json_add_member(b, "command", v.command) ||
-         (v.has_exited && !sp_json_add_value(b, "exit_code", "%d", v.exit_code))))
-        return false;
-    return sp_buf_add_str(b, SP_STR("}}"));
-}
-
-static void on_logging(struct sp_deferred *d)
-{
-    struct sp_mcp_caller *c = SP_CONTAINER(d, struct sp_mcp_caller, logging);
-
-    for (uint32_t n = 0; n < c->event_count; n++) {
-        auto_buf struct sp_buf b = {0};
-
-        if (!add_log_data(&b, c, &c->events[n]))
-            continue;
-        /* Sending may find that the client is gone: that ends requests, but frees no peer. */
-        sp_list_each(i, &c->peers) {
-            const struct sp_mcp_peer *p = SP_CONTAINER(i, struct sp_mcp_peer, link);
-            struct sp_mcp_out *out = find_log_out(p, level_of(&c->events[n]));
-
-            if (out != NULL && !out->is_full(out))
-                (void)sp_mcp_say_notice(out, "notifications/message", sp_buf_str(&b));
-        }
-    }
-    c->event_count = 0;
-}
-
-/* A session has started or ended; or, with session 0 and has_ended, a notice of level info, which
- * may be cut. Sent from the loop to every peer that wants it. */
-static void log_event(struct sp_mcp_caller *c, int session_id, bool has_ended, struct sp_str notice)
-{
-    struct sp_mcp_event e = {.session_id = session_id, .has_ended = has_ended};
-
-    if (c->event_count == SP_MCP_EVENTS_MAX)
-        return;
-    (void)snprintf(e.notice, sizeof e.notice, SP_STR_FMT, SP_STR_ARG(notice));
-    sp_list_each(i, &c->peers) {
-        if (find_log_out(SP_CONTAINER(i, struct sp_mcp_peer, link), level_of(&e)) == NULL)
-            continue;
-        c->events[c->event_count++] = e;
-        sp_loop_defer(c->loop, &c->logging, on_logging);
-        return;
-    }
-}
-
 /* ---- events of the manager ---- */
 
 static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
@@ -781,7 +684,7 @@ static void on_end(struct sp_mcp_caller *c, const struct sp_exec_event *e)
 
     if (e->process_id == 0)
         return;
-    log_event(c, e->process_id, true, SP_STR(""));
+    sp_mcp_caller_log(c, e->process_id, true, SP_STR(""));
     sp_list_each(i, &c->runs) {
         const struct sp_mcp_run *r = SP_CONTAINER(i, struct sp_mcp_run, link);
 
@@ -806,7 +709,7 @@ static void on_event(void *user, const struct sp_exec_event *e)
     if (e->type == SP_EVENT_BEGIN && r != NULL) {
         r->session_id = e->process_id;
         if (e->process_id != 0)
-            log_event(c, e->process_id, false, SP_STR(""));
+            sp_mcp_caller_log(c, e->process_id, false, SP_STR(""));
         if (r->begun != NULL)
             r->begun(r);
         if (r->ops != NULL && r->ops->started != NULL)
@@ -822,7 +725,7 @@ static void on_event(void *user, const struct sp_exec_event *e)
             sp_log(SP_LOG_WARN, SP_STR_FMT, SP_STR_ARG(e->message));
         }
     } else if (e->type == SP_EVENT_NOTICE) {
-        log_event(c, 0, true, e->message);
+        sp_mcp_caller_log(c, 0, true, e->message);
     }
 }
 

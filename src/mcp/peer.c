@@ -85,7 +85,7 @@ struct sp_mcp_peer *sp_mcp_peer_new(struct sp_mcp *m, struct sp_mcp_caller *c,
     p->mcp = m;
     p->out = out;
     sp_list_init(&p->open);
-    sp_list_init(&p->asked);
+    sp_list_init(&p->elicitations);
     sp_list_init(&p->batches);
     set_caller(p, c);
     return p;
@@ -103,9 +103,10 @@ void sp_mcp_peer_move(struct sp_mcp_peer *p, struct sp_mcp_caller *c)
 
         r->drop(r);
     }
-    while (!sp_list_is_empty(&p->asked)) /* of calls that are parked: the open ones are gone */
-        free(sp_list_take_first(&p->asked));
-    p->asked_count = 0;
+    while (
+        !sp_list_is_empty(&p->elicitations)) /* of calls that are parked: the open ones are gone */
+        free(sp_list_take_first(&p->elicitations));
+    p->elicitation_count = 0;
     sp_list_each_safe(i, &p->batches) {
         struct batch *b = SP_CONTAINER(i, struct batch, link);
 
@@ -337,7 +338,7 @@ static void initialize(const struct sp_mcp_incoming *t)
     p->is_initialized = false;
     p->log_level = SP_MCP_LOG_NONE;
     p->repeats_output = sp_mcp_host_repeats_output(o->structured_output, client);
-    sp_mcp_caller_is_called(p->caller, client);
+    sp_mcp_caller_set_client_name(p->caller, client);
     p->elicits = elicits;
     sp_mcp_say_result(&to, "complete", sp_buf_str(&b));
 }

@@ -27,9 +27,9 @@
 #define SP_MCP_NEEDS_CAPABILITY (-32021)
 #define SP_MCP_NO_VERSION       (-32022)
 
-#define SP_MCP_SERVER_INFO     "{\"name\":\"" SP_MCP_NAME "\",\"version\":\"" SP_VERSION "\"}"
-#define SP_MCP_TASKS_EXTENSION "io.modelcontextprotocol/tasks"
-#define SP_MCP_ASKED_MAX       256 /* unanswered elicitations of one peer */
+#define SP_MCP_SERVER_INFO      "{\"name\":\"" SP_MCP_NAME "\",\"version\":\"" SP_VERSION "\"}"
+#define SP_MCP_TASKS_EXTENSION  "io.modelcontextprotocol/tasks"
+#define SP_MCP_ELICITATIONS_MAX 256 /* unanswered elicitations of one peer */
 
 /* What a revision of the protocol supports. */
 struct sp_mcp_revision {
@@ -89,9 +89,9 @@ struct sp_mcp_peer {
     bool elicits;                         /* the client shows forms */
     enum sp_mcp_log_level log_level;      /* set by logging/setLevel */
     bool repeats_output;                  /* sp_mcp_host_repeats_output of the client's name */
-    struct sp_list asked;                 /* unanswered elicitations (mcp_call.c) */
-    uint32_t asked_count;
-    uint64_t next_asked;
+    struct sp_list elicitations;          /* unanswered elicitations (mcp_call.c) */
+    uint32_t elicitation_count;
+    uint64_t last_elicitation;
     struct sp_list batches;
 };
 
