@@ -165,7 +165,7 @@ static void finish_order(struct sp_order *o)
     sp_loop_undefer(o->m->loop, &o->deferred);
     if (p != NULL) {
         p->orders--;
-        p->asked -= o->is_asked;
+        p->job_calls -= o->is_asked;
         sp_process_changed(p);
     }
     if (o->inspect_fn != NULL)
@@ -229,7 +229,7 @@ static bool can_ask(struct sp_order *o)
 
     if (p != NULL && !is_done && sp_process_can_ask(p)) {
         o->is_asked = true;
-        p->asked++;
+        p->job_calls++;
         return true;
     }
     o->is_done = is_done;
@@ -324,7 +324,7 @@ void sp_manager_inspect(struct sp_manager *m, int process_id, sp_manager_inspect
     if (!can_ask(o))
         return;
     if (!sp_job_inspect(&p->job, &o->inspection)) {
-        p->asked--;
+        p->job_calls--;
         o->is_asked = false;
         sp_loop_defer(m->loop, &o->deferred, on_order_deferred);
     }

@@ -108,7 +108,7 @@ void sp_call_finish(struct sp_call *c, const struct sp_reply *reply)
     c->fn(c->user, reply);
 }
 
-void sp_call_let_go(struct sp_call *c)
+void sp_call_drop_job_call(struct sp_call *c)
 {
     c->is_awaited = false;
     c->process = NULL;
@@ -198,7 +198,7 @@ static bool feed(struct sp_until_set *u, struct sp_ere *pattern, struct sp_str b
     return is_found;
 }
 
-static void hear(struct sp_until_set *u, struct sp_str bytes)
+static void match_output(struct sp_until_set *u, struct sp_str bytes)
 {
     for (uint32_t i = 0; i < u->count && u->woken_by < 0 && bytes.n != 0; i++)
         if (u->patterns[i] != NULL && feed(u, u->patterns[i], bytes))
@@ -230,22 +230,22 @@ static void end_line(struct sp_until_set *u, uint64_t now_ms, uint64_t *due_ms)
             u->woken_by = (int)i;
 }
 
-static void hear_pending(struct sp_until_set *u, const struct sp_headtail *pending)
+static void match_pending(struct sp_until_set *u, const struct sp_headtail *pending)
 {
     struct sp_str head;
     struct sp_str tail[2];
 
     begin_line(u);
     sp_headtail_view(pending, &head, tail);
-    hear(u, head);
+    match_output(u, head);
     if (pending->omitted != 0)
         begin_line(u);
-    hear(u, tail[0]);
-    hear(u, tail[1]);
+    match_output(u, tail[0]);
+    match_output(u, tail[1]);
     u->is_line_open = true;
 }
 
-void sp_until_hear(struct sp_process *p, struct sp_str bytes)
+void sp_until_feed(struct sp_process *p, struct sp_str bytes)
 {
     struct sp_call *const calls[] = {p->initial, p->interaction};
 
@@ -257,7 +257,7 @@ void sp_until_hear(struct sp_process *p, struct sp_str bytes)
         u->quiet_since_ms = sp_manager_clock_ms();
         if (u->woken_by >= 0)
             continue;
-        hear(u, bytes);
+        match_output(u, bytes);
         if (u->woken_by >= 0 || u->is_late || !u->is_line_open) /* the call must set its timer */
             sp_call_changed(calls[i]);
         u->is_line_open = true;
@@ -274,7 +274,7 @@ void sp_until_begin(struct sp_call *c)
     u->woken_by = -1;
     u->quiet_since_ms = sp_manager_clock_ms();
     u->next_inspection_ms = 0;
-    hear_pending(u, &c->process->pending);
+    match_pending(u, &c->process->pending);
 }
 
 static void on_ports_inspected(struct sp_job_call *jc)
@@ -286,7 +286,7 @@ static void on_ports_inspected(struct sp_job_call *jc)
     struct sp_until_set *u;
 
     w->is_asked = false;
-    p->asked--;
+    p->job_calls--;
     sp_process_changed(p);
     if (c == NULL || c->number != w->call || c->until == NULL)
         return; /* the call was answered meanwhile */
@@ -321,7 +321,7 @@ static void inspect_ports(struct sp_call *c, uint64_t now_ms, uint64_t *due_ms)
             w->inspection.ports[w->inspection.port_count++] = u->items[i].port;
     w->is_asked = sp_job_inspect(&p->job, &w->inspection);
     u->is_blind = !w->is_asked;
-    p->asked += w->is_asked;
+    p->job_calls += w->is_asked;
 }
 
 static bool is_met(struct sp_call *c, uint64_t now_ms, uint64_t *ret_due_ms)
@@ -378,7 +378,7 @@ int sp_until_end(struct sp_call *c)
             continue;
         if (u->woken_by >= 0 && u->patterns[u->woken_by] != NULL)
             u->woken_by = -1;
-        hear_pending(u, &p->pending);
+        match_pending(u, &p->pending);
     }
     return woken_by;
 }

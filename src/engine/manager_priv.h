@@ -65,7 +65,7 @@ struct sp_until_set {
     int woken_by;      /* index of the condition met; -1: none */
     uint64_t quiet_since_ms;
     uint64_t spent_ns, allowed_ns; /* CPU time of the patterns */
-    uint64_t next_inspection_ms;   /* next port inspection; UINT64_MAX: one is running */
+    uint64_t next_inspection_ms;   /* earliest time of the next port inspection */
 };
 
 /* A port inspection. The call it was started for may be gone when the answer arrives, so the call
@@ -84,7 +84,7 @@ const char *sp_until_misuse(const struct sp_call *c); /* NULL: all items are val
 /* Starts the wait of the call, or restarts it for a retry. */
 void sp_until_begin(struct sp_call *c);
 /* Feeds new output to the patterns of the calls that wait. */
-void sp_until_hear(struct sp_process *p, struct sp_str bytes);
+void sp_until_feed(struct sp_process *p, struct sp_str bytes);
 /* The call is answered with the pending output: returns the index of the condition that woke it;
  * -1: none. A pattern of another call that matched in this output has not matched for that call,
  * and matching begins anew with the output that is left. */
@@ -110,7 +110,7 @@ struct sp_process {
     int id;
     enum sp_process_life life;
     enum sp_job_sandbox sandbox; /* what this attempt runs under */
-    unsigned asked;              /* job calls that are not answered yet */
+    unsigned job_calls;          /* job calls that are not answered yet */
     unsigned orders;             /* orders that refer to it */
     unsigned quota;              /* delta events that may still be sent */
     uint32_t argc;
@@ -266,7 +266,7 @@ void sp_call_free(struct sp_call *c);
 /* Answers the call. It is freed at the end of the turn, or when its job call is answered. */
 void sp_call_finish(struct sp_call *c, const struct sp_reply *reply);
 /* Drops the job call still in flight for a call that is already answered. */
-void sp_call_let_go(struct sp_call *c);
+void sp_call_drop_job_call(struct sp_call *c);
 
 /* Starts the wait of yield_ms (SP_YIELD_FOREVER: no deadline) from from_ns on. */
 void sp_call_collect(struct sp_call *c, uint64_t from_ns, uint64_t yield_ms);

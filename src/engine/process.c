@@ -184,7 +184,7 @@ static bool add_output(struct sp_process *p, struct sp_str bytes)
         (void)sp_buf_add_str(&p->held, bytes); /* room was made above */
     else if (has_watchers)
         push_delta(p, bytes);
-    sp_until_hear(p, bytes);
+    sp_until_feed(p, bytes);
     return true;
 }
 
@@ -461,7 +461,7 @@ static void settle(struct sp_deferred *d)
     sp_manager_serve_orders(p);
     publish_end(p);
     set_end_timers(p);
-    if (p->is_job_over && p->asked == 0)
+    if (p->is_job_over && p->job_calls == 0)
         sp_job_release(&p->job);
     if (is_over(p))
         sp_process_free(p);
@@ -530,7 +530,7 @@ static void on_killed(struct sp_job_call *c)
 {
     struct sp_process *p = SP_CONTAINER(c, struct sp_process, kill);
 
-    p->asked--;
+    p->job_calls--;
     p->is_killing = false;
     if (c->result == SP_JOB_REFUSED && p->is_stored &&
         !sp_process_has_exited(p)) { /* a timer tries again */
@@ -553,7 +553,7 @@ static void kill_process(struct sp_process *p)
         return;
     }
     p->is_killing = true;
-    p->asked++;
+    p->job_calls++;
     p->kill.fn = on_killed;
     sp_job_terminate(&p->job, &p->kill);
 }
@@ -746,7 +746,7 @@ void sp_process_free(struct sp_process *p)
         sp_manager_remember(p);
     sp_each_call(c, &m->dead)
         if (c->process == p)
-            sp_call_let_go(c);
+            sp_call_drop_job_call(c);
     for (size_t i = 0; i < sizeof timers / sizeof timers[0]; i++)
         sp_loop_cancel(m->loop, timers[i]);
     sp_loop_undefer(m->loop, &p->settling);

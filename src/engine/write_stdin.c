@@ -44,10 +44,10 @@ static void on_typed(struct sp_job_call *jc)
 
     w->was_typed = true;
     w->call.is_awaited = false;
-    w->call.process->asked--;
+    w->call.process->job_calls--;
     sp_process_changed(w->call.process);
     if (w->call.is_answered)
-        sp_call_let_go(&w->call);
+        sp_call_drop_job_call(&w->call);
 }
 
 static bool has_stdin(const struct sp_process *p)
@@ -88,7 +88,7 @@ static void start_write(struct sp_call *c)
     c->is_awaited = true;
     c->has_typed = true;
     c->process->was_typed_into = true;
-    p->asked++;
+    p->job_calls++;
     w->job_call.fn = on_typed;
     if (has_stdin(p))
         sp_job_write(&p->job, &w->job_call, c->chars);
