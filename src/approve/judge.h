@@ -93,12 +93,11 @@ struct sp_requirement {
 };
 void sp_requirement_done(struct sp_requirement *r);
 
-/* Fails only for lack of memory. */
 /* The reason of a refusal for people: clients compare some of its texts, which name types of
- * theirs.
- */
+ * theirs. */
 struct sp_str sp_judge_plain_reason(struct sp_str reason);
 
+/* Fails only for lack of memory. */
 int sp_judge(const struct sp_judge_request *request, struct sp_requirement *ret, struct sp_err *e);
 
 /* Whether a rule that allows this prefix would allow anything at all: `bash`, `python -c`, `git`.

@@ -258,7 +258,6 @@ static bool is_meant(const struct item *i, const struct sp_file_notice *n)
            !sp_placeholder_is_ours(&i->watch->conn->rpc->front->cell_pool->placeholders, path);
 }
 
-/* Event for an id that no watch uses: the operation that added it was dropped. */
 static void on_notice(void *user, const struct sp_file_notice *n)
 {
     struct sp_watches *all = user;
@@ -272,7 +271,7 @@ static void on_notice(void *user, const struct sp_file_notice *n)
         if (is_hit)
             fire(w);
     }
-    if (n->id >= 0 && !n->is_over && all->adding == 0)
+    if (n->id >= 0 && !n->is_over && all->adding == 0) /* else an operation may be adding it */
         sp_watch_ids_check(&all->ids, n->id);
 }
 
