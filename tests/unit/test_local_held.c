@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "look_fixture.h"
+#include "inspect_fixture.h"
 #include "os/cgroup.h"
 
 /* ---- holders ---- */

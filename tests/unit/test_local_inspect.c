@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What jobs that run here are doing, as the kernel tells it: real programs, on pipes and terminals,
  * without a sandbox and in one. */
-#include "look_fixture.h"
+#include "inspect_fixture.h"
 
 /* ---- one program ---- */
 

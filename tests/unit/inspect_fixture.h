@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * look_fixture: looks at jobs that run here, and jobs in a sandbox.
+ * inspect_fixture: looks at jobs that run here, and jobs in a sandbox.
  */
-#ifndef SP_LOOK_FIXTURE_H
-#define SP_LOOK_FIXTURE_H
+#ifndef SP_INSPECT_FIXTURE_H
+#define SP_INSPECT_FIXTURE_H
 
 #include "local_fixture.h"
 
