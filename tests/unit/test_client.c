@@ -417,6 +417,7 @@ static void a_server_that_only_talks_nonsense_is_given_up(void **state)
     sp_backend_free(fx.backend);
     assert_int_equal(sp_remote_new(fx.loop, &o, &fx.backend, &e), 0);
     start_fake(&t);
+    fs.may_hang_up = true;
     for (unsigned i = 1; !is_over(&t); i++) {
         assert_true(i < 20);
         say("nonsense");
