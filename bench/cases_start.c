@@ -294,7 +294,7 @@ static void measure_cpu(struct bench *b, struct cpu_seat *seats, int count, run_
         struct cpu_seat *c = &seats[i];
 
         b->report.v[c->metric][c->side] = bench_samples_middle(&c->seat.samples);
-        if (c->metric == BENCH_M_CPU_1) {
+        if (c->metric == BENCH_M_CPU_1 && c->side == BENCH_OURS) {
             const double front = bench_samples_middle(&c->front);
 
             b->report.v[BENCH_M_CPU_FRONT][c->side] = front;
