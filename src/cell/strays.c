@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cell/strays.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -378,23 +379,30 @@ static void note_reaped(struct sp_strays *s, const siginfo_t *info, const struct
 
 void sp_strays_reap(struct sp_strays *s)
 {
+    bool has_children = true;
+
     s->cell->has_dead = true;
     for (int i = 0; s->cell->has_dead && i < REAPED_AT_ONCE; i++) {
         siginfo_t info = {0};
         struct rusage use = {0};
 
         /* The C library's waitid() lacks the rusage argument. */
-        if (syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WNOHANG, &use) < 0 || info.si_pid == 0)
-            s->cell->has_dead = false;
-        else
+        const long r = syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WNOHANG, &use);
+
+        s->cell->has_dead = r == 0 && info.si_pid != 0;
+        has_children = r == 0 || errno != ECHILD;
+        if (s->cell->has_dead)
             note_reaped(s, &info, &use);
     }
     if (s->first_stray != SP_NO_LEAF)
         s->cell->is_sweep_due = true; /* a leaf of strays may be empty */
     if (s->exited_count == 0)
         return;
-    /* Searching now leaves less doubt about the owner; with many commands the sweep does it. */
-    if (s->cell->running < FEW_COMMANDS)
+    /* Searching now leaves less doubt about the owner; with many commands the sweep does it. What
+     * the dead have left became ours before they could be reaped. */
+    if (!has_children)
+        s->exited_count = s->death_count = 0;
+    else if (s->cell->running < FEW_COMMANDS)
         learn_adopted(s);
     else
         s->cell->is_sweep_due = true;
