@@ -20,8 +20,9 @@
 #define TRIES           8    /* the disk may change between the survey and the making of a cell */
 
 /* Background processes that commands have left keep a cell alive: pauses between two checks. */
-#define FIRST_CHECK_MS 10  /* doubled each time ... */
-#define LAST_CHECK_MS  500 /* ... up to this */
+#define FIRST_CHECK_MS    10  /* doubled each time ... */
+#define LAST_CHECK_MS     500 /* ... up to this */
+#define SETTLING_CHECK_MS 10  /* while the network of a cell settles */
 
 struct watched_root {
     int fd; /* of the directory, which may be moved */
@@ -366,7 +367,11 @@ static void on_idle_timer(struct sp_timer *t)
 
     if (sp_cell_is_deserted(c->cell)) {
         drop_placeholders(c);
-        end_pool_cell(c);
+        /* The proxy, which ends with the cell, has yet to report what the last command reached. */
+        if (c->managed != NULL && sp_managed_is_settling(c->managed))
+            end_in(c, SETTLING_CHECK_MS);
+        else
+            end_pool_cell(c);
         return;
     }
     if (c->cell->busy > 0)

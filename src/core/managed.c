@@ -691,6 +691,14 @@ void sp_managed_exited(struct sp_proc *p)
     send_to_proxy(m, &ping, sizeof ping, (struct sp_str){0}, -1);
 }
 
+bool sp_managed_is_settling(const struct sp_managed *m)
+{
+    for (struct sp_list *i = m->procs.next; i != &m->procs; i = i->next)
+        if (proc_of(i)->net.is_settling)
+            return true;
+    return false;
+}
+
 void sp_managed_closed(struct sp_proc *p)
 {
     p->net.is_closed = true;

@@ -24,7 +24,7 @@
 #define SP_MANAGED_DEATHS    5
 #define SP_MANAGED_DEATHS_MS 60000
 #define SP_MANAGED_LINGER_MS 60000 /* a question outlives its connection by this time */
-#define SP_MANAGED_SETTLE_MS 100   /* the end of a command waits for reports of its connections */
+#define SP_MANAGED_SETTLE_MS 1000  /* the end of a command waits for reports of its connections */
 #define SP_MANAGED_RECEIPTS  32    /* hosts reached, and hosts denied, of one command */
 
 struct sp_managed;
@@ -146,6 +146,8 @@ void sp_managed_join(struct sp_managed *m, struct sp_proc *p);
 /* The command has exited. Its proxy may still have to report the last connections: until it has, or
  * SP_MANAGED_SETTLE_MS have passed, p->net.is_settling is set; then the client gets news. */
 void sp_managed_exited(struct sp_proc *p);
+/* Whether a command is settling: its receipt needs the proxy. */
+bool sp_managed_is_settling(const struct sp_managed *m);
 /* The command has closed: it leaves, at once or when it has settled. */
 void sp_managed_closed(struct sp_proc *p);
 /* Its open asks are refused. Fine if it has not joined. The receipt stays. */

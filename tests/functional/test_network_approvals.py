@@ -544,6 +544,32 @@ print(s.makefile('rb').readline().split()[1].decode())
         self.go()
         self.assertIsNone(host.result(other).get('network'))
 
+    def test_the_end_waits_for_the_last_connection(self):
+        """The proxy has not been on a processor since the command closed its connection."""
+        self.table += ',listed.test:22=127.0.0.1:%d*' % self.web.port
+        host = self.begin()
+        id = self.run_later(host, 'bash -c \'exec 3<>/dev/tcp/listed.test/22; printf "GET / HTTP/1.0\\r\\n\\r\\n" >&3; cat <&3; '
+                                  'read x < go\'')
+        held = []
+
+        def read():
+            try:
+                held.append(os.open(os.path.join(self.work, 'go'), os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                return False
+            return True
+        wait_until(read, 'a reader')
+        (proxy,) = helpers_of(host.process.pid, 'proxy')
+        os.kill(proxy, signal.SIGSTOP)
+        try:
+            os.write(held[0], b'x\n')
+            os.close(held[0])
+            time.sleep(0.3)
+        finally:
+            os.kill(proxy, signal.SIGCONT)
+        (reached,) = host.result(id)['network']['reached']
+        self.assertEqual((reached['host'], reached['connections']), ('listed.test', 1))
+
     def test_receipts_equal_what_the_server_saw(self):
         """The bytes of a tunnel, and of HTTP messages their bodies: heads are written anew."""
         self.table += ',listed.test:22=127.0.0.1:%d*' % self.web.port
