@@ -435,7 +435,7 @@ static void on_metrics(void *user, struct sp_buf *out)
 static bool remembers_named_run(const struct serve *s)
 {
     const int64_t since = (int64_t)sp_clock_unix_ms() - REMEMBERED_MS;
-    struct sp_past past = {.id = UINT64_MAX};
+    struct sp_history_entry past = {.id = UINT64_MAX};
 
     sp_list_each(i, &s->front->sessions)
         if (SP_CONTAINER(i, struct sp_session, link)->named > 0)

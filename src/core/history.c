@@ -389,7 +389,7 @@ void sp_history_remember(struct sp_history *h, const struct sp_proc *p)
 
 /* ---- reading ---- */
 
-static bool take_texts(const struct entry *n, struct sp_past *ret)
+static bool take_texts(const struct entry *n, struct sp_history_entry *ret)
 {
     struct sp_str *const texts[TEXTS] = {
         [SESSION] = &ret->session,
@@ -419,7 +419,7 @@ static bool take_texts(const struct entry *n, struct sp_past *ret)
 }
 
 /* The entry is copied first: whoever else has the file mapped may change it at any time. */
-static bool take_entry(const struct sp_history *h, uint64_t id, struct sp_past *ret)
+static bool take_entry(const struct sp_history *h, uint64_t id, struct sp_history_entry *ret)
 {
     struct entry *const shared = entry_at(h, id);
     struct entry n;
@@ -457,7 +457,7 @@ static bool take_entry(const struct sp_history *h, uint64_t id, struct sp_past *
     return true;
 }
 
-bool sp_history_before(const struct sp_history *h, uint64_t before, struct sp_past *ret)
+bool sp_history_before(const struct sp_history *h, uint64_t before, struct sp_history_entry *ret)
 {
     const uint64_t oldest = h->last_id > h->entries ? h->last_id - h->entries + 1 : 1;
     uint64_t id = before > h->last_id ? h->last_id + 1 : before;
@@ -469,7 +469,8 @@ bool sp_history_before(const struct sp_history *h, uint64_t before, struct sp_pa
 }
 
 /* The blocks that the writer gave to the entry are the ones that are read. */
-bool sp_history_output(const struct sp_history *h, const struct sp_past *p, struct sp_buf *out)
+bool sp_history_output(const struct sp_history *h, const struct sp_history_entry *p,
+                       struct sp_buf *out)
 {
     const struct slot *s = slot_at(h, p->id);
     uint32_t left = entry_at(h, p->id)->kept_size;
@@ -486,7 +487,7 @@ bool sp_history_output(const struct sp_history *h, const struct sp_past *p, stru
     return ok;
 }
 
-bool sp_past_chunk_next(struct sp_str *rest, struct sp_past_chunk *ret)
+bool sp_history_chunk_next(struct sp_str *rest, struct sp_history_chunk *ret)
 {
     struct chunk c;
 
@@ -495,7 +496,7 @@ bool sp_past_chunk_next(struct sp_str *rest, struct sp_past_chunk *ret)
     memcpy(&c, rest->p, sizeof c);
     if (c.len > rest->n - sizeof c || c.stream >= SP_STREAM_MAX)
         return false;
-    *ret = (struct sp_past_chunk){
+    *ret = (struct sp_history_chunk){
         .seq = c.seq,
         .at_ms = c.at_ms,
         .stream = (enum sp_stream)c.stream,

@@ -33,7 +33,7 @@ enum sp_history_reason {
 };
 
 /* A copy of one entry. Strings point into `text`; long ones are truncated. */
-struct sp_past {
+struct sp_history_entry {
     uint64_t id; /* counts up from 1 */
     int64_t started_ms, ended_ms;
     uint64_t next_seq;
@@ -60,8 +60,9 @@ void sp_history_free(struct sp_history *h); /* accepts NULL */
 void sp_history_remember(struct sp_history *h, const struct sp_proc *p);
 
 /* The newest entry with an id below `before`; false: none. */
-bool sp_history_before(const struct sp_history *h, uint64_t before, struct sp_past *ret);
-static inline bool sp_history_get(const struct sp_history *h, uint64_t id, struct sp_past *ret)
+bool sp_history_before(const struct sp_history *h, uint64_t before, struct sp_history_entry *ret);
+static inline bool sp_history_get(const struct sp_history *h, uint64_t id,
+                                  struct sp_history_entry *ret)
 {
     return id < UINT64_MAX && sp_history_before(h, id + 1, ret) && ret->id == id;
 }
@@ -70,16 +71,17 @@ bool sp_history_remove(struct sp_history *h, uint64_t id);
 
 /* ---- output ---- */
 
-struct sp_past_chunk {
+struct sp_history_chunk {
     uint64_t seq;  /* of its last record */
     int64_t at_ms; /* its last record came no later */
     enum sp_stream stream;
     struct sp_str bytes;
 };
 
-/* Appends the output in a form that sp_past_chunk_next reads. false: no memory. */
-bool sp_history_output(const struct sp_history *h, const struct sp_past *p, struct sp_buf *out);
+/* Appends the output in a form that sp_history_chunk_next reads. false: no memory. */
+bool sp_history_output(const struct sp_history *h, const struct sp_history_entry *p,
+                       struct sp_buf *out);
 /* Moves *rest past the next chunk; false: the end. */
-bool sp_past_chunk_next(struct sp_str *rest, struct sp_past_chunk *ret);
+bool sp_history_chunk_next(struct sp_str *rest, struct sp_history_chunk *ret);
 
 #endif

@@ -124,14 +124,14 @@ bool sp_proc_add_receipt(struct sp_buf *b, const struct sp_proc *p)
     return sp_proc_receipt(p, &r) && add_member(b, &r.is);
 }
 
-bool sp_past_add_receipt(struct sp_buf *b, const struct sp_past *p)
+bool sp_history_add_receipt(struct sp_buf *b, const struct sp_history_entry *p)
 {
     struct sp_command_receipt r =
         begin_receipt(&p->exit, p->is_tty, p->output_bytes, p->dropped_bytes);
     auto_buf struct sp_buf keep = {0};
 
     if (p->is_confined) {
-        const struct sp_sandbox_facts f = sp_past_sandbox_facts(p);
+        const struct sp_sandbox_facts f = sp_history_sandbox_facts(p);
 
         if (!add_sandbox(&keep, &f))
             return false;

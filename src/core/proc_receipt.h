@@ -26,7 +26,7 @@ bool sp_sandbox_add_member(struct sp_buf *b, const struct sp_sandbox_facts *f);
 bool sp_proc_receipt(const struct sp_proc *p, struct sp_kept_receipt *ret);
 /* The same as the member `receipt`, with a comma in front. */
 bool sp_proc_add_receipt(struct sp_buf *b, const struct sp_proc *p);
-bool sp_past_add_receipt(struct sp_buf *b, const struct sp_past *p);
+bool sp_history_add_receipt(struct sp_buf *b, const struct sp_history_entry *p);
 
 static inline struct sp_sandbox_facts sp_proc_sandbox_facts(const struct sp_proc *p)
 {
@@ -43,7 +43,7 @@ static inline struct sp_sandbox_facts sp_proc_sandbox_facts(const struct sp_proc
     };
 }
 
-static inline struct sp_sandbox_facts sp_past_sandbox_facts(const struct sp_past *p)
+static inline struct sp_sandbox_facts sp_history_sandbox_facts(const struct sp_history_entry *p)
 {
     return (struct sp_sandbox_facts){
         .tier = p->tier,

@@ -100,14 +100,14 @@ static void end_proc(struct scene *s, int code)
 static void describe_output(const struct scene *s, uint64_t id, char *ret, size_t size)
 {
     auto_buf struct sp_buf out = {0};
-    struct sp_past_chunk c;
-    struct sp_past p;
+    struct sp_history_chunk c;
+    struct sp_history_entry p;
     size_t n = 0;
 
     ret[0] = 0;
     assert_true(sp_history_get(s->history, id, &p));
     assert_true(sp_history_output(s->history, &p, &out));
-    for (struct sp_str rest = sp_buf_str(&out); sp_past_chunk_next(&rest, &c);) {
+    for (struct sp_str rest = sp_buf_str(&out); sp_history_chunk_next(&rest, &c);) {
         n += (size_t)snprintf(ret + n, size - n, "%s%d:", n == 0 ? "" : " ", (int)c.stream);
         for (size_t i = 0, k; i < c.bytes.n; i = k) {
             for (k = i; k < c.bytes.n && c.bytes.p[k] == c.bytes.p[i]; k++)
@@ -121,7 +121,7 @@ static void describe_output(const struct scene *s, uint64_t id, char *ret, size_
 static void test_an_entry_has_all_facts(void **state)
 {
     struct scene *s = new_scene(8);
-    struct sp_past p;
+    struct sp_history_entry p;
 
     (void)state;
     put(s, SP_STREAM_STDOUT, 'a', 3);
@@ -147,7 +147,7 @@ static void test_an_entry_has_all_facts(void **state)
 static void test_reasons(void **state)
 {
     struct scene *s = new_scene(8);
-    struct sp_past p;
+    struct sp_history_entry p;
 
     (void)state;
     sp_history_remember(s->history, &s->proc); /* killed with its session: no exit is known */
@@ -171,7 +171,7 @@ static void test_reasons(void **state)
 static void test_the_newest_entries_stay(void **state)
 {
     struct scene *s = new_scene(4);
-    struct sp_past p;
+    struct sp_history_entry p;
 
     (void)state;
     for (int i = 0; i < 6; i++)
@@ -196,7 +196,7 @@ static void test_output_is_joined(void **state)
 {
     struct scene *s = new_scene(4);
     char text[256];
-    struct sp_past p;
+    struct sp_history_entry p;
 
     (void)state;
     put(s, SP_STREAM_STDOUT, 'a', 3);
@@ -217,7 +217,7 @@ static void test_the_end_of_the_output_is_kept(void **state)
 {
     struct scene *s = new_scene(4);
     char text[256];
-    struct sp_past p;
+    struct sp_history_entry p;
 
     (void)state;
     put(s, SP_STREAM_STDOUT, 'a', 100);
@@ -239,8 +239,8 @@ static void test_many_chunks(void **state)
 {
     struct scene *s = new_scene(4);
     auto_buf struct sp_buf out = {0};
-    struct sp_past_chunk c;
-    struct sp_past p;
+    struct sp_history_chunk c;
+    struct sp_history_entry p;
     uint64_t seq = 0;
     unsigned n = 0;
 
@@ -250,7 +250,7 @@ static void test_many_chunks(void **state)
     sp_history_remember(s->history, &s->proc);
     assert_true(sp_history_get(s->history, 1, &p));
     assert_true(sp_history_output(s->history, &p, &out));
-    for (struct sp_str rest = sp_buf_str(&out); sp_past_chunk_next(&rest, &c); n++)
+    for (struct sp_str rest = sp_buf_str(&out); sp_history_chunk_next(&rest, &c); n++)
         seq = c.seq;
     assert_int_equal(n, 256);
     assert_int_equal(seq, 1000);
@@ -262,7 +262,7 @@ static void test_many_chunks(void **state)
 static unsigned count_outputs(const struct scene *s, uint64_t *oldest)
 {
     unsigned n = 0;
-    struct sp_past p;
+    struct sp_history_entry p;
 
     for (uint64_t before = UINT64_MAX; sp_history_before(s->history, before, &p); before = p.id)
         if (p.kept_bytes > 0) {
@@ -322,7 +322,7 @@ static void test_long_texts_are_truncated(void **state)
 {
     struct scene *s = new_scene(4);
     char *const id = malloc(70000);
-    struct sp_past p;
+    struct sp_history_entry p;
 
     (void)state;
     assert_non_null(id);
@@ -352,7 +352,7 @@ static void test_a_corrupted_file(void **state)
     const size_t entry = 4096 + 2304; /* of id 1 */
     uint8_t good[2304];
     unsigned refused = 0;
-    struct sp_past p;
+    struct sp_history_entry p;
 
     (void)state;
     put(s, SP_STREAM_STDOUT, 'a', 5000);
@@ -364,7 +364,7 @@ static void test_a_corrupted_file(void **state)
 
         for (size_t k = 0; k < sizeof bad; k++) {
             auto_buf struct sp_buf out = {0};
-            struct sp_past_chunk c;
+            struct sp_history_chunk c;
 
             memset(s->file + entry + i, bad[k], 1 + i % 8);
             if (!sp_history_get(s->history, 1, &p)) {
@@ -374,7 +374,7 @@ static void test_a_corrupted_file(void **state)
                 assert_true(p.argv.n == 0 || p.argv.p[p.argv.n - 1] == 0);
                 assert_true(sp_history_output(s->history, &p, &out));
                 assert_true(out.len <= SP_HISTORY_OUTPUT * 2);
-                for (struct sp_str rest = sp_buf_str(&out); sp_past_chunk_next(&rest, &c);)
+                for (struct sp_str rest = sp_buf_str(&out); sp_history_chunk_next(&rest, &c);)
                     assert_true(c.bytes.p + c.bytes.n <= out.data + out.len);
             }
             memcpy(s->file + entry, good, sizeof good);

@@ -24,7 +24,7 @@ static bool add_argv(struct sp_buf *b, struct sp_str words)
 }
 
 /* The members of process/list, and what is known since the end. */
-static bool add_past(struct sp_buf *b, const struct sp_past *p, bool has_receipt)
+static bool add_past(struct sp_buf *b, const struct sp_history_entry *p, bool has_receipt)
 {
     static const char *const reasons[SP_HISTORY_REASON_MAX] = {
         [SP_HISTORY_EXITED] = "exited",
@@ -33,7 +33,7 @@ static bool add_past(struct sp_buf *b, const struct sp_past *p, bool has_receipt
         [SP_HISTORY_SESSION_ENDED] = "sessionEnded",
         [SP_HISTORY_LOST] = "lost",
     };
-    const struct sp_sandbox_facts sandbox = sp_past_sandbox_facts(p);
+    const struct sp_sandbox_facts sandbox = sp_history_sandbox_facts(p);
     bool ok = sp_buf_printf(b, "{\"historyId\":%llu", (unsigned long long)p->id) &&
               sp_json_add_member(b, "sessionId", p->session) &&
               sp_json_add_member(b, "processId", p->process) &&
@@ -55,7 +55,7 @@ static bool add_past(struct sp_buf *b, const struct sp_past *p, bool has_receipt
                          p->kept_bytes > 0 ? "true" : "false") &&
            add_argv(b, p->argv) && sp_buf_printf(b, ",\"cwd\":\"") && sp_uri_add(b, p->cwd) &&
            sp_buf_printf(b, "\"") && (!p->is_confined || sp_sandbox_add_member(b, &sandbox)) &&
-           (!has_receipt || sp_past_add_receipt(b, p)) && sp_buf_add(b, "}", 1);
+           (!has_receipt || sp_history_add_receipt(b, p)) && sp_buf_add(b, "}", 1);
 }
 
 static int history_list(struct sp_rpc_call *c, struct sp_err *e)
@@ -64,7 +64,7 @@ static int history_list(struct sp_rpc_call *c, struct sp_err *e)
     uint64_t before = UINT64_MAX;
     uint64_t limit = HISTORY_LIST_MAX;
     auto_buf struct sp_buf b = {0};
-    struct sp_past p;
+    struct sp_history_entry p;
 
     if (c->params != SP_JSON_NONE) {
         const struct sp_params params = sp_rpc_call_params(c, e);
@@ -104,7 +104,7 @@ static int fail_unknown(uint64_t id, struct sp_err *e)
     return sp_fail(e, SP_E_STATE, 0, "unknown history id %llu", (unsigned long long)id);
 }
 
-static bool add_chunk(struct sp_buf *b, const struct sp_past_chunk *chunk)
+static bool add_chunk(struct sp_buf *b, const struct sp_history_chunk *chunk)
 {
     bool ok = sp_buf_printf(b, "%s{\"seq\":%llu,\"atMs\":%lld,\"stream\":\"%.*s\",\"chunk\":\"",
                             b->data[b->len - 1] == '[' ? "" : ",", (unsigned long long)chunk->seq,
@@ -124,8 +124,8 @@ static int history_output(struct sp_rpc_call *c, struct sp_err *e)
     const struct sp_history *h = c->conn->rpc->front->history;
     auto_buf struct sp_buf output = {0};
     auto_buf struct sp_buf b = {0};
-    struct sp_past_chunk chunk;
-    struct sp_past p;
+    struct sp_history_chunk chunk;
+    struct sp_history_entry p;
     uint64_t id = 0;
 
     uint64_t age = INT64_MAX;
@@ -136,7 +136,7 @@ static int history_output(struct sp_rpc_call *c, struct sp_err *e)
     if (h == NULL || !sp_history_get(h, id, &p))
         return fail_unknown(id, e);
     bool ok = sp_history_output(h, &p, &output) && sp_buf_printf(&b, "{\"chunks\":[");
-    for (struct sp_str rest = sp_buf_str(&output); ok && sp_past_chunk_next(&rest, &chunk);)
+    for (struct sp_str rest = sp_buf_str(&output); ok && sp_history_chunk_next(&rest, &chunk);)
         ok = chunk.at_ms < since || add_chunk(&b, &chunk);
     ok = ok &&
          (p.missed_bytes == 0 ? sp_buf_printf(&b, "],\"gap\":null}")
