@@ -383,6 +383,9 @@ static int show_logs(struct sp_observe_all *a, void *user, struct sp_err *e)
         r = l->proc->history_id != 0 ? show_past(l, e) : follow_process(l, e);
         a->is_unreachable = r < 0 && l->observe->death.code != SP_E_NONE;
     }
+    if (r == 0 && l->proc->is_output_evicted && !l->options->is_json)
+        (void)fputs("sallyport: its output was evicted for lack of memory (serve --kept-memory)\n",
+                    stderr);
     if (!l->options->is_json)
         (void)(write_bytes(l, stderr, SP_STR(""), true) &&
                write_bytes(l, stdout, SP_STR(""), true));

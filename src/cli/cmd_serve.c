@@ -49,8 +49,8 @@ struct serve_options {
     bool has_no_auth;          /* ws:// without a token */
     bool is_anonymous_allowed; /* the same, also beyond loopback */
     struct sp_auth_options auth;
-    uint64_t max_processes, cells, output_memory, session_ttl_ms, closed_ttl_ms, history,
-        concurrent_requests;
+    uint64_t max_processes, max_session_processes, cells, output_memory, kept_memory,
+        session_ttl_ms, closed_ttl_ms, history, concurrent_requests;
     uint64_t idle_exit_ms, log_max;
     struct sp_limit_levels limits;
     bool has_no_cgroups, accepts_exposure;
@@ -59,8 +59,8 @@ struct serve_options {
     const char *busy_poll, *log_level, *log_format;
 };
 
-/* A number of bytes, or of KiB, MiB or GiB. */
-static const char *read_memory(const char *argument, void *value)
+/* A number of bytes, or of KiB, MiB or GiB, from `least` to 1 TiB. */
+static bool read_bytes(const char *argument, uint64_t least, uint64_t *ret)
 {
     static const char units[] = "KMG";
     struct sp_str digits = sp_str_of(argument);
@@ -69,10 +69,24 @@ static const char *read_memory(const char *argument, void *value)
     uint64_t n;
 
     digits.n -= unit != NULL;
-    if (!sp_str_to_u64(digits, ((uint64_t)1 << 40) >> shift, &n) || n << shift < SP_OUTPUT_LEAST)
-        return "a number of bytes such as 512M, from 64M to 1024G";
-    *(uint64_t *)value = n << shift;
-    return NULL;
+    if (!sp_str_to_u64(digits, ((uint64_t)1 << 40) >> shift, &n) || n << shift < least)
+        return false;
+    *ret = n << shift;
+    return true;
+}
+
+static const char *read_output_memory(const char *argument, void *value)
+{
+    return read_bytes(argument, SP_OUTPUT_LEAST, value)
+               ? NULL
+               : "a number of bytes such as 512M, from 64M to 1024G";
+}
+
+static const char *read_kept_memory(const char *argument, void *value)
+{
+    return read_bytes(argument, SP_KEPT_LEAST, value)
+               ? NULL
+               : "a number of bytes such as 64M, from 1M to 1024G";
 }
 
 /* The verifier parses the number itself; here it is only checked. */
@@ -139,20 +153,25 @@ static const struct sp_option options[] = {
                 read_clock_skew, "tolerance for the times of a signed token (default 30)"),
     SP_OPT_HEADING("Limits:"),
     SP_OPT_NUMBER(struct serve_options, max_processes, "max-processes", "N", 1, 1000000,
-                  "limit of processes, closed ones included (default 10000)"),
+                  "limit of processes that run at once (default 10000)"),
+    SP_OPT_NUMBER(struct serve_options, max_session_processes, "max-session-processes", "N", 1,
+                  1000000, "the same for the processes of one session (default: as for all)"),
     SP_OPT_NUMBER(struct serve_options, cells, "cells", "N", 1, SP_OPEN_CELLS_MAX,
                   "how many processes start commands, made when needed (default: as many as there "
                   "are processors, at most 8)"),
     SP_OPT_READ(
-        struct serve_options, output_memory, "output-memory", "BYTES", read_memory,
+        struct serve_options, output_memory, "output-memory", "BYTES", read_output_memory,
         "memory for the output of all processes: 200000000, 512M, 2G (default: an eighth of "
         "the memory, from 64M to 1G)"),
+    SP_OPT_READ(struct serve_options, kept_memory, "kept-memory", "BYTES", read_kept_memory,
+                "memory for closed processes, which are evicted above it (default 64M)"),
     SP_OPT_TABLE(struct serve_options, limits, sp_limit_options),
     SP_OPT_TIME(
         struct serve_options, session_ttl_ms, "session-ttl", "TIME", 0, MAX_TTL_MS,
         "how long the session of a lost connection is kept: 30 (seconds), 5m, 1h (default 30s)"),
-    SP_OPT_TIME(struct serve_options, closed_ttl_ms, "closed-ttl", "TIME", 0, MAX_TTL_MS,
-                "how long a closed process can be read (default 30s)"),
+    SP_OPT_TIME(
+        struct serve_options, closed_ttl_ms, "closed-ttl", "TIME", 0, MAX_TTL_MS,
+        "how long a closed process can be read, as long as --kept-memory has room (default 30s)"),
     SP_OPT_NUMBER(struct serve_options, history, "history", "N", 0, SP_HISTORY_MAX_ENTRIES,
                   "how many ended processes `logs` and `ps -a` still find (default 1000)"),
     SP_OPT_TIME(struct serve_options, idle_exit_ms, "idle-exit", "TIME", 0, MAX_TTL_MS,
@@ -661,7 +680,9 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
     const struct sp_front_options so = {
         .program = "/proc/self/exe",
         .max_processes = (uint32_t)o->max_processes,
+        .max_session_processes = (uint32_t)o->max_session_processes,
         .output_memory = o->output_memory,
+        .kept_memory = o->kept_memory,
         .open_cells = (uint32_t)(o->cells != 0 ? o->cells : count_processors()),
         .history = (uint32_t)o->history,
         .session_ttl_ms = o->session_ttl_ms,

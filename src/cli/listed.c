@@ -87,6 +87,7 @@ static int read_one(struct sp_json *j, uint32_t at, struct sp_listed *p, struct 
         return sp_fail(e, SP_E_INVALID, 0, "a process without a pid or the time of its start");
     if (sp_json_need_u64(j, at, "nextSeq", UINT64_MAX, &p->next_seq, e) < 0 ||
         sp_json_need_bool(j, at, "tty", &p->is_tty, e) < 0 ||
+        sp_json_def_bool(j, at, "outputEvicted", &p->is_output_evicted, e) < 0 ||
         sp_json_need_str(j, at, "sessionId", &session, e) < 0 ||
         sp_json_need_str(j, at, "processId", &id, e) < 0 ||
         sp_json_opt_str(j, at, "name", &name, e) < 0 ||

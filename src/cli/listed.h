@@ -23,7 +23,7 @@ struct sp_listed {
     int64_t pid, exit_code, started_ms;
     uint64_t next_seq;
     uint64_t history_id; /* of an entry of the history; 0: a process */
-    bool is_tty, has_exited;
+    bool is_tty, has_exited, is_output_evicted;
     struct sp_command_receipt receipt; /* reason NONE: not known. Without strings */
 };
 

@@ -223,7 +223,7 @@ static bool next_part(struct tail *t)
 {
     struct sp_record *r = &t->record;
 
-    while (t->at.seq < t->proc->tail.seq && sp_ring_next(&t->proc->view, &t->at, r) > 0) {
+    while (t->at.seq < t->proc->tail.seq && sp_log_next(&t->proc->view, &t->at, r) > 0) {
         if (r->type != SP_RECORD_OUTPUT || r->len == 0 || r->seq > t->proc->tail.seq ||
             r->bytes_before + r->len <= t->from)
             continue;
@@ -256,9 +256,9 @@ static void collect_output(struct sp_history *h, const struct sp_proc *p, struct
     uint32_t size = 0;
     bool is_part = false;
 
-    while (p->view.head != NULL && next_part(&counted))
+    while (next_part(&counted))
         ;
-    while (p->view.head != NULL && next_part(&t)) {
+    while (next_part(&t)) {
         const uint32_t more = t.chunk.len + (t.is_new ? (uint32_t)sizeof head : 0);
 
         if (t.chunks + MAX_CHUNKS <= counted.chunks)
@@ -281,7 +281,7 @@ static void collect_output(struct sp_history *h, const struct sp_proc *p, struct
         memcpy(h->kept + head_at, &head, sizeof head);
         n->kept_records++;
         n->kept_bytes += t.chunk.len;
-        if (!sp_ring_is_intact(&p->view, &t.record)) {
+        if (!sp_log_is_intact(&p->view, &t.record)) {
             size = 0;
             n->kept_records = n->kept_bytes = 0;
         }

@@ -25,6 +25,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "core/cell_child.h"
+#include "core/ended.h"
 #include "core/outbox.h"
 #include "core/proc.h"
 #include "core/session.h"
@@ -308,7 +309,7 @@ bool sp_managed_add_receipt(const struct sp_proc *p, struct sp_buf *out)
     bool ok = true;
 
     if (r == NULL)
-        return true;
+        return p->net.kept_receipt.n == 0 || sp_buf_add_str(out, p->net.kept_receipt);
     ok = sp_buf_add_str(out, SP_STR("{\"reached\":["));
     for (uint32_t i = 0; ok && i < r->reached_count; i++)
         ok = sp_buf_printf(out,
@@ -658,6 +659,7 @@ static void settle(struct sp_proc *p)
         sp_managed_leave(p);
     if (client != NULL)
         client->news(client, p);
+    sp_proc_settle(p);
 }
 
 /* Those that wait for this PONG, or an earlier one. */

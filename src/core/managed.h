@@ -137,6 +137,7 @@ struct sp_net_proc {
     struct sp_list link;
     struct sp_net_receipt *receipt; /* NULL: nothing was reached or denied */
     pid_t leader;                   /* first process, in the front's namespace; 0: unknown */
+    struct sp_str kept_receipt;     /* of a process that reads its record: as JSON, in the record */
     bool is_settling;               /* it has exited; its last connections are not reported yet */
     bool is_closed;                 /* it leaves when it has settled */
     uint64_t settles_at;            /* number of the PING */

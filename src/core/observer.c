@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/observer.h"
 
+#include "core/ended.h"
+
 /* ---- position in the log ---- */
 
 struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_t bytes_before)
@@ -72,6 +74,7 @@ void sp_observer_end(struct sp_observer *o)
     sp_list_remove(&o->link);
     p->observer_count--;
     o->proc = NULL;
+    sp_proc_settle(p);
     if (p->writer != o)
         return;
     p->writer = NULL;

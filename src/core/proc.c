@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cell/wire.h"
+#include "core/ended.h"
 #include "core/history.h"
 #include "core/observer.h"
 #include "core/session.h"
@@ -92,9 +93,10 @@ void sp_waiters_wake_in_turn(struct sp_waiters *l)
 /*
  * ---- the log ----
  *
- * The cell writes the log into a ring that the front maps (cell/ring.h). p->tail is the end of what
- * the front has parsed, p->state what it knows from that. When the cell is gone or has broken the
- * format, the log ends with records that are made up here: EXITED with code -1, and CLOSED.
+ * The cell writes the log into a ring that the front maps (cell/ring.h); a record (core/past.h) has
+ * a copy of it. p->tail is the end of what the front has parsed, p->state what it knows from that.
+ * When the cell is gone or has broken the format, the log ends with records that are made up here:
+ * EXITED with code -1, and CLOSED.
  */
 
 /* The exit of a process whose real one will not be known. */
@@ -140,7 +142,7 @@ static void judge_denial(struct sp_proc *p)
     if (!p->is_confined || how->code == 0)
         return;
     sp_denial_init(&words);
-    while (c.seq < p->state.exit_seq && sp_ring_next(&p->view, &c, &r) > 0)
+    while (c.seq < p->state.exit_seq && sp_log_next(&p->view, &c, &r) > 0)
         if (r.type == SP_RECORD_OUTPUT && r.seq < p->state.exit_seq)
             sp_denial_feed(&words, r.stream, r.data, r.len);
     /* A command with a managed network that tries an address is told so by the missing route, and
@@ -158,14 +160,14 @@ static void judge_denial(struct sp_proc *p)
 
 static void refresh(struct sp_proc *p)
 {
-    if (p->is_lost || p->view.head == NULL)
+    if (p->is_lost || p->view.ring.head == NULL)
         return;
 
     const bool had_exited = p->state.exit_seq != 0;
     const uint64_t bytes = p->tail.bytes;
     const uint64_t dropped = p->state.dropped_bytes;
     struct sp_front_stats *stats = &p->session->front->stats;
-    if (sp_ring_catch_up(&p->view, &p->tail, &p->state) < 0) {
+    if (sp_ring_catch_up(&p->view.ring, &p->tail, &p->state) < 0) {
         fail_ring(p);
         return;
     }
@@ -197,7 +199,7 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     int more = 0;
 
     while (after_seq < p->tail.seq && c.seq < p->tail.seq &&
-           (more = sp_ring_next(&p->view, &c, &r)) > 0) {
+           (more = sp_log_next(&p->view, &c, &r)) > 0) {
         const bool is_chunk = r.type == SP_RECORD_OUTPUT && r.seq > after_seq;
 
         if (is_chunk && page.chunks > 0 && page.bytes + r.len > max_bytes)
@@ -227,8 +229,10 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
 
 int sp_proc_next(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret)
 {
-    if (p->view.head != NULL && (!p->is_lost || at->seq < p->last_real_seq)) {
-        const int r = sp_ring_next(&p->view, at, ret);
+    if (p->past != NULL)
+        return sp_log_next(&p->view, at, ret);
+    if (p->view.ring.head != NULL && (!p->is_lost || at->seq < p->last_real_seq)) {
+        const int r = sp_log_next(&p->view, at, ret);
 
         if (r > 0 && ret->type == SP_RECORD_EXITED && p->state.exit_seq == 0)
             refresh(p); /* written after the last refresh: was_denied must be known first */
@@ -264,7 +268,7 @@ static void tell_served(struct sp_proc *p, bool is_owned)
     sp_bell_serve(bell, p->seat.slot, is_owned, p->sent.pos);
     const bool may_go_on =
         !is_owned || p->sent.pos >= p->tail.pos || p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
-    if (may_go_on && p->view.head != NULL && sp_ring_is_paused(&p->view)) {
+    if (may_go_on && p->view.ring.head != NULL && sp_ring_is_paused(&p->view.ring)) {
         sp_bell_mark(bell, p->seat.slot);
         sp_bell_wake(bell);
     }
@@ -273,6 +277,7 @@ static void tell_served(struct sp_proc *p, bool is_owned)
 void sp_proc_served(struct sp_proc *p)
 {
     tell_served(p, true);
+    sp_proc_settle(p);
 }
 
 void sp_proc_set_owned(struct sp_proc *p, bool is_owned)
@@ -282,18 +287,7 @@ void sp_proc_set_owned(struct sp_proc *p, bool is_owned)
         p->sent = p->tail;
     }
     tell_served(p, is_owned);
-}
-
-static void on_forget_timer(struct sp_timer *t)
-{
-    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, life_timer);
-    struct sp_loop *loop = p->session->front->loop;
-
-    /* A slow client still gets the last records and its answers. */
-    if ((p->requests > 0 || (p->session->client != NULL && p->sent.seq < p->tail.seq)) &&
-        sp_loop_timer(loop, t, sp_loop_now(loop) + 1000, on_forget_timer))
-        return;
-    sp_proc_free(p);
+    sp_proc_settle(p);
 }
 
 /* Reads new records, moves p->life along, and tells the client, observers and parked reads. */
@@ -323,11 +317,7 @@ static void on_news(struct sp_seat *seat)
             front->options.closed(front->options.user, p);
         sp_cell_note_closed(&p->seat);
         front->stats.live--;
-        const uint64_t due = sp_loop_now(front->loop) + front->options.closed_ttl_ms;
-        if (!sp_loop_timer(front->loop, &p->life_timer, due, on_forget_timer))
-            sp_log(SP_LOG_WARN,
-                   "no memory for a timer: process " SP_STR_FMT " is kept with its session",
-                   SP_STR_ARG(p->id));
+        p->session->live--;
     }
     if (p->session->client != NULL)
         p->session->client->news(p->session->client, p);
@@ -337,6 +327,7 @@ static void on_news(struct sp_seat *seat)
         o->ops->news(o);
     }
     sp_waiters_wake(&p->on_news);
+    sp_proc_settle(p);
 }
 
 /* All it takes to request a start again: a new confined cell may find that the disk has changed
@@ -533,7 +524,8 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
         return;
     if (m->step != SP_STEP_NONE)
         explain_start(p, m, &e);
-    else if (sp_ring_slots_view(&seat->cell->slots, seat->slot, seat->number, &p->view, &e) == 0)
+    else if (sp_ring_slots_view(&seat->cell->slots, seat->slot, seat->number, &p->view.ring, &e) ==
+             0)
         e.code = SP_E_NONE;
     if (e.code != SP_E_NONE) {
         fail_start(p, &e);
@@ -594,25 +586,20 @@ static bool add_string(struct sp_buf *b, struct sp_str s)
     return sp_buf_add_str(b, s) && sp_buf_add(b, "", 1);
 }
 
-static void release_proc(struct sp_proc *p)
+void sp_proc_release(struct sp_proc *p)
 {
     forget_kept_start(p);
     sp_loop_cancel(p->session->front->loop, &p->limits.wall);
     sp_managed_done(p);
     free(p->denial);
     sp_output_times_done(&p->times);
-    sp_ring_view_close(&p->view);
+    sp_ring_view_close(&p->view.ring);
     sp_input_done(&p->input);
     sp_buf_done(&p->strings);
     free((void *)(uintptr_t)p->id.p);
     free((void *)(uintptr_t)p->label.p);
     free(p->name);
     free(p);
-}
-
-static size_t held_bytes(const struct sp_proc *p)
-{
-    return p->id.n + p->label.n + p->strings.len + (p->name == NULL ? 0 : strlen(p->name));
 }
 
 /* The profile `disabled` runs in the open cell, too, with no_new_privs. */
@@ -715,11 +702,6 @@ static int request_start(struct sp_proc *p, const struct sp_start *o, struct sp_
     if (!sp_buf_add(&strings, p->strings.data, p->strings.len) ||
         !sp_buf_add(&strings, o->env->data, o->env->len))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy arguments");
-    if (front->proc_count > front->options.max_processes) /* p is counted already */
-        return sp_fail(
-            e, SP_E_LIMIT, 0,
-            "at most %u processes may exist at once, closed ones included (--max-processes)",
-            front->options.max_processes);
     int r = is_open(o)
                 ? sp_front_cell(front, p->session, NULL, &cell, e)
                 : sp_cell_pool_find(front->cell_pool, p->session->number, o->policy, &cell, e);
@@ -781,16 +763,26 @@ int sp_proc_check_name(const struct sp_front *f, struct sp_str name, struct sp_e
     return 0;
 }
 
-int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
-                  struct sp_proc **ret, struct sp_err *e)
+static int start_once(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
+                      struct sp_proc **ret, struct sp_err *e)
 {
-    struct sp_proc *p = calloc(1, sizeof *p);
+    const struct sp_front_options *limits = &s->front->options;
 
+    if (s->front->stats.live >= limits->max_processes)
+        return sp_fail(e, SP_E_LIMIT, 0, "at most %u processes may run at once (--max-processes)",
+                       limits->max_processes);
+    if (limits->max_session_processes != 0 && s->live >= limits->max_session_processes)
+        return sp_fail(
+            e, SP_E_LIMIT, 0,
+            "at most %u processes of one session may run at once (--max-session-processes)",
+            limits->max_session_processes);
+    struct sp_proc *p = calloc(1, sizeof *p);
     if (p == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
     p->seat.ops = &seat_ops;
     sp_list_init(&p->observers);
     p->session = s;
+    p->number = ++s->front->next_process;
     p->is_tty = o->is_tty;
     p->is_forgotten = o->is_unrecorded;
     p->rows = o->rows != 0 ? o->rows : DEFAULT_ROWS;
@@ -807,7 +799,7 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     p->input.is_tty = o->is_tty;
     /* Ids and arguments are kept for process/list: bounds the memory that a client can fill. */
     if (s->front->held_bytes > SP_FRONT_MAX_HELD) {
-        release_proc(p);
+        sp_proc_release(p);
         return sp_fail(e, SP_E_LIMIT, 0, "the processes' ids and arguments hold too much memory");
     }
     p->id = (struct sp_str){sp_str_dup(o->id), o->id.n};
@@ -820,22 +812,36 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     for (uint32_t i = 1; ok && i < o->argc; i++)
         ok = add_string(&p->strings, o->argv[i]);
     if (!ok || !sp_session_add(s, p)) {
-        release_proc(p);
+        sp_proc_release(p);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a process");
     }
     const int r = request_start(p, o, e);
     if (r < 0) {
         sp_loop_cancel(s->front->loop, &p->life_timer);
         sp_session_remove(s, p);
-        release_proc(p);
+        sp_proc_release(p);
         return r;
     }
     count_starting(p, 1);
     s->front->stats.live++;
-    s->front->held_bytes += held_bytes(p);
+    s->live++;
+    sp_ended_give_slots(s->front, p->seat.cell);
+    s->front->held_bytes += sp_proc_held_bytes(p);
     expect_if_alone(p, START_US);
     *ret = p;
     return 0;
+}
+
+int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_start_wait *w,
+                  struct sp_proc **ret, struct sp_err *e)
+{
+    int r = start_once(s, o, w, ret, e);
+
+    if (r < 0 && e->sys == ENOMEM && sp_ended_relieve(s->front)) {
+        *e = (struct sp_err){0};
+        r = start_once(s, o, w, ret, e);
+    }
+    return r;
 }
 
 void sp_proc_free(struct sp_proc *p)
@@ -861,16 +867,21 @@ void sp_proc_free(struct sp_proc *p)
     sp_waiters_wake(&p->on_freed);
     if (p->life == SP_PROC_STARTING && !p->is_answered)
         count_starting(p, -1);
-    if (p->life != SP_PROC_CLOSED)
+    if (p->life != SP_PROC_CLOSED) {
         front->stats.live--;
+        p->session->live--;
+    }
     if (sp_list_is_linked(&p->in_news) && p->session->client != NULL)
         p->session->client->gone(p->session->client, p);
-    front->held_bytes -= held_bytes(p);
     sp_loop_cancel(front->loop, &p->life_timer);
-    sp_session_remove(p->session, p);
-    sp_cell_forget(&p->seat);
+    if (p->past == NULL) {
+        front->held_bytes -= sp_proc_held_bytes(p);
+        sp_session_remove(p->session, p);
+        sp_cell_forget(&p->seat);
+    }
     sp_waiters_wake(&p->waits_for_start); /* they find no such process, or start a new one */
-    release_proc(p);
+    sp_ended_leave(p);
+    sp_proc_release(p);
 }
 
 /* ---- asking the cell ---- */

@@ -2,14 +2,15 @@
 /*
  * proc: the front's view of one process.
  *
- *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --closed_ttl--> freed
- *      '----refused----> freed
+ *   STARTING --started--> RUNNING --exit--> EXITED --end of streams--> CLOSED --> a record
+ *      '----refused----> freed                                                    (core/ended.h)
  *
  * Its owner is the connection that has its session; other connections may observe it
  * (core/observer.h, process/attach).
  *
- * The output stays in the ring that the cell writes. The front keeps positions in that log (how far
- * it has parsed, how far the owner was served) and the lists of requests that wait.
+ * The output is in the ring that the cell writes, or in the record. The front keeps positions in
+ * that log (how far it has parsed, how far the owner was served) and the lists of requests that
+ * wait.
  */
 #ifndef SP_CORE_PROC_H
 #define SP_CORE_PROC_H
@@ -24,6 +25,7 @@
 #include "core/input.h"
 #include "core/managed.h"
 #include "core/output_times.h"
+#include "core/past.h"
 #include "core/proc_limits.h"
 #include "os/loop.h"
 #include "sandbox/denial.h"
@@ -73,9 +75,10 @@ enum sp_proc_network { SP_PROC_NETWORK_HOST, SP_PROC_NETWORK_NONE, SP_PROC_NETWO
 struct sp_proc {
     struct sp_seat seat;
     struct sp_session *session;
-    void *user; /* for the client's use */
+    void *user; /* for the client's use; not NULL: the client frees it, and it makes no record */
     struct sp_proc *next_in_bucket;
     struct sp_list link; /* of the session */
+    uint64_t number;     /* counts the starts of the front */
     enum sp_proc_life life;
     bool is_tty;
     bool is_confined;
@@ -105,13 +108,21 @@ struct sp_proc {
     int64_t started_ms; /* since 1970 */
     int64_t ended_ms;   /* 0: has not exited */
 
-    struct sp_ring_view view;
+    struct sp_log_view view;
     struct sp_ring_cursor tail;                 /* what was parsed */
     struct sp_ring_state state;                 /* ... at the tail */
     struct sp_output_times times;               /* when output arrived */
     struct sp_ring_cursor sent;                 /* what is queued for the owner, or was sent */
     struct sp_ring_cursor page_start, page_end; /* of the last page read */
     struct sp_list in_news; /* linked by the client while there are records to send */
+
+    /* CLOSED, see core/ended.h. */
+    struct sp_past *past;     /* NULL: the log is in the ring */
+    struct sp_list unsettled; /* to be looked at, at the end of this turn */
+    struct sp_list in_ring;   /* closed, and its output stays in the ring for now */
+    bool is_unsent;           /* counted: the owner was not sent the end */
+    uint32_t unsent_bytes;
+    bool is_output_evicted; /* from its record */
 
     struct sp_net_proc net; /* core/managed.h */
     struct sp_proc_limits limits;
@@ -128,7 +139,7 @@ struct sp_proc {
     struct sp_denial_facts *denial; /* NULL: not denied, or no memory */
     unsigned requests;              /* unanswered ones: the process is not freed before */
     struct sp_timer life_timer;     /* STARTING: deadline of the survey, then of the cell's answer;
-                                       CLOSED: when it is freed */
+                                       CLOSED, in a ring: when it is freed */
     struct sp_start_wait *start_wait; /* STARTING only */
     struct sp_kept_start *kept_start; /* STARTING: to request it again; NULL: it is not */
 };
@@ -175,6 +186,13 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
                   struct sp_proc **ret, struct sp_err *e);
 /* Whether a process that has not closed has the name: then an error, which says what to do. */
 int sp_proc_check_name(const struct sp_front *f, struct sp_str name, struct sp_err *e);
+/* Memory whose size clients choose; bounded by SP_FRONT_MAX_HELD. */
+static inline size_t sp_proc_held_bytes(const struct sp_proc *p)
+{
+    return p->id.n + p->label.n + p->strings.len + (p->name == NULL ? 0 : strlen(p->name));
+}
+/* Frees the struct alone. */
+void sp_proc_release(struct sp_proc *p);
 /* Kills a live process with its tree. Wakes the waiters for its start and on_freed; no other
  * reference may be left. */
 void sp_proc_free(struct sp_proc *p);

@@ -420,14 +420,14 @@ int sp_ring_slots_take(struct sp_ring_slots *s, uint32_t *ret, struct sp_err *e)
         struct slot *p = &g->slots[g->free[--g->free_count]];
         set_cold(p);
         p->is_used = true;
+        s->used++;
         p->punched_ms = 0;
         atomic_store(sp_bell_share(s->bell, p->number), s->rings->share);
         *ret = p->number;
         return 0;
     }
     return sp_fail(e, SP_E_LIMIT, 0,
-                   "at most %u processes may exist at once, closed ones included (--max-processes)",
-                   s->count);
+                   "all %u places of a cell for processes are taken (--max-processes)", s->count);
 }
 
 void sp_ring_slots_give(struct sp_ring_slots *s, uint32_t slot)
@@ -439,6 +439,7 @@ void sp_ring_slots_give(struct sp_ring_slots *s, uint32_t slot)
     struct slot *coldest;
 
     p->is_used = false;
+    s->used--;
     count_touched(p);
     g->free[g->free_count++] = (uint8_t)(slot % SP_SEGMENT_RINGS);
     if (index < s->lowest)

@@ -55,6 +55,7 @@ struct sp_ring_slots {
     /* Sends a struct sp_wire_call; the descriptor is borrowed, -1: none. 0, or minus errno. */
     int (*send)(struct sp_ring_slots *s, const struct sp_wire_call *m, int fd);
     uint32_t count;
+    uint32_t used; /* slots that are taken */
     struct sp_list link;
     uint32_t lowest; /* no group below it has a free slot */
     uint32_t most;   /* rings of the next segment, after the cell has refused one; 0: as usual */

@@ -7,9 +7,13 @@
 #include "base/auto.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "core/ended.h"
 #include "core/files.h"
 #include "core/history.h"
 #include "core/journal.h"
+
+/* Closed processes have a slot until the end of the turn. */
+#define SPARE_SLOTS 16
 
 /* ---- open cells ---- */
 
@@ -78,7 +82,7 @@ static struct sp_cell_options cell_options(struct sp_open_cell *o)
 
     return (struct sp_cell_options){
         .program = of->program,
-        .slots = of->max_processes,
+        .slots = of->max_processes + of->max_processes / 4 + SPARE_SLOTS,
         .use_cgroups = of->use_cgroups,
         .journal = o->front->journal,
         .nofile_soft = of->nofile_soft,
@@ -167,6 +171,7 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     s->loop = loop;
     s->options = *o;
     sp_list_init(&s->sessions);
+    sp_ended_init(s);
     for (unsigned i = 0; i < SP_OPEN_CELLS_MAX; i++)
         s->open[i].front = s;
     int r = sp_journal_new(o->runtime_dir, &s->journal, e);
@@ -174,6 +179,10 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
         r = sp_history_new(o->history, &s->history, e);
     if (r == 0)
         r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
+    if (r == 0) {
+        s->cells->rings.evict = sp_ended_evict_rings;
+        s->cells->rings.user = s;
+    }
     const struct sp_cell_pool_options pool = {.cell = cell_options(&s->open[0]),
                                               .fixed = o->fixed,
                                               .is_exposed = o->is_exposed,
@@ -236,13 +245,15 @@ static void end_session(struct sp_session *s)
     struct sp_front *front = s->front;
     struct sp_list *i;
 
-    sp_log(SP_LOG_INFO, "session %.8s ends with %u processes", s->id, s->proc_count);
+    sp_log(SP_LOG_INFO, "session %.8s ends with %u processes", s->id,
+           s->proc_count + s->pasts.count);
     if (front->options.ended != NULL)
         front->options.ended(front->options.user, s);
     sp_loop_cancel(front->loop, &s->expiry);
     s->is_overdue = false; /* the removal of its processes must not set the timer */
     while ((i = sp_list_first(&s->procs)) != NULL)
         sp_proc_free(SP_CONTAINER(i, struct sp_proc, link));
+    sp_ended_drop_all(s);
     for (unsigned k = 0; k < SP_OPEN_CELLS_MAX; k++) {
         const struct sp_seat all = {.cell = front->open[k].cell, .number = s->number};
 
@@ -269,6 +280,7 @@ void sp_front_free(struct sp_front *s)
     sp_history_free(TAKE_PTR(s->history)); /* nobody will read it */
     while ((i = sp_list_first(&s->sessions)) != NULL)
         end_session(SP_CONTAINER(i, struct sp_session, link));
+    sp_ended_done(s);
     sp_files_free(s->files);
     sp_cell_pool_free(s->cell_pool);
     for (unsigned k = 0; k < SP_OPEN_CELLS_MAX; k++)
@@ -292,6 +304,8 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
     n->number = ++s->next_session;
     n->client = c;
     sp_list_init(&n->procs);
+    sp_list_init(&n->opened);
+    sp_pasts_init(&n->pasts, &s->pasts);
     sp_list_append(&s->sessions, &n->link);
     list_by_id(s, n);
     s->session_count++;
@@ -305,6 +319,8 @@ static void set_client(struct sp_session *s, struct sp_session_client *c)
 {
     s->client = c;
     sp_list_each(i, &s->procs)
+        sp_proc_set_owned(SP_CONTAINER(i, struct sp_proc, link), c != NULL);
+    sp_list_each(i, &s->opened)
         sp_proc_set_owned(SP_CONTAINER(i, struct sp_proc, link), c != NULL);
 }
 
@@ -370,12 +386,12 @@ static struct sp_proc **bucket(const struct sp_session *s, struct sp_str id)
 
 struct sp_proc *sp_session_find(const struct sp_session *s, struct sp_str id)
 {
-    if (s->bucket_count == 0)
-        return NULL;
-    struct sp_proc *p = *bucket(s, id);
+    struct sp_proc *p = s->bucket_count == 0 ? NULL : *bucket(s, id);
+
     while (p != NULL && !sp_str_eq(p->id, id))
         p = p->next_in_bucket;
-    return p;
+    const struct sp_past *past = p == NULL ? sp_pasts_find(&s->pasts, id) : NULL;
+    return past == NULL ? p : past->opened;
 }
 
 static void put_in_bucket(const struct sp_session *s, struct sp_proc *p)
@@ -420,7 +436,13 @@ void sp_session_remove(struct sp_session *s, struct sp_proc *p)
     sp_list_remove(&p->link);
     s->proc_count--;
     s->front->proc_count--;
-    s->named -= p->name != NULL;
+    if (p->name != NULL)
+        sp_session_drop_name(s);
+}
+
+void sp_session_drop_name(struct sp_session *s)
+{
+    s->named--;
     if (s->is_overdue && s->named == 0)
         /* Out of memory: the session stays until the server ends. */
         (void)sp_loop_timer(s->front->loop, &s->expiry, sp_loop_now(s->front->loop), on_expiry);

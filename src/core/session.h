@@ -12,6 +12,7 @@
 #define SP_CORE_SESSION_H
 
 #include "core/cell_pool.h"
+#include "core/past.h"
 #include "core/proc.h"
 
 #define SP_SESSION_ID  36
@@ -23,6 +24,8 @@ struct sp_session_client {
     void (*gone)(struct sp_session_client *c, struct sp_proc *p); /* p is freed, and had news */
     void (*challenge)(
         struct sp_session_client *c); /* another client wants the session: ping the peer */
+    /* sp_ended_is_pressed has changed; may be NULL. */
+    void (*pressed)(struct sp_session_client *c);
 };
 
 struct sp_front;
@@ -56,13 +59,20 @@ struct sp_session {
     uint64_t number;
     struct sp_session_client *client; /* NULL: detached */
     struct sp_timer expiry;
-    struct sp_list procs; /* struct sp_proc, in the order of their starts */
+    struct sp_list procs; /* struct sp_proc without a record, in the order of their starts */
     struct sp_proc **buckets;
     uint32_t bucket_count, proc_count;
     uint32_t starting; /* processes that are STARTING */
     uint32_t cells;    /* bits: the open cells that it has used */
     uint32_t named;    /* processes with a name, which keep the session */
-    bool is_overdue;   /* session_ttl has passed; `named` keeps the session */
+    uint32_t live;     /* as sp_front_stats.live */
+
+    /* Ended processes (core/ended.h). */
+    struct sp_pasts pasts;
+    struct sp_list opened; /* struct sp_proc that read a record */
+    uint32_t unsent;       /* processes whose end the client was not sent, and ... */
+    uint64_t unsent_bytes; /* ... the memory of their records */
+    bool is_overdue;       /* session_ttl has passed; `named` keeps the session */
 };
 
 /* Counters for metrics; all but `live` only grow. */
@@ -78,8 +88,10 @@ struct sp_front_stats {
 
 struct sp_front_options {
     const char *program;
-    uint32_t max_processes;
-    uint32_t open_cells;    /* at most SP_OPEN_CELLS_MAX; 0: 1 */
+    uint32_t max_processes;         /* live ones */
+    uint32_t max_session_processes; /* 0: as max_processes */
+    uint64_t kept_memory;           /* for the records of ended processes; 0: SP_KEPT_DEFAULT */
+    uint32_t open_cells;            /* at most SP_OPEN_CELLS_MAX; 0: 1 */
     uint64_t output_memory; /* for the rings of all processes (core/rings.h); 0: the default */
     uint32_t history;       /* ended processes that are remembered; 0: none */
     uint64_t session_ttl_ms, closed_ttl_ms;
@@ -124,9 +136,15 @@ struct sp_front {
     uint32_t session_count, session_buckets;
     uint32_t proc_count; /* of all sessions */
     uint32_t starting;   /* processes in STARTING, of all sessions */
-    uint64_t next_session;
-    size_t held_bytes; /* ids, arguments and directories of all processes */
+    uint64_t next_session, next_process;
+    size_t held_bytes; /* ids, arguments and directories of processes without a record */
     struct sp_front_stats stats;
+
+    /* Ended processes (core/ended.h). */
+    struct sp_past_store pasts;
+    struct sp_list unsettled, in_rings; /* of sp_proc; in_rings: the oldest first */
+    bool needs_slots;                   /* processes in in_rings are to give theirs back */
+    struct sp_deferred on_settle;
 };
 
 int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
@@ -149,8 +167,11 @@ struct sp_session *sp_front_find(const struct sp_front *s, struct sp_str id);
 /* The connection has ended. keep: the session stays for session_ttl_ms; else it ends now. */
 void sp_session_detach(struct sp_session *s, bool keep);
 
+/* Of ended processes those that are open (core/ended.h). */
 struct sp_proc *sp_session_find(const struct sp_session *s, struct sp_str id);
-/* For proc.c. */
+/* One named process less. */
+void sp_session_drop_name(struct sp_session *s);
+/* For proc.c and ended.c. */
 bool sp_session_add(struct sp_session *s, struct sp_proc *p);
 void sp_session_remove(struct sp_session *s, struct sp_proc *p);
 

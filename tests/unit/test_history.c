@@ -60,7 +60,7 @@ static struct scene *new_scene(uint32_t entries)
     assert_true(sp_buf_add(&s->proc.strings, "/work\0/bin/sh\0sh\0-c\0make all", 28));
     assert_true(sp_buf_add(&s->proc.strings, "", 1));
     s->rings = make_rings();
-    begin_ring(&s->rings, 0, 1, &s->ring, &s->proc.view);
+    begin_ring(&s->rings, 0, 1, &s->ring, &s->proc.view.ring);
     assert_int_equal(sp_history_new(entries, &s->history, &e), 0);
     map_file(s);
     return s;
@@ -72,14 +72,14 @@ static void free_scene(struct scene *s)
     sp_history_free(s->history);
     sp_output_times_done(&s->proc.times);
     sp_buf_done(&s->proc.strings);
-    sp_ring_view_close(&s->proc.view);
+    sp_ring_view_close(&s->proc.view.ring);
     drop_rings(&s->rings);
     free(s);
 }
 
 static void read_log(struct scene *s)
 {
-    assert_int_equal(sp_ring_catch_up(&s->proc.view, &s->proc.tail, &s->proc.state), 0);
+    assert_int_equal(sp_ring_catch_up(&s->proc.view.ring, &s->proc.tail, &s->proc.state), 0);
 }
 
 static void put(struct scene *s, enum sp_stream stream, char c, uint32_t len)

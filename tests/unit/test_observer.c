@@ -23,9 +23,9 @@ static int set_up(void **state)
     s->proc.session = &s->session;
     sp_list_init(&s->proc.observers);
     s->proc.id = SP_STR("p");
-    s->proc.life = SP_PROC_CLOSED; /* so that nobody is asked to do anything */
+    s->proc.life = SP_PROC_EXITED; /* so that nobody is asked to do anything */
     s->rings = make_rings();
-    begin_ring(&s->rings, 0, 1, &s->ring, &s->proc.view);
+    begin_ring(&s->rings, 0, 1, &s->ring, &s->proc.view.ring);
     *state = s;
     return 0;
 }
@@ -37,7 +37,7 @@ static int tear_down(void **state)
     assert_true(sp_list_is_empty(&s->proc.observers));
     assert_int_equal(s->proc.observer_count, 0);
     assert_null(s->proc.writer);
-    sp_ring_view_close(&s->proc.view);
+    sp_ring_view_close(&s->proc.view.ring);
     drop_rings(&s->rings);
     free(s);
     return 0;
@@ -47,7 +47,7 @@ static void put(struct scene *s, uint32_t len)
 {
     memset(sp_ring_room(&s->ring), 'x', len);
     sp_ring_output(&s->ring, SP_STREAM_STDOUT, len);
-    assert_int_equal(sp_ring_catch_up(&s->proc.view, &s->proc.tail, &s->proc.state), 0);
+    assert_int_equal(sp_ring_catch_up(&s->proc.view.ring, &s->proc.tail, &s->proc.state), 0);
 }
 
 struct watcher {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "core/ended.h"
 #include "core/session.h"
 #include "os/spawn.h"
 #include "process_fixture.h"
@@ -280,6 +281,8 @@ static int ask(struct sp_session *s, struct wait *w, const char *id, bool is_tty
                                .envc = 1};
     *w = (struct wait){.base = {.done = on_start_done}};
     const int r = sp_proc_start(s, &o, &w->base, ret, e);
+    if (r == 0)
+        (*ret)->user = w; /* stays when it has closed */
     sp_buf_done(&env);
     return r;
 }
@@ -406,8 +409,9 @@ static void test_a_closed_process_is_forgotten_after_its_time(void **state)
     struct sp_proc *p = SH(s, "p", "exit 0");
     until(has_heard_close, &ear);
     const uint64_t closed_at = test_now_ms();
-    (void)p;
-    while (sp_session_find(s, SP_STR("p")) != NULL) {
+    p->user = NULL;
+    sp_proc_settle(p);
+    while (sp_ended_find(s, SP_STR("p"), &p, NULL) == 0 && p != NULL) {
         bool is_so = true;
 
         assert_true(test_now_ms() < closed_at + DEADLINE_MS);
@@ -450,13 +454,15 @@ static void test_no_more_processes_than_allowed(void **state)
     s = new_session(&ear);
     for (int i = 0; i < 3; i++) {
         (void)snprintf(id, sizeof id, "p%d", i);
-        until(is_closed, SH(s, id, "exit 0")); /* closed ones count */
+        until(is_closed, SH(s, id, "exit 0")); /* closed ones do not count */
+        (void)snprintf(id, sizeof id, "q%d", i);
+        (void)SH(s, id, "sleep 1000");
     }
     assert_int_equal(ask(s, &w, "p3", false, false, argv, &p, &e), -SP_E_LIMIT);
     assert_non_null(strstr(e.msg, "3"));
     assert_null(sp_session_find(s, SP_STR("p3")));
-    assert_int_equal(server->stats.live, 0);
-    sp_proc_free(sp_session_find(s, SP_STR("p1")));
+    assert_int_equal(server->stats.live, 3);
+    sp_proc_free(sp_session_find(s, SP_STR("q1")));
     until(is_closed, SH(s, "p3", "exit 0"));
     sp_session_detach(s, false);
 }
@@ -539,7 +545,7 @@ static void page_is(struct sp_proc *p, uint64_t after, uint64_t max, const char 
 
     assert_int_equal(sp_proc_page(p, after, max, &page), 0);
     struct sp_ring_cursor at = page.from;
-    while (page.chunks > 0 && at.seq < page.last_seq && sp_ring_next(&p->view, &at, &r) > 0) {
+    while (page.chunks > 0 && at.seq < page.last_seq && sp_ring_next(&p->view.ring, &at, &r) > 0) {
         if (r.type != SP_RECORD_OUTPUT)
             continue;
         memcpy(text + n, r.data, r.len);
@@ -608,7 +614,7 @@ static void test_pages_skip_what_was_forgotten(void **state)
             break;
         struct sp_ring_cursor at = page.from;
         struct sp_record r;
-        while (at.seq < page.last_seq && sp_ring_next(&p->view, &at, &r) > 0) {
+        while (at.seq < page.last_seq && sp_ring_next(&p->view.ring, &at, &r) > 0) {
             if (r.type == SP_RECORD_OUTPUT && first == 0)
                 first = r.seq;
             bytes += r.type == SP_RECORD_OUTPUT ? r.len : 0;
@@ -691,7 +697,7 @@ static void test_a_deaf_client_stops_its_process_and_loses_nothing(void **state)
     (void)state;
     ear.is_deaf = true;
     struct sp_proc *p = SH(s, "p", "head -c 2000000 /dev/zero");
-    while (!sp_ring_is_paused(&p->view)) {
+    while (!sp_ring_is_paused(&p->view.ring)) {
         bool is_so = true;
 
         until(is_true, &is_so);

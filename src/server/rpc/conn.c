@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "core/ended.h"
 #include "server/rpc/ask.h"
 #include "server/rpc/metrics.h"
 #include "server/rpc/text.h"
@@ -238,6 +239,7 @@ void sp_request_drop(struct sp_request *r)
 
     if (r->proc != NULL) {
         r->proc->requests--;
+        sp_proc_settle(r->proc);
         if (r->is_stdin_end && r->waiter.list != NULL)
             r->proc->is_input_ending = false; /* dropped before stdin was closed */
     }
@@ -571,13 +573,15 @@ void sp_proc_target_read(const struct sp_params *p, struct sp_proc_target *ret)
 int sp_proc_target_find(struct sp_rpc_call *c, const struct sp_proc_target *t, struct sp_proc **ret,
                         struct sp_err *e)
 {
-    const struct sp_session *s = c->conn->session;
+    struct sp_session *s = c->conn->session;
 
     if (sp_rpc_call_check(c, e) < 0)
         return -(int)e->code;
     if (t->session.p != NULL && (s = sp_front_find(c->conn->rpc->front, t->session)) == NULL)
         return sp_fail(e, SP_E_STATE, 0, "unknown session id " SP_STR_FMT, SP_STR_ARG(t->session));
-    struct sp_proc *p = sp_session_find(s, t->id);
+    struct sp_proc *p = NULL;
+    if (sp_ended_find(s, t->id, &p, e) < 0)
+        return -(int)e->code;
     *ret = p;
     if (p == NULL && c->conn->rpc->gate != NULL && s->client != NULL) {
         sp_list_each(i, &SP_CONTAINER(s->client, struct sp_conn, client)->gated) {
@@ -609,13 +613,20 @@ int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)
 
 /* ---- flow control ---- */
 
+/* Ended processes that wait to be told to the client pile up. */
+static bool is_pressed(const struct sp_conn *conn)
+{
+    return conn->session != NULL && sp_ended_is_pressed(conn->session);
+}
+
 /* A client that does not read its replies must not make the server queue more: its requests stay in
  * the socket. The same while a cell does not take messages. */
 static void pause_if_full(struct sp_conn *conn)
 {
     if (conn->is_paused || conn->is_closing)
         return;
-    if (sp_link_queued(conn->link) > SP_CONN_MAX_QUEUED || conn->waits_for_cell) {
+    if (sp_link_queued(conn->link) > SP_CONN_MAX_QUEUED || conn->waits_for_cell ||
+        is_pressed(conn)) {
         conn->is_paused = true;
         sp_link_pause(conn->link, true);
     }
@@ -623,7 +634,8 @@ static void pause_if_full(struct sp_conn *conn)
 
 static void resume_if_room(struct sp_conn *conn)
 {
-    if (conn->is_paused && !sp_link_is_full(conn->link) && !conn->waits_for_cell) {
+    if (conn->is_paused && !sp_link_is_full(conn->link) && !conn->waits_for_cell &&
+        !is_pressed(conn)) {
         conn->is_paused = false;
         sp_link_pause(conn->link, false);
     }
@@ -752,6 +764,14 @@ static void on_challenge(struct sp_session_client *client)
     sp_link_challenge(SP_CONTAINER(client, struct sp_conn, client)->link);
 }
 
+static void on_pressed(struct sp_session_client *client)
+{
+    struct sp_conn *conn = SP_CONTAINER(client, struct sp_conn, client);
+
+    pause_if_full(conn);
+    resume_if_room(conn);
+}
+
 bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                     void **ret_user)
 {
@@ -761,8 +781,8 @@ bool sp_conn_opened(void *user, struct sp_link *l, const struct sp_link_ops **re
 
     if (conn == NULL)
         return false;
-    conn->client =
-        (struct sp_session_client){.news = on_news, .gone = on_gone, .challenge = on_challenge};
+    conn->client = (struct sp_session_client){
+        .news = on_news, .gone = on_gone, .challenge = on_challenge, .pressed = on_pressed};
     conn->rpc = rpc;
     conn->link = l;
     conn->door = door->kind;

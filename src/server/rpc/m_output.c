@@ -87,7 +87,7 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
         o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), sp_stream_names[r->stream]);
         o = sp_base64_encode(sp_put_literal(o, "\",\"chunk\":\""), r->data, r->len);
         *o++ = '"';
-        is_intact = sp_ring_is_intact(&p->view, r);
+        is_intact = sp_log_is_intact(&p->view, r);
     } else if (r->type == SP_RECORD_EXITED) {
         memcpy(&how, r->data, sizeof how);
         o = sp_put_i64(sp_put_literal(o, ",\"exitCode\":"), how.code);
@@ -143,7 +143,7 @@ static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc
     struct sp_ring_cursor at = page->from;
     uint64_t bytes = 0;
     struct sp_record r;
-    while (page->chunks > 0 && at.seq < page->last_seq && sp_ring_next(&p->view, &at, &r) > 0) {
+    while (page->chunks > 0 && at.seq < page->last_seq && sp_log_next(&p->view, &at, &r) > 0) {
         if (r.type != SP_RECORD_OUTPUT || r.seq > page->last_seq)
             continue;
         bytes += r.len;
@@ -155,7 +155,7 @@ static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc
         o = sp_put_str(sp_put_literal(o, ",\"stream\":\""), sp_stream_names[r.stream]);
         o = sp_base64_encode(sp_put_literal(o, "\",\"chunk\":\""), r.data, r.len);
         o = sp_put_literal(o, "\"}");
-        if (!sp_ring_is_intact(&p->view, &r))
+        if (!sp_log_is_intact(&p->view, &r))
             o = first; /* overwritten during the copy, and so are all older records */
     }
     o = sp_put_u64(sp_put_literal(o, "],\"nextSeq\":"), page->next_seq);

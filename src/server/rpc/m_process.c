@@ -10,7 +10,9 @@
 
 #include "base/auto.h"
 #include "base/base64.h"
+#include "base/grow.h"
 #include "base/uri.h"
+#include "core/ended.h"
 #include "core/observer.h"
 #include "core/proc_receipt.h"
 #include "os/inspect.h"
@@ -326,9 +328,10 @@ static int process_terminate(struct sp_rpc_call *c, struct sp_err *e)
 /* ---- process/list ---- */
 
 #define LISTED_BYTES      4096        /* of the arguments of one process */
-#define LIST_MAX_BYTES    (32U << 20) /* of a list of all sessions, which `sallyport ps` reads too */
-#define LIST_MAX_VALUES   200000      /* the same as JSON values */
-#define VALUES_OF_ONE     34          /* JSON values of a process besides its arguments, at most */
+#define LISTED_LEAST      160         /* of a process, besides its texts */
+#define LIST_MAX_BYTES    (32U << 20) /* of a list */
+#define LIST_MAX_VALUES   200000 /* JSON values of a list of all sessions, for `sallyport ps` */
+#define VALUES_OF_ONE     35     /* JSON values of a process besides its arguments, at most */
 #define VALUES_OF_RECEIPT 44
 
 static bool add_sandbox(struct sp_buf *b, const struct sp_proc *p)
@@ -372,39 +375,115 @@ static bool add_process(struct sp_buf *b, const struct sp_proc *p, bool has_sess
     return ok && sp_buf_printf(b, "],\"cwd\":\"") && sp_uri_add(b, sp_str_of(cwd)) &&
            sp_buf_printf(b, "\"") && (!p->is_confined || add_sandbox(b, p)) &&
            (!has_receipt || p->state.exit_seq == 0 || sp_proc_add_receipt(b, p)) &&
+           (!p->is_output_evicted || sp_buf_printf(b, ",\"outputEvicted\":true")) &&
            sp_buf_printf(b, "}");
 }
 
-/* Bounds a list of all sessions. */
-struct room {
-    uint64_t values;  /* upper bound of those used so far */
+/* One line of the list: a process, or the record of an ended one. */
+struct listed {
+    struct sp_session *session;
+    struct sp_proc *proc; /* NULL: `past` */
+    struct sp_past *past;
+    uint64_t number; /* of its start */
+};
+
+/* What a list has, in the order of the starts, session by session. */
+struct list {
+    struct listed *items;
+    uint32_t count, cap;
     uint32_t omitted; /* processes left out */
 };
 
-/* room NULL: no bound, for the client's own session. A list of all sessions must stay a message
- * that the JSON reader of our own commands accepts: processes beyond that are counted as omitted.
- */
-static bool add_session(struct sp_buf *b, const struct sp_session *s, struct room *room,
-                        bool has_receipts)
+static bool note_listed(struct list *l, struct sp_session *s, struct sp_proc *p,
+                        struct sp_past *past)
 {
-    const uint64_t of_one = VALUES_OF_ONE + (has_receipts ? VALUES_OF_RECEIPT : 0);
+    if (!SP_GROW(l->items, l->count, l->cap))
+        return false;
+    l->items[l->count++] = (struct listed){
+        .session = s, .proc = p, .past = past, .number = p != NULL ? p->number : past->number};
+    return true;
+}
+
+static bool note_session(struct list *l, struct sp_session *s)
+{
     bool ok = true;
 
-    for (struct sp_list *i = s->procs.next; ok && i != &s->procs; i = i->next) {
-        const struct sp_proc *p = SP_CONTAINER(i, struct sp_proc, link);
+    for (struct sp_list *i = s->procs.next; ok && i != &s->procs; i = i->next)
+        ok = note_listed(l, s, SP_CONTAINER(i, struct sp_proc, link), NULL);
+    for (struct sp_list *i = s->opened.next; ok && i != &s->opened; i = i->next)
+        ok = note_listed(l, s, SP_CONTAINER(i, struct sp_proc, link), NULL);
+    for (struct sp_list *i = s->pasts.list.next; ok && i != &s->pasts.list; i = i->next) {
+        struct sp_past *past = SP_CONTAINER(i, struct sp_past, link);
 
-        if (room != NULL) {
-            const uint64_t values =
-                of_one + (p->argc < LISTED_BYTES / 3 ? p->argc : LISTED_BYTES / 3);
+        ok = past->opened != NULL || note_listed(l, s, NULL, past);
+    }
+    return ok;
+}
 
-            if (b->len > LIST_MAX_BYTES || room->values + values > LIST_MAX_VALUES) {
-                room->omitted++;
-                continue;
-            }
-            room->values += values;
+static int by_need(const void *left, const void *right)
+{
+    const struct listed *a = left;
+    const struct listed *b = right;
+    const bool is_over_a = a->proc == NULL || a->proc->life == SP_PROC_CLOSED;
+    const bool is_over_b = b->proc == NULL || b->proc->life == SP_PROC_CLOSED;
+
+    if (is_over_a != is_over_b)
+        return is_over_a ? 1 : -1;
+    return (a->number < b->number) - (a->number > b->number);
+}
+
+static int by_start(const void *left, const void *right)
+{
+    const struct listed *a = left;
+    const struct listed *b = right;
+
+    if (a->session != b->session)
+        return a->session->number < b->session->number ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+/* A list must stay a message that its reader accepts, so there are bounds for it: live processes
+ * come first, then those that have started last; the others are counted as omitted. `values` 0: no
+ * bound for JSON values. */
+static void fit_list(struct list *l, uint64_t values_of_one, uint64_t max_values)
+{
+    uint64_t values = 0;
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+
+    qsort(l->items, l->count, sizeof *l->items, by_need);
+    for (; n < l->count; n++) {
+        const struct listed *i = &l->items[n];
+        const uint32_t argc = i->proc != NULL ? i->proc->argc : i->past->argc;
+
+        values += values_of_one + (argc < LISTED_BYTES / 3 ? argc : LISTED_BYTES / 3);
+        bytes += LISTED_LEAST +
+                 (i->proc != NULL ? i->proc->id.n + i->proc->strings.len : i->past->output_at);
+        if ((max_values != 0 && values > max_values) || bytes > LIST_MAX_BYTES)
+            break;
+    }
+    l->omitted = l->count - n;
+    l->count = n;
+    qsort(l->items, l->count, sizeof *l->items, by_start);
+}
+
+/* The bytes are counted again: escapes make a text longer. */
+static bool add_list(struct sp_buf *b, struct list *l, bool wants_all, bool has_receipts)
+{
+    bool ok = true;
+
+    for (uint32_t n = 0; ok && n < l->count; n++) {
+        const struct listed *i = &l->items[n];
+
+        if (b->len > LIST_MAX_BYTES) {
+            l->omitted++;
+            continue;
         }
-        ok = (b->data[b->len - 1] == '[' || sp_buf_add(b, ",", 1)) &&
-             add_process(b, p, room != NULL, has_receipts);
+        struct sp_proc *p = i->proc != NULL ? i->proc : sp_ended_open(i->session, i->past);
+        ok = p != NULL && (n == 0 || sp_buf_add(b, ",", 1)) &&
+             add_process(b, p, wants_all, has_receipts);
+        if (p != NULL && i->proc == NULL)
+            sp_ended_shut(p);
     }
     return ok;
 }
@@ -412,9 +491,10 @@ static bool add_session(struct sp_buf *b, const struct sp_session *s, struct roo
 static int process_list(struct sp_rpc_call *c, struct sp_err *e)
 {
     auto_buf struct sp_buf b = {0};
-    struct room room = {0};
+    struct list l = {0};
     const bool has_receipts = c->conn->takes_receipts;
     bool wants_all = false;
+    bool ok = true;
 
     if (c->params != SP_JSON_NONE) {
         const struct sp_params params = sp_rpc_call_params(c, e);
@@ -423,17 +503,20 @@ static int process_list(struct sp_rpc_call *c, struct sp_err *e)
     }
     if (e->code != SP_E_NONE || sp_rpc_call_check(c, e) < 0)
         return -(int)e->code;
-    bool ok = sp_buf_printf(&b, "{\"processes\":[");
     if (wants_all) {
         sp_list_each(i, &c->conn->rpc->front->sessions)
-            ok = ok &&
-                 add_session(&b, SP_CONTAINER(i, struct sp_session, link), &room, has_receipts);
+            ok = ok && note_session(&l, SP_CONTAINER(i, struct sp_session, link));
     } else {
-        ok = ok && add_session(&b, c->conn->session, NULL, has_receipts);
+        ok = note_session(&l, c->conn->session);
     }
-    ok = ok && sp_buf_add(&b, "]", 1) &&
-         (room.omitted == 0 || sp_buf_printf(&b, ",\"omitted\":%u", room.omitted)) &&
+    if (ok && l.count > 0)
+        fit_list(&l, VALUES_OF_ONE + (has_receipts ? VALUES_OF_RECEIPT : 0),
+                 wants_all ? LIST_MAX_VALUES : 0);
+    ok = ok && sp_buf_printf(&b, "{\"processes\":[") && add_list(&b, &l, wants_all, has_receipts) &&
+         sp_buf_add(&b, "]", 1) &&
+         (l.omitted == 0 || sp_buf_printf(&b, ",\"omitted\":%u", l.omitted)) &&
          sp_buf_add(&b, "}", 1);
+    free(l.items);
     if (!ok)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "list the processes");
     return sp_rpc_call_reply(c, sp_buf_str(&b));

@@ -117,7 +117,7 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
              {"unknown", s->finished_lost}};
     uint64_t ring_bytes = 0;
     uint64_t input_bytes = 0;
-    uint64_t kept = 0;
+    uint64_t kept = front->pasts.count;
 
     sp_list_each(i, &front->sessions)
         sp_list_each(k, &SP_CONTAINER(i, struct sp_session, link)->procs) {
@@ -143,6 +143,13 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
     for (size_t k = 0; k < 4; k++)
         (void)sp_buf_printf(b, "sallyport_processes_finished_total{result=\"%s\"} %" PRIu64 "\n",
                             r[k].result, r[k].n);
+    single(b, "kept_bytes", "gauge", "Memory of the records of ended processes.",
+           front->pasts.bytes);
+    describe(b, "evicted_total", "counter",
+             "Ended processes that lost their output, or their record, for lack of memory.");
+    for (int k = 0; k < SP_PAST_STAGES; k++)
+        (void)sp_buf_printf(b, "sallyport_evicted_total{stage=\"%s\"} %" PRIu64 "\n",
+                            k == SP_PAST_OUTPUT ? "output" : "record", front->pasts.evicted[k]);
     single(b, "output_bytes_total", "counter", "Output read from processes.", s->output_bytes);
     single(b, "output_dropped_bytes_total", "counter", "Output that retention has forgotten.",
            s->dropped_bytes);
