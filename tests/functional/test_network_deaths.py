@@ -293,6 +293,8 @@ class Resolver(DeathCase):
                 pid = wire.wait_until(lambda: [p for p in helpers_of(cell.pid, verb) if p not in killed], verb)[0]
                 killed.add(pid)
                 self.kill(pid)
+            # Until there is a resolver again, lookups fail.
+            wire.wait_until(lambda: set(helpers_of(cell.pid, 'resolver')) - killed, 'another resolver')
             with self.subTest(round_):
                 self.finish(cell)
 
