@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/past.h"
+#include "core/session.h"
+#include "memory_fixture.h"
+#include "ring_fixture.h"
+#include "test.h"
+
+/* A closed process whose log we write ourselves; nothing runs. */
+struct scene {
+    struct sp_front front;
+    struct sp_session session;
+    struct sp_proc proc;
+    struct rings rings;
+    struct sp_ring ring;
+};
+
+static struct scene *new_scene(void)
+{
+    struct scene *s = calloc(1, sizeof *s);
+    struct sp_proc *p;
+
+    assert_non_null(s);
+    p = &s->proc;
+    assert_int_equal(sp_loop_new(&s->front.loop, NULL), 0);
+    s->session.front = &s->front;
+    p->session = &s->session;
+    p->life = SP_PROC_CLOSED;
+    p->number = 77;
+    p->id = (struct sp_str){"a\"b", 3};
+    p->label = SP_STR("\"a\\\"b\"");
+    p->is_tty = p->is_confined = p->was_denied = true;
+    p->pid = 4711;
+    p->tier = 1;
+    p->argc = 3;
+    p->started_ms = 1000;
+    p->ended_ms = 2000;
+    p->limits.hits = (struct sp_limit_hits){
+        .count = 1, .items = {{.limit = SP_LIMIT_OUTPUT, .value = 1 << 20, .count = 1}}};
+    sp_input_init(&p->input, s->front.loop, NULL);
+    sp_list_init(&p->observers);
+    assert_true(sp_buf_add(&p->strings, "/work\0/bin/sh\0sh\0-c\0make all", 28));
+    assert_true(sp_buf_add(&p->strings, "", 1));
+    s->rings = make_rings();
+    begin_ring(&s->rings, 0, 1, &s->ring, &p->view.ring);
+    return s;
+}
+
+static void free_scene(struct scene *s)
+{
+    sp_output_times_done(&s->proc.times);
+    sp_buf_done(&s->proc.strings);
+    sp_ring_view_close(&s->proc.view.ring);
+    drop_rings(&s->rings);
+    sp_loop_free(s->front.loop);
+    free(s);
+}
+
+static void put(struct scene *s, enum sp_stream stream, char c, uint32_t len)
+{
+    memset(sp_ring_room(&s->ring), c, len);
+    sp_ring_output(&s->ring, stream, len);
+}
+
+/* Output, the exit, more output, the close. */
+static void write_log(struct scene *s)
+{
+    for (uint32_t i = 0; i < 40; i++)
+        put(s, i % 3 == 0 ? SP_STREAM_STDERR : SP_STREAM_STDOUT, (char)('a' + i % 26), 1 + i * 7);
+    sp_ring_exited(&s->ring, &(struct sp_exit){.code = -1,
+                                               .signal = 9,
+                                               .max_rss_kb = 1 << 20,
+                                               .wall_us = 1ULL << 40,
+                                               .refusal_count = 2,
+                                               .refusals = {{.call = 41, .count = 3}}});
+    put(s, SP_STREAM_STDOUT, 'z', 9000);
+    sp_ring_closed(&s->ring);
+    assert_int_equal(sp_ring_catch_up(&s->proc.view.ring, &s->proc.tail, &s->proc.state), 0);
+    sp_output_times_note(&s->proc.times, 3, 1500);
+    sp_output_times_note(&s->proc.times, 43, 9000);
+}
+
+static struct sp_proc *read_past(struct scene *s, struct sp_past *past)
+{
+    struct sp_proc *p = calloc(1, sizeof *p);
+
+    if (p == NULL)
+        return NULL;
+    p->session = &s->session;
+    sp_input_init(&p->input, s->front.loop, NULL);
+    if (sp_past_read(past, p))
+        return p;
+    sp_proc_release(p);
+    return NULL;
+}
+
+static void test_a_record_has_all_facts(void **state)
+{
+    struct scene *s = new_scene();
+
+    (void)state;
+    write_log(s);
+    struct sp_past *past = sp_past_make(&s->proc);
+    assert_non_null(past);
+    struct sp_proc *p = read_past(s, past);
+    assert_non_null(p);
+    assert_int_equal(p->number, 77);
+    assert_int_equal(p->id.n, 3);
+    assert_memory_equal(p->id.p, "a\"b", 3);
+    assert_int_equal(p->label.n, 6);
+    assert_memory_equal(p->label.p, "\"a\\\"b\"", 6);
+    assert_true(p->is_tty && p->is_confined && p->was_denied);
+    assert_int_equal(p->pid, 4711);
+    assert_int_equal(p->argc, 3);
+    assert_memory_equal(p->strings.data, "/work\0\0sh\0-c\0make all", 22);
+    assert_memory_equal(&p->state, &s->proc.state, sizeof p->state);
+    assert_memory_equal(&p->limits.hits, &s->proc.limits.hits, sizeof p->limits.hits);
+    assert_int_equal(sp_output_times_of(&p->times, 2), 1500);
+    assert_int_equal(sp_output_times_of(&p->times, 43), 9000);
+    sp_proc_release(p);
+    free(past);
+    free_scene(s);
+}
+
+static void assert_same(const struct sp_record *a, const struct sp_record *b)
+{
+    assert_int_equal(a->seq, b->seq);
+    assert_int_equal(a->type, b->type);
+    assert_int_equal(a->bytes_before, b->bytes_before);
+    assert_int_equal(a->len, b->len);
+    assert_memory_equal(a->data, b->data, a->len);
+}
+
+/* A reader that is anywhere in the ring goes on in the record. */
+static void test_cursors_are_carried_over(void **state)
+{
+    struct scene *s = new_scene();
+
+    (void)state;
+    write_log(s);
+    struct sp_past *past = sp_past_make(&s->proc);
+    struct sp_proc *p = read_past(s, past);
+    for (uint32_t before = 0; before <= 43; before++) {
+        struct sp_ring_cursor ring = {0};
+        struct sp_record want;
+        struct sp_record got;
+        uint32_t n = 0;
+
+        while (n < before && sp_ring_next(&s->proc.view.ring, &ring, &want) > 0)
+            n++;
+        struct sp_ring_cursor record = ring;
+        while (sp_ring_next(&s->proc.view.ring, &ring, &want) > 0) {
+            assert_int_equal(sp_log_next(&p->view, &record, &got), 1);
+            assert_same(&want, &got);
+            assert_int_equal(record.missed_records, ring.missed_records);
+            n++;
+        }
+        assert_int_equal(sp_log_next(&p->view, &record, &got), 0);
+        assert_int_equal(n, 43);
+    }
+    sp_proc_release(p);
+    free(past);
+    free_scene(s);
+}
+
+/* What the record could not have is missed, as in a ring that has forgotten it. */
+static void test_what_was_forgotten_is_counted(void **state)
+{
+    struct scene *s = new_scene();
+    struct sp_ring_cursor c = {0};
+    struct sp_record r;
+    uint64_t bytes = 0;
+
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        put(s, SP_STREAM_STDOUT, 'x', SP_RING_CHUNK);
+    write_log(s);
+    struct sp_past *past = sp_past_make(&s->proc);
+    struct sp_proc *p = read_past(s, past);
+    while (sp_log_next(&p->view, &c, &r) > 0)
+        bytes += r.type == SP_RECORD_OUTPUT ? r.len : 0;
+    assert_int_equal(r.type, SP_RECORD_CLOSED);
+    assert_true(bytes > SP_RING_RETAIN_BYTES / 2 && c.missed_bytes > 0);
+    assert_int_equal(bytes + c.missed_bytes, s->proc.tail.bytes);
+    assert_int_equal(c.seq, s->proc.tail.seq);
+    sp_proc_release(p);
+    free(past);
+    free_scene(s);
+}
+
+static void test_no_memory_at_any_step(void **state)
+{
+    struct scene *s = new_scene();
+    struct sp_past *past = NULL;
+    struct sp_proc *p = NULL;
+
+    (void)state;
+    write_log(s);
+    for (long n = 1; past == NULL; n++) {
+        end_memory_at(n);
+        past = sp_past_make(&s->proc);
+        assert_true(did_memory_end() || past != NULL);
+    }
+    for (long n = 1; p == NULL; n++) {
+        end_memory_at(n);
+        p = read_past(s, past);
+        assert_true(did_memory_end() || p != NULL);
+    }
+    sp_proc_release(p);
+    free(past);
+    free_scene(s);
+}
+
+/* ---- the store ---- */
+
+static char evicted[64];
+
+static void note_evicted(struct sp_pasts *of, struct sp_past *past)
+{
+    (void)snprintf(evicted + strlen(evicted), sizeof evicted - strlen(evicted), "%llu ",
+                   (unsigned long long)past->number);
+    sp_pasts_remove(of, past);
+    free(past);
+}
+
+static struct sp_past *add(struct scene *s, struct sp_pasts *of, uint64_t number)
+{
+    char id[16];
+
+    (void)snprintf(id, sizeof id, "p%llu", (unsigned long long)number);
+    s->proc.id = sp_str_of(id);
+    s->proc.number = number;
+    struct sp_past *past = sp_past_make(&s->proc);
+    assert_true(sp_pasts_add(of, past));
+    sp_pasts_release(of, past, 0);
+    return past;
+}
+
+static void test_the_largest_session_loses_the_oldest(void **state)
+{
+    struct scene *s = new_scene();
+    struct sp_past_store store = {.evict = note_evicted};
+    struct sp_pasts a = {0};
+    struct sp_pasts b = {0};
+    struct sp_proc reader = {0};
+
+    (void)state;
+    write_log(s);
+    sp_pasts_init(&a, &store);
+    sp_pasts_init(&b, &store);
+    evicted[0] = 0;
+    (void)add(s, &a, 1);
+    for (uint64_t i = 10; i < 14; i++)
+        (void)add(s, &b, i);
+    const uint32_t one = sp_pasts_find(&a, SP_STR("p1"))->bytes;
+    sp_pasts_find(&b, SP_STR("p11"))->opened = &reader;
+    assert_true(sp_past_store_shrink(&store, store.bytes - one));
+    assert_string_equal(evicted, "");
+    assert_true(sp_pasts_find(&b, SP_STR("p10"))->is_output_evicted);
+    assert_false(sp_pasts_find(&b, SP_STR("p11"))->is_output_evicted);
+    assert_true(sp_pasts_find(&b, SP_STR("p12"))->is_output_evicted);
+    assert_false(sp_pasts_find(&b, SP_STR("p13"))->is_output_evicted);
+    assert_int_equal(store.evicted[SP_PAST_OUTPUT], 2);
+    assert_true(sp_past_store_shrink(&store, 2 * one));
+    assert_string_equal(evicted, "10 12 13 "); /* 11 is open, 1 is of a session no larger */
+    assert_false(sp_pasts_find(&a, SP_STR("p1"))->is_output_evicted);
+    sp_pasts_find(&b, SP_STR("p11"))->opened = NULL;
+    assert_true(sp_past_store_shrink(&store, 0));
+    assert_int_equal(store.bytes, 0);
+    assert_int_equal(store.count, 0);
+    assert_int_equal(store.heap_count, 0);
+    assert_null(sp_pasts_find(&a, SP_STR("p1")));
+    assert_false(sp_past_store_shrink(&store, 0));
+    sp_pasts_done(&a);
+    sp_pasts_done(&b);
+    free(store.heap);
+    free_scene(s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_a_record_has_all_facts),
+    cmocka_unit_test(test_cursors_are_carried_over),
+    cmocka_unit_test(test_what_was_forgotten_is_counted),
+    cmocka_unit_test(test_no_memory_at_any_step),
+    cmocka_unit_test(test_the_largest_session_loses_the_oldest),
+};
+
+TEST_MAIN(tests)
