@@ -208,6 +208,22 @@ class Memory(Both):
         self.assertLessEqual(metric(srv, 'kept_bytes'), MIB)
         self.assertEqual(c.run(['echo', 'again'], 'old').stdout, b'again\n')
 
+    def test_closed_processes_leave_their_rings_for_the_budget_of_output(self):
+        srv = self.server('--output-memory', '64M', '--kept-memory', '8M', '--closed-ttl', '600', '--metrics')
+        c = srv.session()
+        c.keep_output = False
+        count = 90
+        for i in range(count):
+            c.sh('head -c 1000000 /dev/zero', 'p%d' % i)
+        wait_until(lambda: metric(srv, 'ring_touched_bytes') <= 64 * MIB, 'room')
+        wait_until(lambda: metric(srv, 'kept_bytes') <= 8 * MIB, 'eviction')
+        self.assertGreater(metric(srv, 'evicted_total{stage="output"}'), 0)
+        self.assertEqual(metric(srv, 'evicted_total{stage="record"}'), 0)
+        self.assertEqual(metric(srv, 'processes_kept'), count)
+        self.assertEqual(len(text_of(read_all(c, 'p%d' % (count - 1))[0])), 1000000)
+        first = c.read('p0')
+        self.assertEqual((first['chunks'], first['exitCode'], first['closed']), ([], 0, True))
+
     def test_a_session_with_little_keeps_it(self):
         srv, path = self.both('--kept-memory', '8M' if tap.IS_LONG else '1M', '--closed-ttl', '600')
         a = srv.session()
