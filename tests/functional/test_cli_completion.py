@@ -12,7 +12,7 @@ import unittest
 import tap
 import wire
 from server import PROGRAM
-from test_observe_verbs import Screen
+from terminal import Screen
 
 SANITIZERS = {k: v for k, v in os.environ.items() if k.endswith('SAN_OPTIONS')}
 SHELLS = {'bash': ['bash', '--norc', '--noprofile', '-i'],

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs that look at a server: ps, logs, attach (on a real terminal), kill."""
 
-import fcntl
 import json
 import os
-import pty
 import re
 import select
 import signal
 import socket
-import struct
 import subprocess
-import termios
 import threading
 import time
 
@@ -19,76 +15,10 @@ import tap
 import wire
 from sandbox_policy import project_write, read_only
 from server import PROGRAM, Case, Gate, is_alive, ours_only
+from terminal import DETACH, Screen
 from wire import unb64, wait_until
 
 SANITIZERS = {k: v for k, v in os.environ.items() if k.endswith('SAN_OPTIONS')}
-DETACH = b'\x1d'
-
-
-class Screen:
-    """A verb on a terminal of its own, as a person has it."""
-
-    def __init__(self, argv, env, rows=24, cols=80, stdin=None):
-        self.master, slave = pty.openpty()
-        self.resize(rows, cols)
-        self.slave = slave
-        self.before = termios.tcgetattr(slave)
-        self.seen = b''
-
-        def lead():
-            os.setsid()
-            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-        self.popen = subprocess.Popen(argv, stdin=slave if stdin is None else stdin, stdout=slave, stderr=slave,
-                                      env=env, preexec_fn=lead, pass_fds=(slave,))
-
-    def resize(self, rows, cols):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack('HHHH', rows, cols, 0, 0))
-
-    def type(self, data):
-        os.write(self.master, data if isinstance(data, bytes) else data.encode())
-
-    def take(self, timeout):
-        if select.select([self.master], [], [], timeout)[0]:
-            self.seen += os.read(self.master, 65536)
-
-    def wait(self, text, count=1):
-        text = text if isinstance(text, bytes) else text.encode()
-        end = wire.deadline()
-        while self.seen.count(text) < count:
-            if time.monotonic() > end:
-                raise AssertionError('no %r on the screen: %r' % (text, self.seen))
-            if self.popen.poll() is not None:
-                self.take(0.2)
-                if self.seen.count(text) < count:
-                    raise AssertionError('ended with %r without %r: %r' % (self.popen.returncode, text, self.seen))
-            self.take(0.1)
-        return self.seen
-
-    def is_raw(self):
-        return not termios.tcgetattr(self.slave)[3] & termios.ICANON
-
-    def wait_raw(self):
-        wait_until(lambda: self.is_raw() or self.popen.poll() is not None, 'a raw terminal')
-
-    def end(self):
-        """Its exit status; the terminal has to be as it was."""
-        end = wire.deadline()
-        while self.popen.poll() is None:
-            if time.monotonic() > end:
-                raise AssertionError('does not end: %r' % self.seen)
-            self.take(0.05)
-        self.take(0)
-        after = termios.tcgetattr(self.slave)
-        if after != self.before:
-            raise AssertionError('the terminal was left as %r' % (after,))
-        return self.popen.returncode
-
-    def close(self):
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.wait()
-        os.close(self.master)
-        os.close(self.slave)
 
 
 class Proxy(threading.Thread):

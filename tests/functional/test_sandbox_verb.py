@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sallyport sandbox`: one command under a policy, here; its streams, terminal, signals and end."""
 
-import fcntl
 import hashlib
 import json
 import os
-import pty
 import re
 import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
 import termios
@@ -20,6 +17,7 @@ import time
 import uuid
 
 import tap
+import terminal
 import wire
 from server import MARK, PASS_ON, PROGRAM, Case, marked, ours_only
 from wire import wait_until
@@ -288,36 +286,13 @@ class Signals(Verb):
 # --------------------------------------------------------------------------------------- terminal
 
 
-class Screen:
-    """A terminal with a program on it, in a session of its own."""
+class Screen(terminal.Screen):
+    """Closed with its test case. What was shown is taken piece by piece."""
 
     def __init__(self, case, argv, rows=30, cols=100, cwd=None, env=None):
-        self.master, slave = pty.openpty()
-        self.resize(rows, cols)
-        self.slave = slave  # kept: its modes are looked at
-        self.before = termios.tcgetattr(slave)
-        self.seen = b''
-
-        def prepare():
-            os.setsid()
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        self.p = subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, preexec_fn=prepare,
-                                  env=dict(case.env, TERM='dumb', PS1='$ ', ENV='', **(env or {})), cwd=cwd or case.work)
-        case.addCleanup(self.end)
-
-    def end(self):
-        if self.p.poll() is None:
-            self.p.kill()
-        self.p.wait()
-        for fd in (self.master, self.slave):
-            if fd >= 0:
-                os.close(fd)
-
-    def resize(self, rows, cols):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack('HHHH', rows, cols, 0, 0))
-
-    def type(self, text):
-        os.write(self.master, text)
+        super().__init__(argv, dict(case.env, TERM='dumb', PS1='$ ', ENV='', **(env or {})), rows, cols, cwd=cwd or case.work)
+        self.p = self.popen
+        case.addCleanup(self.close)
 
     def wait_for(self, pattern):
         """What was shown up to the end of the match; the rest is left for the next one."""
@@ -339,9 +314,6 @@ class Screen:
 
     def wait(self):
         return self.p.wait(wire.DEADLINE)
-
-    def is_restored(self):
-        return termios.tcgetattr(self.slave) == self.before
 
     def is_raw(self):
         return not termios.tcgetattr(self.slave)[3] & (termios.ICANON | termios.ECHO | termios.ISIG)

@@ -13,7 +13,8 @@ import time
 import tap
 import wire
 from server import PROGRAM, Case, fd_names, is_alive, ours_only, stat_of
-from test_observe_verbs import SANITIZERS, Proxy, Screen
+from terminal import Screen
+from test_observe_verbs import SANITIZERS, Proxy
 from wire import wait_until
 
 HEADER = b'\nsallyport-connect 1 '
