@@ -541,6 +541,14 @@ static struct sp_command *command_above(struct cell *cell, pid_t pid)
     return c;
 }
 
+/* The front tells its user at once: programs try for minutes before they give up. */
+static void tell_denied(const struct cell *cell, const struct sp_command *c)
+{
+    const struct sp_wire_call m = {.head = {SP_WIRE_VERSION, SP_WIRE_DENIED, c->slot, c->number}};
+
+    (void)sp_wire_send(cell->control, true, &m, sizeof m, NULL, 0, NULL, 0);
+}
+
 /* Notifications of the seccomp filter: refused calls, and connect() to see addresses outside. */
 static void take_notices(struct cell *cell)
 {
@@ -553,7 +561,8 @@ static void take_notices(struct cell *cell)
         if (!is_connect || sp_notice_leaves_loopback(cell->listener, &n))
             c = command_above(cell, n.pid);
         if (c != NULL && is_connect) {
-            c->left_network++;
+            if (c->left_network++ == 0)
+                tell_denied(cell, c);
         } else if (c != NULL) {
             uint32_t k = 0;
 

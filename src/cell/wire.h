@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-#define SP_WIRE_VERSION 6
+#define SP_WIRE_VERSION 7
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
 #define SP_WIRE_FDS     4     /* descriptors with one datagram */
 
@@ -48,6 +48,8 @@ enum sp_wire_op {
                         log. number 0: the slot is free, all of its memory */
     SP_WIRE_STARTED, /* cell: struct sp_wire_started, + input if there is one */
     SP_WIRE_DONE,    /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
+    SP_WIRE_DENIED,  /* cell: struct sp_wire_call; the command has tried for the first time to
+                        connect to an address outside of its network */
     SP_WIRE_BORN,    /* maker of a confined cell: struct sp_wire_born + the cell's pidfd */
     SP_WIRE_PORTS,   /* managed cell, before READY: struct sp_wire_ports + its sockets */
     SP_WIRE_SOCKET,  /* cell: struct sp_wire_done, for CONNECT; err 0: + the socket, which may

@@ -23,6 +23,7 @@
 #include "base/json.h"
 #include "cli/escape_text.h"
 #include "cli/own_stdio.h"
+#include "cli/screen_modes.h"
 #include "cli/signals.h"
 #include "os/seccomp.h"
 #include "sandbox/resolve.h"
@@ -46,12 +47,14 @@ struct carry_input {
 /* stdout and stderr keep the order in which output arrives: while one is full, nothing is taken. */
 struct carry_output {
     struct sp_port ports[2];
-    struct sp_watch watch; /* of the full port */
-    struct sp_buf pending; /* for the full port, or from the scribe */
-    size_t at;             /* bytes of `pending` that are written */
-    int to;                /* index of the port */
-    bool is_refusing;      /* the job was told to wait: sp_job_go_on is due */
-    struct sp_timer quiet; /* the command has exited, and descendants hold its streams */
+    struct sp_watch watch;        /* of the full port */
+    struct sp_buf pending;        /* for the full port, or from the scribe */
+    size_t at;                    /* bytes of `pending` that are written */
+    int to;                       /* index of the port */
+    bool is_in_line;              /* the last byte of the command was no newline */
+    struct sp_screen_modes modes; /* of a terminal, if denials are told */
+    bool is_refusing;             /* the job was told to wait: sp_job_go_on is due */
+    struct sp_timer quiet;        /* the command has exited, and descendants hold its streams */
     uint64_t exited_ms;
 };
 
@@ -82,6 +85,7 @@ struct sp_carry {
     bool is_cut;    /* the connection to its server is lost, and being resumed */
     bool is_cut_told;
     uint64_t cut_told_ms; /* 0: never */
+    uint32_t denials;     /* of its network, so far */
     bool is_retry;        /* the second attempt; `first` is the result of the first */
     struct sp_carry_result first;
     uint64_t began_ns;
@@ -532,6 +536,7 @@ static void begin_retry(struct sp_carry *c)
     c->first = c->result;
     c->started_ns = 0;
     c->result = (struct sp_carry_result){0};
+    c->denials = 0;
     c->has_exited = false;
     release_job(c);
     s->passing = 0; /* calls in flight will not be answered */
@@ -570,6 +575,16 @@ static struct sp_carry *carry_of(struct sp_job *j)
     return SP_CONTAINER(j, struct sp_carry, job);
 }
 
+/* Follows the screen modes of the command, so that messages do not spoil its screen. */
+static void note_output(struct sp_carry *c, struct sp_str bytes)
+{
+    if (!c->options->tells_denials)
+        return;
+    c->output.is_in_line = bytes.p[bytes.n - 1] != '\n';
+    if (c->options->launch->is_tty)
+        sp_screen_feed(&c->output.modes, bytes);
+}
+
 /* false: not now; sp_job_go_on follows. */
 static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str bytes)
 {
@@ -587,6 +602,7 @@ static bool on_output(struct sp_job *j, enum sp_stream stream, struct sp_str byt
         flush_output(c, s->output(s->user, stream, bytes, &out->pending));
         return true;
     }
+    note_output(c, bytes);
     out->to = stream == SP_STREAM_STDERR ? 1 : 0;
     const ssize_t n = write_now(c, bytes.p, bytes.n);
     if (n >= 0 && (size_t)n < bytes.n &&
@@ -723,6 +739,41 @@ static void on_failed(struct sp_job *j, const char *why)
     end_with(c, c->result.end == SP_CARRY_TIMED_OUT ? SP_CARRY_TIMED_OUT : SP_CARRY_LOST, &e);
 }
 
+/* host_rule: `HOST is denied by ...`. */
+static void print_host(struct sp_str host, unsigned port, struct sp_str host_rule, bool has_remedy)
+{
+    (void)fprintf(stderr, "sallyport: connect " SP_STR_FMT ":%u: " SP_STR_FMT, SP_STR_ARG(host),
+                  port, SP_STR_ARG(host_rule));
+    if (has_remedy)
+        (void)fprintf(stderr, "; to allow it: --allow-host " SP_STR_FMT, SP_STR_ARG(host));
+}
+
+/* A person waits: programs often try again for a minute before they say anything. */
+static void on_denied(struct sp_job *j, const struct sp_net_denial *d)
+{
+    struct sp_carry *c = carry_of(j);
+    const char *end = c->terminal.is_raw ? "\r\n" : "\n";
+    const uint32_t number = c->denials++;
+    char rule[SP_HOSTNAME_MAX + 80];
+
+    if (!c->options->tells_denials || c->options->scribe != NULL || c->is_ending ||
+        c->output.pending.len > 0 || !isatty(STDERR_FILENO) ||
+        sp_screen_is_alternate(&c->output.modes) || number != c->result.told_denials)
+        return; /* printed after the exit, with later denials */
+    if (d->host != NULL)
+        (void)snprintf(rule, sizeof rule, "%s %s", d->host, d->rule);
+    (void)fputs(c->output.is_in_line ? end : "", stderr);
+    c->output.is_in_line = false;
+    c->result.told_denials++;
+    if (d->host == NULL)
+        (void)fprintf(stderr, "sallyport: the command tries to connect, and its sandbox has no "
+                              "network; to allow it: --allow-host NAME, or --network");
+    else
+        print_host(sp_str_of(d->host), d->port, sp_str_of(rule),
+                   d->reason == SP_NETWORK_REASON_NOT_ALLOWED);
+    (void)fputs(end, stderr);
+}
+
 static const struct sp_job_ops job_ops = {
     .started = on_started,
     .refused = on_refused,
@@ -731,6 +782,7 @@ static const struct sp_job_ops job_ops = {
     .exited = on_exited,
     .closed = on_closed,
     .failed = on_failed,
+    .denied = on_denied,
     .receipt = on_receipt,
 };
 
@@ -988,6 +1040,10 @@ static bool print_protected(const struct sp_denial_facts *d)
         return false;
     (void)fprintf(stderr, "sallyport: %s is protected in this sandbox: ", name);
     print_path(d->path, strlen(d->path));
+    if (strcmp(name, ".sallyport") == 0) { /* nothing opens rules and tokens to commands */
+        (void)fputc('\n', stderr);
+        return true;
+    }
     (void)fputs(access(place, F_OK) == 0 ? "; to allow it: --writable "
                                          : "; to allow it, make the "
                                            "directory and give "
@@ -1032,6 +1088,8 @@ void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long)
             print_guess(&r->denial);
         }
     } else if (r->denial.has_evidence) {
+        if (r->told_denials > 0 && !has_calls && how->signal != SIGSYS)
+            return;
         (void)fprintf(stderr, "sallyport: the sandbox denied (reported by the kernel): ");
         print_calls(how);
         if (has_left)
@@ -1055,20 +1113,25 @@ void sp_carry_print_denied_hosts(const struct sp_carry_result *r)
 {
     struct sp_json j __attribute__((cleanup(sp_json_done))) = {0};
     uint32_t denied = SP_JSON_NONE;
+    int64_t told = r->told_denials;
 
     if (r->network == NULL || (r->end == SP_CARRY_EXITED && r->exit.code == 0) ||
         sp_json_parse(&j, r->network, strlen(r->network), NULL) < 0 ||
         sp_json_opt_array(&j, 0, "denied", &denied, NULL) < 0 || denied == SP_JSON_NONE)
         return;
     sp_json_each(&j, denied, t) {
+        if (told-- > 0)
+            continue;
         struct sp_str host = {0};
         struct sp_str rule = {0};
         uint64_t port = 0;
 
         if (sp_json_need_str(&j, t, "host", &host, NULL) == 0 &&
             sp_json_need_u64(&j, t, "port", UINT16_MAX, &port, NULL) == 0 &&
-            sp_json_need_str(&j, t, "rule", &rule, NULL) == 0)
-            (void)fprintf(stderr, "sallyport: connect " SP_STR_FMT ":%u: " SP_STR_FMT "\n",
-                          SP_STR_ARG(host), (unsigned)port, SP_STR_ARG(rule));
+            sp_json_need_str(&j, t, "rule", &rule, NULL) == 0) {
+            print_host(host, (unsigned)port, rule,
+                       sp_json_get(&j, t, "proposed_amendment") != SP_JSON_NONE);
+            (void)fputc('\n', stderr);
+        }
     }
 }

@@ -44,7 +44,8 @@ struct sp_carry_result {
     bool was_taken;  /* bytes of our stdin were read */
     bool was_killed; /* TIMED_OUT: the kill was confirmed */
     struct sp_denial_facts denial;
-    pid_t killed_by; /* who ended it from elsewhere; 0: not known, or a plain exit */
+    uint32_t told_denials; /* of its network, which were printed while it ran */
+    pid_t killed_by;       /* who ended it from elsewhere; 0: not known, or a plain exit */
     uid_t killed_by_uid;
     struct sp_limit_hits limits;
     char *network; /* the receipt of its managed network (sp_managed_add_receipt), to be freed;
@@ -77,8 +78,9 @@ struct sp_carry_options {
     struct sp_start *launch; /* rows and cols are filled in; wants_stdin: ours is carried */
     bool is_detached;        /* the run ends when the command has started, which carries nothing */
     uint64_t timeout_ms;     /* 0: none. Does not run while may_start waits */
-    uint64_t quiet_ms; /* the run ends after so much silence behind the exit; 0: not for silence */
-    uint64_t after_ms; /* ... and so long after the exit in any case */
+    uint64_t quiet_ms;  /* the run ends after so much silence behind the exit; 0: not for silence */
+    uint64_t after_ms;  /* ... and so long after the exit in any case */
+    bool tells_denials; /* print what its network denies at once, if stderr is a terminal */
     const struct sp_carry_scribe *scribe; /* NULL: the bytes as they are */
     /* NULL: not needed. Called with the facts about the backend before the start; may change the
      * launch, or fail, which is REFUSED. */
@@ -107,9 +109,10 @@ void sp_carry_wake(struct sp_carry *c);
 int sp_carry_not_run(const struct sp_err *refusal, int *ret_err);
 
 /* Prints on stderr what the sandbox denied a command, and the evidence; nothing if nothing was
- * denied. is_long: one line for each piece of evidence. */
+ * denied, or all was told while it ran. is_long: one line for each piece of evidence. */
 void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long);
-/* Prints on stderr which hosts a command that failed was not let reach: one line for each. */
+/* Prints on stderr which hosts a command that failed was not let reach, one line for each, unless
+ * they were told while it ran. */
 void sp_carry_print_denied_hosts(const struct sp_carry_result *r);
 
 #endif

@@ -985,6 +985,7 @@ static int run_exec(void *values, char **command)
         .is_detached = o->is_detached,
         .timeout_ms = o->timeout_ms,
         .after_ms = SP_RUN_DRAIN_MS,
+        .tells_denials = !o->is_quiet,
         .scribe = o->is_json ? &scribe : NULL,
         .prepare = x.place.is_local ? NULL : prepare_there,
         .may_start = is_judged(&x) ? may_start : NULL,

@@ -117,7 +117,8 @@ int sp_place_find(const struct sp_config *c, const char *on, struct sp_config_pl
 static int carry_here(struct sp_start *l, const struct sp_place_run *how,
                       struct sp_carry_result *ret, struct sp_err *e)
 {
-    struct sp_carry_options o = {.launch = l, .quiet_ms = how->quiet_ms, .after_ms = how->after_ms};
+    struct sp_carry_options o = {
+        .launch = l, .quiet_ms = how->quiet_ms, .after_ms = how->after_ms, .tells_denials = true};
     const struct sp_limit_levels none = {0};
     struct sp_hidden_paths hidden = {0};
     struct sp_carry *c = NULL;

@@ -34,6 +34,11 @@ static void set_modes(struct sp_screen_modes *m, bool is_high)
         }
 }
 
+bool sp_screen_is_alternate(const struct sp_screen_modes *m)
+{
+    return (m->on & ALTERNATE) != 0;
+}
+
 static void take_after_escape(struct sp_screen_modes *m, char c)
 {
     m->first = c == '[' || c == ESC ? c : 0;

@@ -25,6 +25,8 @@ struct sp_screen_modes {
 
 /* Output of the program; a sequence may be split. */
 void sp_screen_feed(struct sp_screen_modes *m, struct sp_str bytes);
+/* The program draws on the alternate screen: a line of ours would spoil it. */
+bool sp_screen_is_alternate(const struct sp_screen_modes *m);
 /* Appends what switches these modes on, or off again, for a terminal that has none of them. */
 bool sp_screen_add(struct sp_buf *out, const struct sp_screen_modes *m, bool enters);
 

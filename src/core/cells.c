@@ -783,6 +783,11 @@ static bool on_message(struct sp_cell *c)
         if (sp_ring_slots_refused(&c->slots, (uint32_t)m->a))
             sp_log(SP_LOG_WARN, "the cell (pid %d) cannot map output rings: %s", (int)c->self.pid,
                    sp_errno_text(m->b));
+    } else if (head->op == SP_WIRE_DENIED) {
+        struct sp_seat *s = seat_of(c, head);
+
+        if (s != NULL && s->ops->denied != NULL)
+            s->ops->denied(s);
     } else if (head->op == SP_WIRE_DONE) {
         const struct sp_wire_done *m = bytes;
         struct sp_seat *s = seat_of(c, head);

@@ -35,7 +35,8 @@ struct sp_seat;
 struct sp_seat_ops {
     /* The answer to the start. The seat closes the descriptor; -1: none. */
     void (*started)(struct sp_seat *s, const struct sp_wire_started *m, int input_fd);
-    void (*news)(struct sp_seat *s); /* the ring has new records */
+    void (*news)(struct sp_seat *s);   /* the ring has new records */
+    void (*denied)(struct sp_seat *s); /* it has tried to leave its network, for the first time */
     void (*done)(struct sp_seat *s, uint64_t token, int err);
     /* The cell is gone, and the process with it. why->code NONE: the cause is unknown. */
     void (*lost)(struct sp_seat *s, const struct sp_err *why);

@@ -231,6 +231,8 @@ static void note_denied(struct sp_proc *p, const char *host, uint16_t port,
         r->denied[r->denied_count++] =
             (struct denied){.port = port, .reason = reason, .via = via, .protocol = protocol};
         (void)snprintf(r->denied[i].host, sizeof r->denied[i].host, "%s", host);
+        if (p->session->client != NULL)
+            p->session->client->news(p->session->client, p);
     }
     r->denied[i].count++;
 }

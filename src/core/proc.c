@@ -573,8 +573,25 @@ static void on_done(struct sp_seat *seat, uint64_t token, int err)
     }
 }
 
+static void on_denied(struct sp_seat *seat)
+{
+    struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+
+    p->has_left_network = true;
+    if (p->session->client != NULL)
+        p->session->client->news(p->session->client, p);
+}
+
+bool sp_proc_denial(const struct sp_proc *p, uint32_t i, struct sp_net_denial *ret)
+{
+    if (p->net.managed != NULL || p->net.receipt != NULL)
+        return sp_managed_denial(p, i, ret);
+    *ret = (struct sp_net_denial){0};
+    return i == 0 && p->has_left_network;
+}
+
 static const struct sp_seat_ops seat_ops = {
-    .started = on_started, .news = on_news, .done = on_done, .lost = on_lost};
+    .started = on_started, .news = on_news, .denied = on_denied, .done = on_done, .lost = on_lost};
 
 static void has_room(struct sp_input *in)
 {

@@ -83,7 +83,8 @@ struct sp_proc {
     bool is_tty;
     bool is_confined;
     enum sp_proc_network network;
-    bool was_denied; /* by the sandbox, as far as can be told; valid after the exit */
+    bool was_denied;       /* by the sandbox, as far as can be told; valid after the exit */
+    bool has_left_network; /* it has tried to connect to an address outside of its network */
     bool was_terminated;
     bool was_killed; /* it was sent SIGKILL */
     pid_t ended_by;  /* who asked for the end or a signal over a local socket; 0: not known */
@@ -196,6 +197,10 @@ void sp_proc_release(struct sp_proc *p);
 /* Kills a live process with its tree. Wakes the waiters for its start and on_freed; no other
  * reference may be left. */
 void sp_proc_free(struct sp_proc *p);
+
+/* What its network has denied it so far, oldest first; the client gets news of each. host NULL: a
+ * connection out of a sandbox that has no network. false: there is no such one. */
+bool sp_proc_denial(const struct sp_proc *p, uint32_t i, struct sp_net_denial *ret);
 
 /* The answer to a signal or resize: err is an errno or 0. */
 struct sp_proc_call {

@@ -57,6 +57,9 @@ struct sp_job_ops {
     void (*gap)(struct sp_job *j, uint64_t bytes);
     void (*exited)(struct sp_job *j, const struct sp_job_exit *how); /* once */
     void (*closed)(struct sp_job *j);                                /* once, after exited */
+    /* Its network has denied something, for the first time (sp_proc_denial); after started, before
+     * exited. Borrowed; may not release the job. May be NULL. */
+    void (*denied)(struct sp_job *j, const struct sp_net_denial *d);
     /* The connection or the cell is gone for good; the process's fate is unknown. Not an exit. */
     void (*failed)(struct sp_job *j, const char *why);
     /* What it consumed, as far as the executor tells: before exited, perhaps in part, and before

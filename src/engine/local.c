@@ -349,6 +349,16 @@ static void tell_log(struct sp_local_task *t)
         sp_loop_again(t->local->backend.loop, &t->turn, take_turn);
 }
 
+static void tell_denials(struct sp_local_task *t)
+{
+    struct sp_net_denial d;
+
+    while (t->job->ops->denied != NULL && sp_proc_denial(t->proc, t->told_denials, &d)) {
+        t->told_denials++;
+        t->job->ops->denied(t->job, &d);
+    }
+}
+
 static void tell_news(struct sp_local_task *t)
 {
     struct sp_list *i = NULL;
@@ -373,6 +383,8 @@ static void tell_news(struct sp_local_task *t)
         t->has_told_started = true;
         t->job->ops->started(t->job, t->is_confined ? SP_JOB_SANDBOX_LINUX : SP_JOB_SANDBOX_NONE);
     }
+    if (!t->is_released && t->has_told_started && t->proc != NULL && !t->has_told_exit)
+        tell_denials(t);
     if (!t->is_released && t->has_told_started && t->proc != NULL && !t->is_blocked)
         tell_log(t);
 }

@@ -71,6 +71,7 @@ struct sp_local_task {
     bool has_told_started; /* started or refused was reported */
     bool has_told_exit;
     bool is_lost;
+    uint32_t told_denials;
 };
 
 #endif

@@ -11,7 +11,8 @@ import slow_disk
 import tap
 import wire
 from server import HERE, PROGRAM, Case, ours_only
-from test_observe_verbs import DETACH, SANITIZERS, Screen
+from terminal import DETACH, Screen
+from test_observe_verbs import SANITIZERS
 
 NOBODY = 65534
 ROOT = os.path.abspath(os.path.join(HERE, '..', '..'))
@@ -85,6 +86,52 @@ class Local(Case):
         self.assertEqual(len(names), 1)
         self.assertRegex(names[0], r'^\.git\.made-in-sandbox-[0-9a-f]{8}$')
         self.assertEqual(os.stat(work).st_mode & 0o777, 0o555)
+
+
+    CONNECTS = ('import errno, socket; s = socket.socket(); s.settimeout(20)\n'
+                'try: s.connect(("192.0.2.1", 80))\n'
+                'except OSError as e: print(errno.errorcode[e.errno])\n')
+    NO_NETWORK = 'sallyport: the command tries to connect, and its sandbox has no network; to allow it: --allow-host NAME'
+
+    def test_a_connection_out_of_the_sandbox_is_told_while_the_command_runs(self):
+        for verb in ('exec', 'sandbox'):
+            with self.subTest(verb):
+                screen = Screen([PROGRAM, verb, '--sandbox', ':workspace', '--', 'sh', '-c',
+                                 'python3 -c "$0"; python3 -c "$0" >/dev/null; read x; exit 3', self.CONNECTS],
+                                dict(SANITIZERS, PATH='/usr/bin:/bin', HOME='/nonexistent', TERM='xterm'), cwd=self.dir)
+                self.addCleanup(screen.close)
+                screen.wait(self.NO_NETWORK)  # it waits for a line
+                screen.type('go on\r')
+                self.assertEqual(screen.end(), 3)
+                self.assertEqual((screen.seen.count(b'sallyport:'), screen.seen.count(b'denied')), (1, 0), screen.seen)
+                self.assertIn(b'ENETUNREACH\r\n', screen.seen)
+
+    def test_a_host_that_is_not_allowed_is_told_while_the_command_runs(self):
+        screen = Screen([PROGRAM, 'exec', '--sandbox', ':workspace', '--allow-host', 'a.test', '--', 'sh', '-c',
+                         'printf "no newline"; python3 -c "$0" 2>/dev/null; read x; exit 3',
+                         'import urllib.request as u; u.urlopen("http://b.test/")'],
+                        dict(SANITIZERS, PATH='/usr/bin:/bin', HOME='/nonexistent', TERM='xterm'), cwd=self.dir)
+        self.addCleanup(screen.close)
+        screen.wait('no newline\r\nsallyport: connect b.test:80: b.test is not in the allowed_domains; to allow it: --allow-host b.test\r\n')
+        screen.type('go on\r')
+        self.assertEqual(screen.end(), 3)
+        self.assertEqual(screen.seen.count(b'connect b.test'), 1, screen.seen)
+
+    def test_a_program_that_draws_hears_of_it_at_the_end(self):
+        screen = Screen([PROGRAM, 'sandbox', '--sandbox', ':workspace', '--', 'sh', '-c',
+                         'printf "\\033[?1049h"; python3 -c "$0"; printf "\\033[?1049l"; exit 3', self.CONNECTS],
+                        dict(SANITIZERS, PATH='/usr/bin:/bin', HOME='/nonexistent', TERM='xterm'), cwd=self.dir)
+        self.addCleanup(screen.close)
+        self.assertEqual(screen.end(), 3)
+        before, after = screen.seen.split(b'\x1b[?1049l')
+        self.assertNotIn(b'sallyport', before)
+        self.assertIn(b'a connection out of its network', after)
+
+    def test_a_log_has_one_line_at_the_end(self):
+        status, out, err = self.exec('--', 'python3', '-c', self.CONNECTS + 'raise SystemExit(3)')
+        self.assertEqual((status, out), (3, 'ENETUNREACH\n'))
+        self.assertEqual(err, 'sallyport: the sandbox denied (reported by the kernel): a connection out of its network\n')
+        self.assertEqual(self.exec('--', 'python3', '-c', self.CONNECTS), (0, 'ENETUNREACH\n', ''))
 
 
 @ours_only

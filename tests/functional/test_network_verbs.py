@@ -272,7 +272,8 @@ class Telling(Verbs):
         code, _, err = self.run_it('sandbox', '-v', '--allow-host', 'a.test', '--', *script)
         self.assertEqual(code, 7)
         self.assertEqual(re.findall(r'(?m)^sallyport: (connect .*)$', err), [
-            'connect b.test:80: b.test is not in the allowed_domains', 'connect c.test:443: c.test is not in the allowed_domains'])
+            'connect %s: %s is not in the allowed_domains; to allow it: --allow-host %s' % (at, host, host)
+            for at, host in (('b.test:80', 'b.test'), ('c.test:443', 'c.test'))])
         self.assertNotIn('connect', self.run_it('sandbox', '--allow-host', 'a.test', '--', *script)[2])
         script[2] = script[2].replace('exit 7', 'exit 0')
         self.assertEqual(self.run_it('sandbox', '-v', '--allow-host', 'a.test', '--', *script), (0, '', ''))

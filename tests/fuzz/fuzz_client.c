@@ -206,8 +206,8 @@ static int listen_at(const struct sockaddr_un *un)
 
 static void start(const char *url)
 {
-    static const struct sp_job_ops ops = {on_started, on_refused, on_output, on_gap,
-                                          on_exited,  on_closed,  on_failed, NULL};
+    static const struct sp_job_ops ops = {on_started, on_refused, on_output, on_gap, on_exited,
+                                          on_closed,  NULL,       on_failed, NULL};
     /* Only those who hang up wait for a second connection. */
     const bool hangs_up = run.left != 0 && memchr(run.bytes, '!', run.left) != NULL;
     const struct sp_client_options o = {

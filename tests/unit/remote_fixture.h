@@ -169,8 +169,8 @@ static inline void fx_failed(struct sp_job *j, const char *why)
     note(told_of(j), 'f');
 }
 
-static const struct sp_job_ops fx_ops = {fx_started, fx_refused, fx_output, fx_gap,
-                                         fx_exited,  fx_closed,  fx_failed, NULL};
+static const struct sp_job_ops fx_ops = {fx_started, fx_refused, fx_output, fx_gap, fx_exited,
+                                         fx_closed,  NULL,       fx_failed, NULL};
 
 static inline bool is_over(void *what)
 {

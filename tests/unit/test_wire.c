@@ -136,6 +136,7 @@ static void test_every_op_has_a_least_size(void **state)
         {SP_WIRE_PUNCH, sizeof(struct sp_wire_call)},
         {SP_WIRE_STARTED, sizeof(struct sp_wire_started)},
         {SP_WIRE_DONE, sizeof(struct sp_wire_done)},
+        {SP_WIRE_DENIED, sizeof(struct sp_wire_call)},
         {SP_WIRE_BORN, sizeof(struct sp_wire_born)},
         {SP_WIRE_PORTS, sizeof(struct sp_wire_ports)},
         {SP_WIRE_SOCKET, sizeof(struct sp_wire_done)},
