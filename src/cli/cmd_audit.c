@@ -2,6 +2,7 @@
 /* `sallyport audit`: the entries of an audit log, as they come, and the check of its hash chain. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
 #include "config/config_approvals.h"
@@ -54,30 +56,52 @@ static char *find_log(const struct sp_config_options *o, const char *named,
 
 /* ---- verify ---- */
 
-static int verify_log(const char *path)
+struct verify_options {
+    bool is_json;
+    struct sp_config_options config;
+};
+
+static bool add_verdict(struct sp_buf *out, const struct sp_audit_report *report, const char *path)
 {
+    const bool is_whole = report->line == 0;
+
+    return sp_buf_add(out, "{", 1) && sp_json_add_member(out, "file", sp_str_of(path)) &&
+           sp_json_add_value(out, "intact", "%s", is_whole ? "true" : "false") &&
+           (is_whole ? sp_json_add_value(out, "entries", "%" PRIu64, report->entries) &&
+                           sp_json_add_member(out, "last", sp_str_of(report->last))
+                     : sp_json_add_value(out, "line", "%" PRIu64, report->line) &&
+                           sp_json_add_member(out, "fault", sp_str_of(report->fault))) &&
+           sp_buf_printf(out, "}\n");
+}
+
+static int verify_log(const char *path, bool is_json)
+{
+    auto_buf struct sp_buf text = {0};
     struct sp_audit_report report;
     struct sp_err e = {0};
+    bool ok;
 
     if (sp_audit_verify(path, &report, &e) < 0)
         return report_unreadable(&e);
-    if (report.line != 0)
-        (void)printf("%s:%llu: %s\n", path, (unsigned long long)report.line, report.fault);
+    if (is_json)
+        ok = add_verdict(&text, &report, path);
+    else if (report.line != 0)
+        ok = sp_buf_printf(&text, "%s:%" PRIu64 ": %s\n", path, report.line, report.fault);
     else
-        (void)printf("%llu entries, last %s\n", (unsigned long long)report.entries, report.last);
-    if (fflush(stdout) != 0) {
-        (void)sp_fail(&e, SP_E_SYSTEM, errno, "write to stdout");
+        ok = sp_buf_printf(&text, "%" PRIu64 " entries, last %s\n", report.entries, report.last);
+    if ((ok ? sp_cli_print(sp_buf_str(&text), &e)
+            : sp_fail(&e, SP_E_SYSTEM, ENOMEM, "tell the result")) < 0)
         return report_unreadable(&e);
-    }
     return report.line != 0 ? SP_EXIT_FAILED : SP_EXIT_OK;
 }
 
 static int run_verify(void *values, char **operands)
 {
+    const struct verify_options *o = values;
     int status = SP_EXIT_OK;
-    auto_free char *path = find_log(values, operands[0], &audit_verify, &status);
+    auto_free char *path = find_log(&o->config, operands[0], &audit_verify, &status);
 
-    return path == NULL ? status : verify_log(path);
+    return path == NULL ? status : verify_log(path, o->is_json);
 }
 
 /* ---- show, tail ---- */
@@ -332,9 +356,33 @@ static int follow(struct reading *r, const char *path, int *fd)
     }
 }
 
+/* Whether a decision of the log may begin with the word; else a complaint. */
+static bool is_decision(const char *word, char *complaint, size_t size)
+{
+    static const char *const words[] = {"approved", "denied", "timed_out", "abort"};
+    struct sp_nearest near = sp_nearest_to(sp_str_of(word));
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t n = strlen(word) < strlen(words[i]) ? strlen(word) : strlen(words[i]);
+
+        if (strncmp(word, words[i], n) == 0)
+            return true;
+        sp_nearest_offer(&near, words[i]);
+    }
+    (void)snprintf(complaint, size,
+                   "--decision: `%.40s` is not approved, denied, timed_out or abort%s%s%s", word,
+                   near.best != NULL ? "; did you mean `" : "", near.best != NULL ? near.best : "",
+                   near.best != NULL ? "`?" : "");
+    return false;
+}
+
 static int run_show(void *values, char **operands)
 {
     const struct audit_options *o = values;
+    char complaint[160];
+
+    if (o->decision != NULL && !is_decision(o->decision, complaint, sizeof complaint))
+        return sp_command_misused(&audit_show, complaint);
     struct reading r = {.o = o, .ok = true, .line.max = MAX_LINE};
     int status = SP_EXIT_OK;
     struct sp_err e = {0};
@@ -387,7 +435,8 @@ static int run_show(void *values, char **operands)
     SP_OPT_TIME(struct audit_options, since_ms, "since", "TIME", 1, MAX_SINCE_MS, \
                 "only entries of this long ago or less: 30s, 5m, 2h"),            \
         SP_OPT_STRING(struct audit_options, decision, "decision", "WORD",         \
-                      "only decisions that begin so: approved, denied, abort"),   \
+                      "only decisions that begin so: approved, denied, "          \
+                      "timed_out, abort"),                                        \
         SP_OPT_STRING(struct audit_options, program, "program", "NAME",           \
                       "only commands that run this program"),                     \
         SP_OPT_FLAG(struct audit_options, is_json, "json",                        \
@@ -408,6 +457,12 @@ static const struct sp_option tail_options[] = {
                 .short_name = 'f'),
     FILTERS,
     SP_OPT_TABLE(struct audit_options, config, sp_config_options),
+    SP_OPT_END,
+};
+
+static const struct sp_option verify_options[] = {
+    SP_OPT_FLAG(struct verify_options, is_json, "json", "print one JSON object"),
+    SP_OPT_TABLE(struct verify_options, config, sp_config_options),
     SP_OPT_END,
 };
 
@@ -456,10 +511,10 @@ static const struct sp_cli_command audit_verify = {
     .notes = "Exit status: 0 the chain is intact; 1 it is broken: stdout says where; 2 the file "
              "cannot be read, or the command line is wrong.\n"
              "Example: sallyport audit verify\n",
-    .options = sp_config_options,
+    .options = verify_options,
     .operand = "FILE",
     .max_operands = 1,
-    .values_size = sizeof(struct sp_config_options),
+    .values_size = sizeof(struct verify_options),
     .run = run_verify,
 };
 

@@ -25,6 +25,7 @@ struct config_options {
 };
 
 static const struct sp_option path_options[] = {
+    SP_OPT_FLAG(struct config_options, is_json, "json", "print one JSON object"),
     SP_OPT_STRING(struct config_options, config.file, "config", "FILE",
                   "this file instead of those of the usual places"),
     SP_OPT_END,
@@ -252,14 +253,47 @@ static int run_show(void *values, char **operands)
 
 /* ---- path, check ---- */
 
+/* {"file":"...","valid":true}; file NULL: there is none. error NULL: there is none. */
+static int print_file(const char *file, const char *error)
+{
+    auto_buf struct sp_buf out = {0};
+    struct sp_err e = {0};
+    const bool ok = sp_buf_add(&out, "{", 1) &&
+                    (file == NULL ? sp_json_add_value(&out, "file", "null")
+                                  : sp_json_add_member(&out, "file", sp_str_of(file))) &&
+                    sp_json_add_value(&out, "valid", "%s", error == NULL ? "true" : "false") &&
+                    (error == NULL || sp_json_add_member(&out, "error", sp_str_of(error))) &&
+                    sp_buf_printf(&out, "}\n");
+
+    if (!ok)
+        (void)sp_config_no_memory(&e);
+    return !ok || sp_cli_print(sp_buf_str(&out), &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
+}
+
+/* The error of a configuration file that does not parse. */
+static int report_invalid(const struct config_options *o, const struct sp_err *e)
+{
+    char text[640];
+
+    if (o->is_json)
+        (void)print_file(o->config.file, sp_error_text(e, text, sizeof text));
+    return sp_cli_complain(e);
+}
+
 static int run_path(void *values, char **operands)
 {
+    const struct config_options *o = values;
     struct sp_config config __attribute__((cleanup(sp_config_done))) = {0};
     struct sp_err e = {0};
 
     (void)operands;
-    if (sp_cli_load_config(&((struct config_options *)values)->config, NULL, &config, &e) < 0)
-        return sp_cli_complain(&e);
+    if (sp_cli_load_config(&o->config, NULL, &config, &e) < 0)
+        return report_invalid(o, &e);
+    if (o->is_json) {
+        const int status = print_file(config.path, NULL);
+
+        return status != SP_EXIT_OK || config.path != NULL ? status : SP_EXIT_FAILED;
+    }
     if (config.path == NULL) {
         sp_plain_say("sallyport", "there is no configuration file, so every key has its default; "
                                   "`sallyport config init` writes one");
@@ -278,7 +312,9 @@ static int run_check(void *values, char **operands)
     if (operands[0] != NULL)
         o.config.file = operands[0];
     if (load(&o, &config, &e) < 0)
-        return sp_cli_complain(&e);
+        return report_invalid(&o, &e);
+    if (o.is_json)
+        return print_file(config.path, NULL);
     sp_plain_print(stdout, sp_str_of(config.path == NULL ? "no file" : config.path));
     (void)printf(": valid\n");
     return sp_cli_print(SP_STR(""), &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;

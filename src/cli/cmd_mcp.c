@@ -817,14 +817,12 @@ static void end_server(struct mcp_server *s)
 /* ---- the command ---- */
 
 /* NULL: the options fit together. */
-static const char *find_misuse(const struct mcp_flags *f, char **operands)
+static const char *find_misuse(const struct mcp_flags *f)
 {
     bool is_http = false;
 
     for (size_t i = 0; i < f->listen.count; i++)
         is_http |= strncmp(f->listen.items[i], "http:", 5) == 0;
-    if (operands[0] != NULL)
-        return "it takes no arguments beside its options";
     if (f->connect != NULL && (f->listen.count > 0 || f->is_selftest))
         return "--connect goes with neither --listen nor --selftest";
     if (f->connect != NULL && strncmp(f->connect, "unix:///", 8) != 0)
@@ -840,9 +838,10 @@ static const char *find_misuse(const struct mcp_flags *f, char **operands)
 
 static int run_mcp(void *values, char **operands)
 {
+    (void)operands;
     const struct mcp_flags *f = values;
     struct mcp_server s = {.flags = f};
-    const char *misuse = find_misuse(f, operands);
+    const char *misuse = find_misuse(f);
     struct sp_err e = {0};
     int r;
 
@@ -879,6 +878,5 @@ const struct sp_cli_command sp_command_mcp = {
     .notes = "Over stdio the server ends with its input, and every process with it.\n"
              "Example: sallyport mcp --sandbox :workspace --cwd ~/project\n",
     .options = options,
-    .max_operands = UINT_MAX,
     .main = mcp_main,
 };

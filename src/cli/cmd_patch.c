@@ -19,6 +19,7 @@
 #include "approve/patch/patch.h"
 #include "base/auto.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/escape_text.h"
@@ -34,7 +35,7 @@
 #define AFTER_MS 1000
 
 struct patch_options {
-    bool is_check, keeps_endings;
+    bool is_check, keeps_endings, is_json;
     const char *cwd, *sandbox;
 };
 
@@ -42,7 +43,8 @@ static const struct sp_option options[] = {
     SP_OPT_FLAG(struct patch_options, is_check, "check",
                 "verify, print what would be changed, write nothing"),
     SP_OPT_STRING(struct patch_options, cwd, "cwd", "DIR",
-                  "where relative paths begin, and the workspace (default: the current directory)"),
+                  "where relative paths begin, and the workspace (default: the current directory)",
+                  .short_name = 'w'),
     SP_OPT_STRING(
         struct patch_options, sandbox, "sandbox", "MODE",
         "under this policy: :workspace (default), :read-only, :danger-full-access, a mode or a "
@@ -51,6 +53,8 @@ static const struct sp_option options[] = {
                 "new lines end as most lines of their file do (default: in LF, unless the "
                 "configuration says "
                 "preserve_line_endings)"),
+    SP_OPT_FLAG(struct patch_options, is_json, "json",
+                "print one JSON object: added, modified, deleted"),
     SP_OPT_END,
 };
 
@@ -65,7 +69,7 @@ struct patch_way {
     enum patch_task task;
     const char *cwd;  /* the working directory, without symbolic links */
     const char *base; /* the same directory as the requester named it */
-    bool keeps_endings, refuses_links;
+    bool keeps_endings, refuses_links, is_json;
 };
 
 /* ---- messages ---- */
@@ -126,6 +130,32 @@ static bool add_summary(struct sp_buf *out, const struct sp_patch_changes *c, bo
            sp_buf_add_str(out, rest);
 }
 
+static bool add_paths(struct sp_buf *out, const char *name, const struct sp_patch_changes *c,
+                      enum sp_patch_kind kind)
+{
+    bool is_first = true;
+    bool ok = sp_json_add_value(out, name, "[");
+
+    for (uint32_t i = 0; ok && i < c->count; i++) {
+        const struct sp_patch_change *one = &c->items[i];
+
+        if (one->kind != kind)
+            continue;
+        ok = (is_first || sp_buf_add(out, ",", 1)) &&
+             sp_json_add_str(out, one->move_to.p != NULL ? one->move_to : one->path);
+        is_first = false;
+    }
+    return ok && sp_buf_add(out, "]", 1);
+}
+
+static bool add_json(struct sp_buf *out, const struct sp_patch_changes *c, bool is_check)
+{
+    return sp_buf_printf(out, "{\"written\":%s", is_check ? "false" : "true") &&
+           add_paths(out, "added", c, SP_PATCH_ADD) &&
+           add_paths(out, "modified", c, SP_PATCH_UPDATE) &&
+           add_paths(out, "deleted", c, SP_PATCH_DELETE) && sp_buf_printf(out, "}\n");
+}
+
 static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
                    const struct patch_way *w)
 {
@@ -147,7 +177,8 @@ static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
         r = sp_patch_check_approved(c, digests, &e);
     if (r == 0 && w->task != PATCH_REPORT)
         r = sp_patch_apply(c, w->refuses_links, w->task == PATCH_CHECK, &applied, &e);
-    if (r == 0 && w->task != PATCH_REPORT && !add_summary(&text, c, w->task == PATCH_CHECK))
+    if (r == 0 && w->task != PATCH_REPORT &&
+        !(w->is_json ? add_json : add_summary)(&text, c, w->task == PATCH_CHECK))
         r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "say what was changed");
     if (r == 0)
         return sp_cli_print(sp_buf_str(&text), &e) == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;
@@ -218,7 +249,7 @@ static int read_patch(const char *path, struct sp_buf *out, struct sp_err *e)
                               path == NULL ? "stdin" : path);
 }
 
-/* patch-inside check|apply|report|approved lf|keep follow|refuse BASE */
+/* patch-inside check|apply|report|approved lf|keep follow|refuse BASE [json] */
 static int patch_inside_main(int argc, char **argv)
 {
     static const char *const tasks[] = {[PATCH_CHECK] = "check",
@@ -231,8 +262,9 @@ static int patch_inside_main(int argc, char **argv)
     struct sp_err e = {0};
     size_t task = 0;
 
-    if (argc != 4 || cwd == NULL)
+    if (argc < 4 || argc > 5 || cwd == NULL)
         return SP_EXIT_USAGE;
+    w.is_json = argc == 5 && strcmp(argv[4], "json") == 0;
     while (task < sizeof tasks / sizeof tasks[0] && strcmp(argv[0], tasks[task]) != 0)
         task++;
     auto_free char *base = sp_path_normalise(argv[3], cwd);
@@ -258,6 +290,7 @@ static int run_confined(const struct patch_way *w, struct sp_str text,
                            w->keeps_endings ? "keep" : "lf",
                            "follow",
                            w->base,
+                           w->is_json ? "json" : NULL,
                            NULL};
     const struct sp_env_request everything = {
         .own = environ, .policy = {.inherit = SP_ENV_ALL, .ignores_default_excludes = true}};
@@ -353,7 +386,8 @@ static int run_patch(void *values, char **operands)
                                   .cwd = cwd,
                                   .base = cwd,
                                   .keeps_endings = o->keeps_endings || config.preserve_line_endings,
-                                  .refuses_links = true};
+                                  .refuses_links = true,
+                                  .is_json = o->is_json};
     sp_tell_if_slow(o->is_check ? "reading the files of the patch" : "applying the patch");
     const int applied = is_open ? patch_here(text, &way) : run_confined(&way, text, &policy);
     sp_tell_if_slow(NULL);
@@ -371,7 +405,6 @@ const struct sp_cli_command sp_command_patch = {
              "a wrong option, no patch, or more than one.\n"
              "Example: sallyport patch --check < fix.patch\n",
     .options = options,
-    .runs_program = true,
     .operand = "FILE",
     .max_operands = UINT_MAX,
     .values_size = sizeof(struct patch_options),

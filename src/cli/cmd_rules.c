@@ -89,26 +89,66 @@ static int check_command(const struct rules_options *o, char **command)
 
 /* ---- test ---- */
 
+/* What `rules test` says: lines as it goes, or one object at the end. */
+struct test_report {
+    bool is_json, has_failed; /* out of memory */
+    struct sp_buf files, errors;
+};
+
 /* One error in a file of rules. */
 static void print_fault(void *user, const char *text)
 {
+    struct test_report *report = user;
     struct sp_str rest = sp_str_of(text);
 
-    (void)user;
+    if (report != NULL && report->is_json) {
+        report->has_failed = report->has_failed ||
+                             (report->errors.len > 0 && !sp_buf_add(&report->errors, ",", 1)) ||
+                             !sp_json_add_str(&report->errors, rest);
+        return;
+    }
     while (rest.n > 0) { /* one that helps has a second line */
         sp_plain_print(stdout, sp_str_cut(&rest, '\n'));
         (void)putchar('\n');
     }
 }
 
-static void print_file(const struct sp_rules_file *f)
+static void print_file(struct test_report *report, const struct sp_rules_file *f)
 {
+    if (report->is_json) {
+        report->has_failed = report->has_failed ||
+                             (report->files.len > 0 && !sp_buf_add(&report->files, ",", 1)) ||
+                             !sp_buf_printf(&report->files, "{\"file\":") ||
+                             !sp_json_add_str(&report->files, sp_str_of(f->name)) ||
+                             !sp_buf_printf(&report->files, ",\"rules\":%u}", f->count);
+        return;
+    }
     sp_plain_print(stdout, sp_str_of(f->name));
     (void)printf(": %u rule%s\n", f->count, f->count == 1 ? "" : "s");
 }
 
+/* Prints the object, or flushes the lines. */
+static int end_report(struct test_report *report)
+{
+    auto_buf struct sp_buf json = {0};
+    struct sp_err e = {0};
+    const bool ok = !report->has_failed && sp_buf_printf(&json, "{\"files\":[") &&
+                    sp_buf_add_str(&json, sp_buf_str(&report->files)) &&
+                    sp_buf_printf(&json, "],\"errors\":[") &&
+                    sp_buf_add_str(&json, sp_buf_str(&report->errors)) &&
+                    sp_buf_printf(&json, "]}\n");
+
+    sp_buf_done(&report->files);
+    sp_buf_done(&report->errors);
+    if (!ok)
+        return report_no_memory();
+    return sp_cli_print(report->is_json ? sp_buf_str(&json) : SP_STR(""), &e) < 0
+               ? sp_cli_complain(&e)
+               : SP_EXIT_OK;
+}
+
 /* Reads each file and tries its examples; prints all its errors, or its number of rules. */
-static int test_files(const struct rules_options *o)
+static int test_files(const struct rules_options *o, struct test_report *report)
 {
     struct sp_rules_maker *m = sp_rules_maker_new();
     int status = m == NULL ? report_no_memory() : SP_EXIT_OK;
@@ -118,9 +158,9 @@ static int test_files(const struct rules_options *o)
         struct sp_err e = {0};
         char text[640];
 
-        if (sp_rules_add_file(m, o->files.items[i], print_fault, NULL, &e) < 0) {
+        if (sp_rules_add_file(m, o->files.items[i], print_fault, report, &e) < 0) {
             if (e.code != SP_E_INVALID)
-                print_fault(NULL, sp_error_text(&e, text, sizeof text));
+                print_fault(report, sp_error_text(&e, text, sizeof text));
             status = SP_EXIT_FAILED;
             continue;
         }
@@ -130,25 +170,25 @@ static int test_files(const struct rules_options *o)
         for (uint32_t k = 0; rules != NULL && sp_rules_file(rules, k, &file); k++)
             continue; /* m collects all files: the last one is this */
         if (rules != NULL)
-            print_file(&file);
+            print_file(report, &file);
         sp_rules_unref(rules);
     }
     sp_rules_maker_free(m);
     return status;
 }
 
-static int test_configured(const struct rules_options *o)
+static int test_configured(const struct rules_options *o, struct test_report *report)
 {
     auto_rules_setting struct sp_rules_setting c = {0};
     struct sp_err e = {0};
     struct sp_rules_file file;
 
-    if (sp_rules_setting_read(&o->config, &c, print_fault, &e) < 0)
+    if (sp_rules_setting_read(&o->config, &c, print_fault, report, &e) < 0)
         return sp_cli_complain(&e);
     const struct sp_rules *rules = c.approvals.options.rules;
     uint32_t files = 0;
     while (sp_rules_file(rules, files, &file)) {
-        print_file(&file);
+        print_file(report, &file);
         files++;
     }
     if (files == 0 && sp_rules_are_complete(rules))
@@ -420,7 +460,7 @@ static int explain_command(const struct rules_options *o, char **command)
 
     if (o->files.count > 0 && own == NULL)
         return SP_EXIT_FAILED;
-    int r = sp_rules_setting_read(&o->config, &c, own == NULL ? print_warning : NULL, &e);
+    int r = sp_rules_setting_read(&o->config, &c, own == NULL ? print_warning : NULL, NULL, &e);
     if (r == 0)
         r = explain_with(o, command, &c, own != NULL ? own : c.approvals.options.rules, &e);
     sp_rules_unref(own);
@@ -453,6 +493,7 @@ static const struct sp_option check_options[] = {
 
 static const struct sp_option test_options[] = {
     FILES_OPTION,
+    SP_OPT_FLAG(struct rules_options, is_json, "json", "print one JSON object"),
     SP_OPT_TABLE(struct rules_options, config, sp_config_options),
     SP_OPT_END,
 };
@@ -489,11 +530,11 @@ static int run_explain(void *values, char **command)
 static int run_test(void *values, char **operands)
 {
     const struct rules_options *o = values;
-    struct sp_err e = {0};
+    struct test_report report = {.is_json = o->is_json};
 
     (void)operands;
-    const int status = o->files.count > 0 ? test_files(o) : test_configured(o);
-    const int written = sp_cli_print(SP_STR(""), &e) < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;
+    const int status = o->files.count > 0 ? test_files(o, &report) : test_configured(o, &report);
+    const int written = end_report(&report);
     return status != SP_EXIT_OK ? status : written;
 }
 

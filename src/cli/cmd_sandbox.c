@@ -62,7 +62,8 @@ static const struct sp_option options[] = {
                   "with --print-plan: on linux (the default) or macos"),
     SP_OPT_FLAG(struct sandbox_options, explains, "explain",
                 "say for each PATH whether it can be read and written, and why"),
-    SP_OPT_FLAG(struct sandbox_options, is_json, "json", "with --explain: one JSON object a line"),
+    SP_OPT_FLAG(struct sandbox_options, is_json, "json",
+                "with these: JSON, for --explain one object a line"),
     SP_OPT_STRING(struct sandbox_options, host, "explain-host", "HOST[:PORT]",
                   "say whether a host can be reached, and why (default: port 443); nothing is "
                   "looked up"),
@@ -137,8 +138,20 @@ static int make_plan(const struct sp_policy *policy, const struct sp_fixed_place
     return r;
 }
 
+static bool add_seatbelt_json(const struct sp_seatbelt *s, struct sp_buf *out)
+{
+    bool ok =
+        sp_buf_printf(out, "{\"program\":\"%s\",\"arguments\":[\"-p\",", SP_SEATBELT_PROGRAM) &&
+        sp_json_add_str(out, sp_buf_str(&s->text));
+
+    for (size_t i = 0; ok && i < s->params.len; i += strlen(s->params.data + i) + 1)
+        ok = sp_buf_add(out, ",", 1) && sp_json_add_str(out, sp_str_of(s->params.data + i));
+    return ok && sp_buf_printf(out, ",\"--\"]}\n");
+}
+
 /* fixed NULL: for macOS. */
-static int show_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed)
+static int show_plan(const struct sp_policy *policy, const struct sp_fixed_places *fixed,
+                     bool is_json)
 {
     auto_seatbelt struct sp_seatbelt seatbelt = {0};
     auto_buf struct sp_buf plan = {0};
@@ -147,8 +160,12 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
     bool ok;
 
     if (policy->profile.kind == SP_PROFILE_DISABLED) {
-        ok = sp_buf_printf(&text, "confinement: none\nfiles: the host's files as they are\n"
-                                  "network: the host's\nplaces:\n");
+        ok = is_json
+                 ? sp_buf_printf(&text,
+                                 "{\"confinement\":\"none\",\"files\":\"the host's files as they "
+                                 "are\",\"network\":\"the host's\",\"places\":[]}\n")
+                 : sp_buf_printf(&text, "confinement: none\nfiles: the host's files as they are\n"
+                                        "network: the host's\nplaces:\n");
     } else if (fixed == NULL) {
         if (sp_profile_managed(&policy->profile) != NULL) {
             (void)sp_fail(&e, SP_E_INVALID, 0,
@@ -157,11 +174,12 @@ static int show_plan(const struct sp_policy *policy, const struct sp_fixed_place
         }
         if (sp_seatbelt_make(policy, &seatbelt, &e) < 0)
             return fail_with(&e);
-        ok = sp_seatbelt_print(&seatbelt, policy->profile.has_network, &text);
+        ok = is_json ? add_seatbelt_json(&seatbelt, &text)
+                     : sp_seatbelt_print(&seatbelt, policy->profile.has_network, &text);
     } else {
         if (make_plan(policy, fixed, &plan, &e) < 0)
             return fail_with(&e);
-        ok = sp_plan_print((const void *)plan.data, &text);
+        ok = (is_json ? sp_plan_add_json : sp_plan_print)((const void *)plan.data, &text);
     }
     const int r = ok ? sp_cli_print(sp_buf_str(&text), &e)
                      : sp_fail(&e, SP_E_SYSTEM, ENOMEM, "show the plan");
@@ -215,11 +233,37 @@ static int explain_paths(const struct sp_policy *p, const struct sp_fixed_places
     return r;
 }
 
+/* Of the text that people see: its first line is the host, the next ones say why. */
+static bool add_host_json(const struct sp_host_explained *x, const struct sp_buf *text,
+                          struct sp_buf *out)
+{
+    struct sp_str lines = sp_buf_str(text);
+    bool ok = sp_buf_add(out, "{", 1) && sp_json_add_member(out, "host", sp_str_of(x->host.text)) &&
+              sp_json_add_value(out, "port", "%u", x->port);
+
+    (void)sp_str_cut(&lines, '\n');
+    for (bool is_first = true; ok && lines.n > 0; is_first = false) {
+        struct sp_str line = sp_str_cut(&lines, '\n');
+        struct sp_str rest = line;
+
+        (void)sp_str_skip_prefix(&line, SP_STR("  "));
+        (void)sp_str_skip_prefix(&rest, SP_STR("  "));
+        if (is_first)
+            ok = sp_json_add_value(out, "allowed", "%s",
+                                   sp_str_skip_prefix(&rest, SP_STR("allowed: ")) ? "true"
+                                                                                  : "false") &&
+                 sp_json_add_value(out, "reasons", "[");
+        ok = ok && (is_first || sp_buf_add(out, ",", 1)) && sp_json_add_str(out, line);
+    }
+    return ok && sp_buf_printf(out, "]}\n");
+}
+
 /* The decision of the lists alone: `sandbox` reads no rules and has no approver. */
 static int explain_host(const struct sandbox_options *o, const struct sp_policy *policy)
 {
     struct sp_host_explained x = {0};
     auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf json = {0};
     struct sp_err e = {0};
 
     if (sp_explain_host(&policy->profile, o->host, &x, &e) < 0)
@@ -229,10 +273,11 @@ static int explain_host(const struct sandbox_options *o, const struct sp_policy 
     if (x.origin == NULL)
         x.origin = o->policy.profile_file;
     x.remedy = "give --allow-host";
-    if (!sp_host_explained_add_text(&x, &text))
+    if (!sp_host_explained_add_text(&x, &text) || (o->is_json && !add_host_json(&x, &text, &json)))
         (void)sp_fail(&e, SP_E_SYSTEM, ENOMEM, "explain a policy");
-    return e.code != SP_E_NONE || sp_cli_print(sp_buf_str(&text), &e) < 0 ? fail_with(&e)
-                                                                          : SP_EXIT_OK;
+    return e.code != SP_E_NONE || sp_cli_print(sp_buf_str(o->is_json ? &json : &text), &e) < 0
+               ? fail_with(&e)
+               : SP_EXIT_OK;
 }
 
 static int show_policy(const struct sandbox_options *o, char **paths, const char *cwd,
@@ -250,7 +295,7 @@ static int show_policy(const struct sandbox_options *o, char **paths, const char
         const struct sp_fixed_places fixed = sp_hidden_paths_places(&hidden);
 
         if (o->prints_plan)
-            status = show_plan(policy, &fixed);
+            status = show_plan(policy, &fixed, o->is_json);
         else
             status = explain_paths(policy, &fixed, cwd, paths, o->is_json, &text, &e) < 0 ||
                              sp_cli_print(sp_buf_str(&text), &e) < 0
@@ -270,8 +315,8 @@ static const char *find_misuse(const struct sandbox_options *o, char **operands)
         return "--tty and --no-tty: give one of them";
     if (o->prints_plan + o->explains + (o->host != NULL) > 1)
         return "--print-plan, --explain and --explain-host: give one of them";
-    if (o->is_json && !o->explains)
-        return "--json is for --explain";
+    if (o->is_json && !o->explains && !o->prints_plan && o->host == NULL)
+        return "--json is for --print-plan, --explain and --explain-host";
     if (o->system != NULL && !o->prints_plan)
         return "--for is for --print-plan";
     if (o->prints_plan || o->host != NULL)
@@ -303,7 +348,7 @@ static int run_sandbox(void *values, char **operands)
     if (o->host != NULL)
         return explain_host(o, &policy);
     if (o->system != NULL && strcmp(o->system, "macos") == 0)
-        return show_plan(&policy, NULL);
+        return show_plan(&policy, NULL, o->is_json);
     if (sp_config_keep_dot_files(&config, &policy, &e) < 0)
         return fail_with(&e);
     return o->prints_plan || o->explains ? show_policy(o, operands, cwd, &policy, &config)

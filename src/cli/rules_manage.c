@@ -25,7 +25,7 @@ void sp_rules_setting_done(struct sp_rules_setting *s)
 }
 
 int sp_rules_setting_read(const struct sp_config_options *o, struct sp_rules_setting *ret,
-                          void (*warn)(void *user, const char *text), struct sp_err *e)
+                          void (*warn)(void *user, const char *text), void *user, struct sp_err *e)
 {
     int r = sp_cli_load_config(o, NULL, &ret->config, e);
 
@@ -34,7 +34,7 @@ int sp_rules_setting_read(const struct sp_config_options *o, struct sp_rules_set
     ret->cwd = sp_place_dir(NULL, e);
     if (ret->cwd == NULL)
         return -(int)e->code;
-    const struct sp_config_approvals_options want = {.cwd = ret->cwd, .warn = warn};
+    const struct sp_config_approvals_options want = {.cwd = ret->cwd, .warn = warn, .user = user};
     return sp_config_approvals(&ret->config, &want, &ret->approvals, e);
 }
 
@@ -175,7 +175,7 @@ static int run_list(void *values, char **operands)
     uint32_t count = 0;
 
     (void)operands;
-    if (sp_rules_setting_read(&o->config, &s, sp_cli_warn, &e) < 0)
+    if (sp_rules_setting_read(&o->config, &s, sp_cli_warn, NULL, &e) < 0)
         return sp_cli_complain(&e);
     const struct sp_rules *rules = s.approvals.options.rules;
     int r = 0;
@@ -441,7 +441,7 @@ static int remove_by_words(const struct edit_options *o, struct wanted *w)
     struct sp_err e = {0};
     uint32_t count = 0;
 
-    if (sp_rules_setting_read(&o->config, &s, sp_cli_warn, &e) < 0)
+    if (sp_rules_setting_read(&o->config, &s, sp_cli_warn, NULL, &e) < 0)
         return sp_cli_complain(&e);
     const struct sp_rules *rules = s.approvals.options.rules;
     for (uint32_t i = 0; sp_rules_entry(rules, i, &x); i++)
@@ -531,7 +531,7 @@ const struct sp_cli_command sp_command_rules_add = {
     .name = "rules add",
     .summary = "add a rule for a command or a host",
     .usage = "sallyport rules add [OPTIONS] -- WORD ...\n"
-             "sallyport rules add [OPTIONS] --host HOST\n"
+             "       sallyport rules add [OPTIONS] --host HOST\n"
              "\n"
              "Appends a rule for commands that begin with these words, or for a host. Programs "
              "that run take it up by themselves. Nothing is written unless the file is valid with "
@@ -548,8 +548,8 @@ const struct sp_cli_command sp_command_rules_remove = {
     .name = "rules remove",
     .summary = "remove a rule from its file",
     .usage = "sallyport rules remove [OPTIONS] FILE:LINE\n"
-             "sallyport rules remove [OPTIONS] -- WORD ...\n"
-             "sallyport rules remove [OPTIONS] --host HOST\n"
+             "       sallyport rules remove [OPTIONS] -- WORD ...\n"
+             "       sallyport rules remove [OPTIONS] --host HOST\n"
              "\n"
              "Removes the rule at this line, or the one rule with exactly these words, or for "
              "this host, from a file that belongs to you. All other lines stay as they are.\n",

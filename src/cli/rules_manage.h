@@ -15,9 +15,9 @@ struct sp_rules_setting {
     char *cwd;
 };
 /* *ret is zero before, and needs sp_rules_setting_done even after a failure. warn: gets the errors
- * in rules of the configured directories; NULL: they are ignored. */
+ * in rules of the configured directories, with user; NULL: they are ignored. */
 int sp_rules_setting_read(const struct sp_config_options *o, struct sp_rules_setting *ret,
-                          void (*warn)(void *user, const char *text), struct sp_err *e);
+                          void (*warn)(void *user, const char *text), void *user, struct sp_err *e);
 void sp_rules_setting_done(struct sp_rules_setting *s);
 #define auto_rules_setting __attribute__((cleanup(sp_rules_setting_done)))
 

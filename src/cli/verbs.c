@@ -154,7 +154,8 @@ int sp_verbs_run(int argc, char **argv)
 {
     const char *name = argc == 0 ? "" : argv[0];
     const bool is_help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
-    const bool is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0;
+    const bool is_version = strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 ||
+                            strcmp(name, "-v") == 0; /* as git and docker have it */
     const struct sp_cli_command *c = is_help      ? &command_help
                                      : is_version ? &command_version
                                                   : sp_verb_find(name);

@@ -35,6 +35,8 @@ int sp_plan_compile(const struct sp_survey *s, const struct sp_profile *network,
 
 /* Prints the plan for users, one line per property and place. false: no memory. */
 bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out);
+/* The plan as one JSON object, with a newline. */
+bool sp_plan_add_json(const struct sp_plan *p, struct sp_buf *out);
 const char *sp_tier_name(uint32_t tier); /* in JSON */
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/auto.h"
 #include "base/grow.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "sandbox/compile.h"
 
 /* ==== compiling ==== */
@@ -618,19 +619,20 @@ static bool print_op(const struct sp_plan *p, const struct sp_place_op *o, struc
     return false;
 }
 
+static const char *const views[] = {[SP_VIEW_READ] = "the host's files, read-only",
+                                    [SP_VIEW_OPEN] = "the host's files as they are",
+                                    [SP_VIEW_NEW] = "an empty root with the places below"};
+static const char *const tiers[] = {
+    [SP_TIER_NONE] = "none", [SP_TIER_THIN] = "thin", [SP_TIER_CELL] = "full"};
+static const char *const nets[] = {
+    [SP_NET_OWN] = "none but a loopback of its own",
+    [SP_NET_MANAGED] = "hosts that are allowed, through a proxy",
+    [SP_NET_FILTER] = "none: sockets are refused",
+    [SP_NET_HOST] = "the host's",
+};
+
 bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out)
 {
-    static const char *const views[] = {[SP_VIEW_READ] = "the host's files, read-only",
-                                        [SP_VIEW_OPEN] = "the host's files as they are",
-                                        [SP_VIEW_NEW] = "an empty root with the places below"};
-    static const char *const tiers[] = {
-        [SP_TIER_NONE] = "none", [SP_TIER_THIN] = "thin", [SP_TIER_CELL] = "full"};
-    static const char *const nets[] = {
-        [SP_NET_OWN] = "none but a loopback of its own",
-        [SP_NET_MANAGED] = "hosts that are allowed, through a proxy",
-        [SP_NET_FILTER] = "none: sockets are refused",
-        [SP_NET_HOST] = "the host's",
-    };
     bool ok = sp_buf_printf(out, "confinement: %s\nfiles: %s\nnetwork: %s\n", tiers[p->tier],
                             views[p->view], nets[p->net]);
 
@@ -653,4 +655,52 @@ bool sp_plan_print(const struct sp_plan *p, struct sp_buf *out)
     for (uint32_t i = 0; ok && i < p->op_count; i++)
         ok = print_op(p, &p->ops[i], out);
     return ok;
+}
+
+/* {"kind":"write","path":"..."}, with "target" for a link. */
+static bool add_op_json(const struct sp_plan *p, const struct sp_place_op *o, struct sp_buf *out)
+{
+    static const char *const kinds[SP_OP_MAX] = {
+        [SP_OP_WRITE] = "write", [SP_OP_READ] = "read-only", [SP_OP_PIN] = "pinned",
+        [SP_OP_EMPTY] = "empty", [SP_OP_ALIAS] = "link",     [SP_OP_TEXT] = "own text",
+    };
+    const char *kind = o->op != SP_OP_EMPTY ? kinds[o->op]
+                       : o->mode == 0       ? "denied"
+                       : o->ino == 0        ? "placeholder"
+                                            : kinds[SP_OP_EMPTY];
+
+    return sp_buf_printf(out, "{\"kind\":\"%s\"", kind) &&
+           sp_json_add_member(out, "path", sp_str_of(sp_plan_string(p, o->path))) &&
+           (o->op != SP_OP_ALIAS ||
+            sp_json_add_member(out, "target", sp_str_of(sp_plan_string(p, o->target)))) &&
+           (o->op != SP_OP_EMPTY || o->mode != 0 || !o->is_reopened ||
+            sp_json_add_value(out, "reopened", "true")) &&
+           sp_buf_add(out, "}", 1);
+}
+
+bool sp_plan_add_json(const struct sp_plan *p, struct sp_buf *out)
+{
+    const bool has_netns = p->net == SP_NET_OWN || p->net == SP_NET_MANAGED;
+    bool is_first = true;
+    bool ok = sp_buf_printf(out, "{\"confinement\":\"%s\"", tiers[p->tier]) &&
+              sp_json_add_member(out, "files", sp_str_of(views[p->view])) &&
+              sp_json_add_member(out, "network", sp_str_of(nets[p->net])) &&
+              sp_json_add_value(out, "namespaces", "[%s%s]",
+                                p->tier == SP_TIER_CELL
+                                    ? "\"user\",\"mount\",\"pid\",\"ipc\",\"uts\",\"cgroup\""
+                                    : "",
+                                p->tier == SP_TIER_CELL && has_netns ? ",\"net\"" : "") &&
+              sp_json_add_value(out, "ports", "[");
+
+    for (uint32_t i = 0; ok && p->net == SP_NET_MANAGED && i < p->port_count; i++)
+        ok = sp_buf_printf(out, "%s%u", i == 0 ? "" : ",", p->ports[i]);
+    ok = ok && sp_buf_printf(out, "],\"landlock\":%u,\"seccompNotifies\":%s,\"places\":[",
+                             (unsigned)p->landlock, p->notifies ? "true" : "false");
+    for (uint32_t i = 0; ok && i < p->op_count; i++) {
+        if (p->ops[i].op == SP_OP_NOTHING)
+            continue;
+        ok = (is_first || sp_buf_add(out, ",", 1)) && add_op_json(p, &p->ops[i], out);
+        is_first = false;
+    }
+    return ok && sp_buf_printf(out, "]}\n");
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all commands have in common: help, short options, times, and the word that was probably meant."""
 
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import unittest
 import tap
 import wire
 from server import PROGRAM
-from test_observe_verbs import Screen
+from terminal import Screen
 
 RUNTIME = tempfile.TemporaryDirectory(prefix='sallyport-conv-', dir='/var/tmp')  # other servers of this user are not seen
 BARE = {**{k: v for k, v in os.environ.items() if k.endswith('SAN_OPTIONS')}, 'PATH': '/usr/bin:/bin', 'XDG_RUNTIME_DIR': RUNTIME.name}
@@ -56,10 +57,78 @@ class Help(unittest.TestCase):
                                  (1, b'sallyport: write to stdout: No space left on device\n'))
 
     def test_version(self):
-        for words in (('-V',), ('--version',), ('version',)):
+        for words in (('-V',), ('-v',), ('--version',), ('version',)):
             said = run(*words)
             self.assertRegex(said.stdout.decode(), r'^sallyport [0-9.]+\n$')
             self.assertEqual((said.returncode, said.stderr), (0, b''))
+
+
+class Facts(unittest.TestCase):
+    """Every command that prints facts prints them as JSON, too."""
+
+    # These change, run or carry something, or print one word that scripts use as it is.
+    OTHERS = {('serve',), ('mcp',), ('connect',), ('attach',), ('kill',), ('rm',), ('wait',), ('help',), ('version',),
+              ('completion',), ('rules', 'add'), ('rules', 'remove'), ('config', 'init'),
+              ('rules', 'check')}  # prints nothing else
+
+    def test_json_is_an_option(self):
+        for words in commands():
+            if words not in self.OTHERS and words not in {('rules',), ('audit',), ('config',)}:
+                with self.subTest(words):
+                    self.assertRegex(run(*words, '--help').stdout.decode(), r'(?m)^  --json ')
+
+    def test_it_is_what_it_says(self):
+        home = tempfile.mkdtemp(prefix='sallyport-conv-', dir='/var/tmp')
+        self.addCleanup(shutil.rmtree, home)
+        rules, log, patch = (os.path.join(home, name) for name in ('r.rules', 'audit.jsonl', 'p.patch'))
+        with open(rules, 'w') as f:
+            f.write('prefix_rule(pattern=["ls"], decision="alow")\nprefix_rule(pattern=["make"], decision="allow")\n')
+        with open(patch, 'w') as f:
+            f.write('*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n')
+        self.assertEqual(run('exec', '--approve', 'never', '--set', 'audit_log="%s"' % log, '--', 'true').returncode, 0)
+
+        def facts(status, *words):
+            said = run(*words, '--json', HOME=home)
+            self.assertEqual(said.returncode, status, (words, said.stderr))
+            return json.loads(said.stdout)
+        self.assertEqual(facts(1, 'config', 'path'), {'file': None, 'valid': True})
+        self.assertEqual(facts(0, 'config', 'check'), {'file': None, 'valid': True})
+        wrong = facts(1, 'config', 'check', rules)
+        self.assertEqual((wrong['file'], wrong['valid']), (rules, False))
+        self.assertIn('line 1', wrong['error'])
+        tested = facts(1, 'rules', 'test', '-r', rules)
+        self.assertEqual(tested['files'], [])
+        self.assertIn('invalid decision: alow', tested['errors'][0])
+        with open(rules, 'w') as f:
+            f.write('prefix_rule(pattern=["make"], decision="allow")\n')
+        self.assertEqual(facts(0, 'rules', 'test', '-r', rules), {'files': [{'file': rules, 'rules': 1}], 'errors': []})
+        whole = facts(0, 'audit', 'verify', log)
+        self.assertEqual((whole['file'], whole['intact'], whole['entries'], len(whole['last'])), (log, True, 1, 64))
+        with open(log, 'a') as f:
+            f.write('{}\n')
+        broken = facts(1, 'audit', 'verify', log)
+        self.assertEqual((broken['intact'], broken['line']), (False, 2))
+        self.assertIn('not an entry', broken['fault'])
+        for flag, written in (('--check', False), ('--cwd=' + home, True)):
+            self.assertEqual(facts(0, 'patch', flag, '--cwd', home, patch),
+                             {'written': written, 'added': ['a'], 'modified': [], 'deleted': []})
+        host = facts(0, 'sandbox', '--allow-host', 'a.test', '--explain-host', 'b.test:80')
+        self.assertEqual((host['host'], host['port'], host['allowed']), ('b.test', 80, False))
+        self.assertTrue(host['reasons'][0].startswith('refused: on no list'))
+        mac = facts(0, 'sandbox', '--print-plan', '--for', 'macos')
+        self.assertEqual((mac['program'], mac['arguments'][0], mac['arguments'][-1]), ('/usr/bin/sandbox-exec', '-p', '--'))
+        self.assertEqual(facts(0, 'sandbox', '--sandbox', ':danger-full-access', '--print-plan')['confinement'], 'none')
+
+    def test_a_plan_is_the_one_that_people_see(self):
+        said = run('sandbox', '--print-plan', '--sandbox', ':workspace', '--cwd', '/var/tmp')
+        if said.returncode != 0:
+            self.skipTest('no sandbox here')
+        plan = json.loads(run('sandbox', '--print-plan', '--sandbox', ':workspace', '--cwd', '/var/tmp', '--json').stdout)
+        lines = said.stdout.decode().splitlines()
+        self.assertEqual(lines[:3], ['confinement: ' + plan['confinement'], 'files: ' + plan['files'], 'network: ' + plan['network']])
+        places = lines[lines.index('places:') + 1:]
+        self.assertEqual([line.split('  ', 1)[1].split(' (')[0].split(' -> ')[0].rstrip() for line in places],
+                         [('%-12s %s' % (p['kind'], p['path'])).rstrip() for p in plan['places']])
 
 
 class Meant(unittest.TestCase):
@@ -72,6 +141,9 @@ class Meant(unittest.TestCase):
                                 'did you mean `check`? (see sallyport rules --help)'),
                 ('--verison', 'no such command: --verison; did you mean `--version`?'),
                 ('approvals alow 3', '`alow` is not show, allow or deny; did you mean `allow`? (see sallyport approvals --help)'),
+                ('mcp extra', 'unexpected argument `extra` (see sallyport mcp --help)'),
+                ('audit show --decision dneied', '--decision: `dneied` is not approved, denied, timed_out or abort; did you mean '
+                                                 '`denied`? (see sallyport audit show --help)'),
                 ('kill -s', 'option `-s` needs an argument: SIGNAL (see sallyport kill --help)'),
                 ('rules', 'which subcommand: list, add, remove, check, test or explain? (see sallyport rules --help)'),
                 ('ps --jsno', 'unknown option `--jsno`; did you mean `--json`? (see sallyport ps --help)'),
