@@ -93,11 +93,18 @@ int sp_approval_read(struct sp_str text, struct sp_approval_policy *ret, struct 
                 *ret = (struct sp_approval_policy){.kind = (enum sp_approval_kind)i};
                 return 0;
             }
+        struct sp_nearest near = sp_nearest_to(text);
+
+        for (size_t i = 0; i < SP_APPROVAL_MAX; i++)
+            if (i != SP_APPROVAL_GRANULAR)
+                sp_nearest_offer(&near, kinds[i].wire);
         return sp_fail(e, SP_E_INVALID, 0,
                        "unknown approval policy `" SP_STR_FMT
                        "`, expected untrusted, on-failure, on-request, never, or an object "
-                       "{\"granular\":{...}}",
-                       (int)(text.n > 100 ? 100 : text.n), text.p);
+                       "{\"granular\":{...}}%s%s%s",
+                       (int)(text.n > 100 ? 100 : text.n), text.p,
+                       near.best != NULL ? "; did you mean `" : "",
+                       near.best != NULL ? near.best : "", near.best != NULL ? "`?" : "");
     }
     auto_free char *copy = malloc(text.n);
     if (copy == NULL)

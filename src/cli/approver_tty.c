@@ -142,6 +142,24 @@ static bool is_word(const struct answer *a)
     return a->typed[1] != 0;
 }
 
+/* Words up to 80 columns, on lines that begin at the seventh. */
+static bool add_wrapped(struct sp_buf *out, const char *text)
+{
+    const size_t room = 80 - 6;
+    bool ok = true;
+
+    while (ok && *text != 0) {
+        size_t n = strlen(text);
+
+        for (n = n > room ? room : n; text[n] != 0 && text[n] != ' ' && n > 0; n--)
+            continue;
+        n = n == 0 ? strlen(text) : n; /* one long word */
+        ok = sp_buf_printf(out, "      %.*s\n", (int)n, text);
+        text += n + (text[n] == ' ');
+    }
+    return ok;
+}
+
 /* One line for each key and word. explains: with what it does in full. */
 static bool add_answers(struct sp_buf *out, const struct offer *o, bool explains, bool is_bold)
 {
@@ -158,7 +176,7 @@ static bool add_answers(struct sp_buf *out, const struct offer *o, bool explains
                            (int)(KEYS_WIDTH - strlen(a->typed)), is_word(a) ? " and Enter" : "",
                            a->effect, a->is_free ? bold : "", a->is_free ? SP_FREE_WARNING : "",
                            a->is_free ? plain : "") &&
-             (!explains || sp_buf_printf(out, "      %s\n", a->explain));
+             (!explains || add_wrapped(out, a->explain));
     }
     if (ok && !o->is_all_shown)
         ok = sp_buf_printf(out, "  %sm%s%-*sNOT ALL IS SHOWN: show more%s\n", bold, plain,

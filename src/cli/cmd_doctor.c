@@ -353,6 +353,12 @@ static void print_state(const char *word, bool is_good)
                  has_color ? "\033[0m" : "");
 }
 
+static void print_note(const char *before, const char *text)
+{
+    (void)printf("            %s", before);
+    sp_help_print_wrapped(stdout, text, 12 + strlen(before), 12);
+}
+
 static const char *const state_names[] = {
     [LAYER_UNTESTED] = "untested", [LAYER_OK] = "ok", [LAYER_MISSING] = "missing"};
 
@@ -414,9 +420,9 @@ static void print_text(const struct findings *f)
         (void)printf("%-18s %s%s%s\n", layers[i].word, layers[i].is, l->err != 0 ? ": " : "",
                      l->err != 0 ? strerror(l->err) : "");
         if (l->state == LAYER_MISSING)
-            (void)printf("            without it: %s\n", layers[i].without);
+            print_note("without it:", layers[i].without);
         if (l->remedy != NULL)
-            (void)printf("            remedy: %s\n", l->remedy);
+            print_note("remedy:", l->remedy);
     }
     (void)printf("\nlandlock: level %d of %d known\n", f->landlock, NEWEST_LANDLOCK);
     for (int i = f->landlock + 1; i <= NEWEST_LANDLOCK; i++)

@@ -214,13 +214,16 @@ static struct sp_str cut_at_width(struct sp_str s, size_t width)
     return (struct sp_str){s.p, n};
 }
 
-/* Every cell but the command is cut at a quarter of the screen. */
+/* Every cell but the command is cut at a quarter of the screen; ids, which people type, later. */
 static struct sp_str trim_cell(const char *cell, enum column c, size_t screen)
 {
     const struct sp_str s = sp_str_of(cell);
 
-    return c == COMMAND || screen == SIZE_MAX ? s
-                                              : cut_at_width(s, screen / 4 > 8 ? screen / 4 : 8);
+    const size_t least = c == PROCESS ? 24 : 8;
+
+    return c == COMMAND || screen == SIZE_MAX
+               ? s
+               : cut_at_width(s, screen / 4 > least ? screen / 4 : least);
 }
 
 /* The escape sequence for a state at a terminal; NULL: none. */
@@ -266,7 +269,7 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
 /* Leaves columns out until the command has its width or a quarter of the screen. */
 static void make_room(size_t widths[COLUMNS], size_t screen)
 {
-    static const enum column dispensable[] = {CWD, NET, TTY, CPU, PEAK, SESSION};
+    static const enum column dispensable[] = {CWD, NET, TTY, CPU, PEAK, SESSION, AGE, PID};
     const size_t least = widths[COMMAND] < screen / 4 ? widths[COMMAND] : screen / 4;
     size_t needed = least;
 

@@ -226,6 +226,19 @@ static bool is_outlived(const struct sp_listed_all *l, const struct sp_listed *p
     return false;
 }
 
+/* No other process has its id, so that the id alone names it. */
+static bool is_only_id(const struct sp_listed_all *l, const struct sp_listed *p)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        const struct sp_listed *other = &l->items[i];
+
+        if (other != p &&
+            sp_str_eq((struct sp_str){p->id, p->id_len}, (struct sp_str){other->id, other->id_len}))
+            return false;
+    }
+    return true;
+}
+
 /* Lists the processes that match, one a line, in the form that names each. */
 static int fail_ambiguous(struct sp_observe_all *a, const char *proc, enum way way, size_t count,
                           struct sp_err *e)
@@ -239,7 +252,8 @@ static int fail_ambiguous(struct sp_observe_all *a, const char *proc, enum way w
 
         if (!matches_way(p, proc, way) || is_outlived(l, p, proc, way))
             continue;
-        (void)(sp_buf_printf(&a->candidates, "  %s/", p->session) &&
+        (void)((is_only_id(l, p) ? sp_buf_printf(&a->candidates, "  ")
+                                 : sp_buf_printf(&a->candidates, "  %.8s/", p->session)) &&
                sp_plain_add(&a->candidates, (struct sp_str){p->id, p->id_len}) &&
                sp_buf_add_str(&a->candidates, SP_STR("  ")) &&
                sp_buf_add_str(&a->candidates, sp_str_of(p->command)) &&

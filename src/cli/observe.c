@@ -462,18 +462,32 @@ int sp_observe_add_history(struct sp_observe_all *a, struct sp_err *e)
 
 /* ---- the table of servers ---- */
 
+#define DIRECTORY_WIDTH 24
+
 void sp_observe_print_servers(const struct sp_observe_all *a, FILE *to)
 {
     const int64_t now = (int64_t)sp_clock_unix_ms();
     char age[32];
 
-    (void)fprintf(to, "%-9s %-8s %-8s %-30s %s\n", "PID", "KIND", "AGE", "DIRECTORY", "URL");
+    size_t width = strlen("DIRECTORY");
+
+    for (size_t i = 0; i < a->order_count; i++)
+        if (a->order[i]->directory != NULL && strlen(a->order[i]->directory) > width)
+            width = strlen(a->order[i]->directory);
+    if (width > DIRECTORY_WIDTH)
+        width = DIRECTORY_WIDTH;
+    (void)fprintf(to, "%-8s %-6s %-7s %-*s %s\n", "PID", "KIND", "AGE", (int)width, "DIRECTORY",
+                  "URL");
     for (size_t i = 0; i < a->order_count; i++) {
         const struct sp_observe *o = a->order[i];
+        const char *dir = o->directory != NULL ? o->directory : "?";
+        const size_t n = strlen(dir);
 
         sp_listed_write_age(now - o->started_ms, age, sizeof age);
-        (void)fprintf(to, "%-9d %-8s %-8s %-30s %s\n", (int)o->pid, o->kind, age,
-                      o->directory != NULL ? o->directory : "?", o->shown_url);
+        (void)fprintf(to, "%-8d %-6s %-7s ", (int)o->pid, o->kind, age);
+        (void)(n <= width ? fprintf(to, "%-*s", (int)width, dir) /* else the end tells more */
+                          : fprintf(to, "...%s", dir + n - (width - 3)));
+        (void)fprintf(to, " %s\n", o->shown_url);
     }
 }
 

@@ -808,7 +808,7 @@ int sp_config_read_token(const char *path, char **ret, struct sp_err *e)
     struct sp_str token = SP_STR("");
 
     if (fd < 0)
-        return sp_fail(e, SP_E_INVALID, errno, "read the token in %s", path);
+        return sp_fail(e, SP_E_INVALID, errno, "read the token %s", path);
     int r = read_token(fd, path, &token, text, e);
     if (r == 0 && (*ret = strndup(token.p, token.n)) == NULL)
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "read %s", path);

@@ -431,7 +431,7 @@ static void test_a_broken_file_keeps_its_previous_version(void **state)
     write_file("home/rules/b.rules", ALLOW("ls"));
     start();
     (void)snprintf(expected, sizeof expected, "%s/home/rules/a.rules:2:1: ", root);
-    save_file("home/rules/a.rules", "\nprefix_rule(patern=[\"make\"])\n");
+    save_file("home/rules/a.rules", "\nprefix_rule(colour=[\"make\"])\n");
     becomes_complete(false);
     becomes("make", "allow make");
     assert_memory_equal(warnings, expected, strlen(expected));
@@ -442,7 +442,7 @@ static void test_a_broken_file_keeps_its_previous_version(void **state)
     becomes("ls", "forbidden ls");
     assert_warned("");
     assert_false(sp_rules_are_complete(rules));
-    write_file("home/rules/a.rules", "\nprefix_rule(patern=[\"make\"])\n#\n"); /* still wrong */
+    write_file("home/rules/a.rules", "\nprefix_rule(colour=[\"make\"])\n#\n"); /* still wrong */
     is_told_again();
     assert_memory_equal(warnings, expected, strlen(expected));
     warnings[0] = 0;

@@ -893,11 +893,17 @@ static bool execute_network(struct reader *r, const struct call *c)
     for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++)
         if (sp_str_eq(protocol, sp_str_of(protocols[i][0])))
             rule.protocol = sp_str_of(protocols[i][1]);
-    if (rule.protocol.p == NULL)
+    if (rule.protocol.p == NULL) {
+        struct sp_nearest near = sp_nearest_to(protocol);
+
+        for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++)
+            sp_nearest_offer(&near, protocols[i][0]);
         return fail_at(r, c->at,
                        "invalid rule: network_rule protocol must be one of http, https, "
-                       "socks5_tcp, socks5_udp (got " SP_STR_FMT ")",
-                       SP_STR_ARG(protocol));
+                       "socks5_tcp, socks5_udp (got " SP_STR_FMT ")%s%s%s",
+                       SP_STR_ARG(protocol), near.best != NULL ? "\n    did you mean `" : "",
+                       near.best != NULL ? near.best : "", near.best != NULL ? "`?" : "");
+    }
     for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++)
         if (sp_str_eq(decision, sp_str_of(decisions[i][0])))
             rule.decision = sp_str_of(decisions[i][1]);
@@ -1006,6 +1012,22 @@ static bool fail_unknown_function(struct reader *r, struct sp_str name)
                          SP_STR_ARG(name));
 }
 
+/* The first line is what Codex says; the second helps. */
+static void fail_parameter(struct reader *r, const struct call *c, struct sp_str name,
+                           struct sp_str unknown)
+{
+    struct sp_nearest near = sp_nearest_to(unknown);
+
+    for (size_t i = 0; i < MAX_PARAMETERS; i++)
+        if (functions[c->function].parameters[i].name != NULL)
+            sp_nearest_offer(&near, functions[c->function].parameters[i].name);
+    (void)fail_at(
+        r, name.p,
+        "Found `" SP_STR_FMT "` extra named parameter(s) for call to " SP_STR_FMT "%s%s%s",
+        SP_STR_ARG(unknown), SP_STR_ARG(name), near.best != NULL ? "\n    did you mean `" : "",
+        near.best != NULL ? near.best : "", near.best != NULL ? "`?" : "");
+}
+
 /* NAME(ARGUMENT, ...), p is at the "(". Errors in arguments are reported after all were read, at
  * the beginning of the call. After an error in the meaning of a call, not in its syntax, parsing
  * goes on if all errors are wanted. */
@@ -1074,9 +1096,7 @@ static bool read_call(struct reader *r, struct sp_str name)
         (void)fail_at(r, name.p, "Argument `" SP_STR_FMT "` occurs more than once",
                       SP_STR_ARG(twice));
     else if (unknown.p != NULL)
-        (void)fail_at(r, name.p,
-                      "Found `" SP_STR_FMT "` extra named parameter(s) for call to " SP_STR_FMT,
-                      SP_STR_ARG(unknown), SP_STR_ARG(name));
+        fail_parameter(r, &c, name, unknown);
     else
         is_good = check_arguments(r, &c) && execute[c.function](r, &c);
     return is_good || r->tell != NULL;

@@ -430,8 +430,8 @@ static void end_client(struct sp_client *c)
         return;
     stop_connecting(c);
     (void)sp_error_text(&e, text, sizeof text);
-    (void)sp_fail(&c->error, e.code == SP_E_NONE ? SP_E_FAILED : e.code, e.sys,
-                  "exec-server %.120s: %s", c->where, text);
+    (void)sp_fail(&c->error, e.code == SP_E_NONE ? SP_E_FAILED : e.code, e.sys, "server %.120s: %s",
+                  c->where, text);
     c->error.sys = 0; /* now part of the text */
     c->state = DEAD;
     if (c->link != NULL)
