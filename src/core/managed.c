@@ -254,7 +254,7 @@ static void count_reached(struct sp_managed *m, struct sp_proc *p, const char *h
     }
 }
 
-static const char *rule_of(enum sp_network_reason reason)
+const char *sp_managed_rule(enum sp_network_reason reason)
 {
     static const char *const rules[SP_NETWORK_REASON_MAX] = {
         [SP_NETWORK_REASON_DENIED] = "is denied by a list, a rule or a decision",
@@ -283,7 +283,7 @@ bool sp_managed_denial(const struct sp_proc *p, uint32_t i, struct sp_net_denial
                                   .port = r->denied[i].port,
                                   .reason = r->denied[i].reason,
                                   .protocol = r->denied[i].protocol,
-                                  .rule = rule_of(r->denied[i].reason)};
+                                  .rule = sp_managed_rule(r->denied[i].reason)};
     return true;
 }
 
@@ -294,7 +294,7 @@ static bool add_denied(const struct denied *d, struct sp_buf *out)
                             "\"count\":%u,\"rule\":\"%s %s\"",
                             d->host, d->port, d->via == SP_PROXY_VIA_NAME ? "name" : "proxy",
                             sp_network_reason_text(d->reason)->wire, d->count, d->host,
-                            rule_of(d->reason));
+                            sp_managed_rule(d->reason));
 
     if (d->reason == SP_NETWORK_REASON_NOT_ALLOWED)
         ok = ok && sp_buf_printf(out,

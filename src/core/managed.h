@@ -166,6 +166,8 @@ struct sp_net_denial {
     enum sp_proxy_protocol protocol;
     const char *rule; /* `HOST <rule>` says what denies it: "is not in the allowed_domains" */
 };
+/* That text for a reason. */
+const char *sp_managed_rule(enum sp_network_reason reason);
 /* The word for the protocol in a network_rule. */
 const char *sp_managed_rule_word(enum sp_proxy_protocol p);
 /* The denials of a command, oldest first. false: there is no such one. */

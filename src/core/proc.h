@@ -84,6 +84,7 @@ struct sp_proc {
     bool is_confined;
     enum sp_proc_network network;
     bool was_denied;       /* by the sandbox, as far as can be told; valid after the exit */
+    uint32_t told_denials; /* to the owner */
     bool has_left_network; /* it has tried to connect to an address outside of its network */
     bool was_terminated;
     bool was_killed; /* it was sent SIGKILL */

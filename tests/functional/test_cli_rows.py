@@ -10,6 +10,7 @@ import unittest
 import slow_disk
 import tap
 import wire
+from sandbox_policy import project_write
 from server import HERE, PROGRAM, Case, ours_only
 from terminal import DETACH, Screen
 from test_observe_verbs import SANITIZERS
@@ -175,6 +176,38 @@ class Remote(Case):
         rules = [PROGRAM, 'rules', 'remove', '--', '/bin/echo']
         self.assertEqual(subprocess.run(rules, env=self.env, stdout=subprocess.DEVNULL).returncode, 0)
         wire.wait_until(lambda: status() == 0, 'the rule is gone', step=0.1)
+
+    CONNECTS = Local.CONNECTS
+
+    def test_a_denial_is_told_at_once(self):
+        client = self.url() and self.srv.connect()
+        client.takes_denials = True
+        client.handshake()
+        self.assertTrue(client.info['capabilities']['denials'])
+        script = 'python3 -c "$0"; python3 -c "$0"; read x; exit 3'
+        for asks, connection in ((True, client), (False, self.srv.session())):
+            with self.subTest(asks):
+                connection.start('p', ['sh', '-c', script, self.CONNECTS], sandbox=project_write(self.dir), pipeStdin=True)
+                connection.wait_output('p', 'ENETUNREACH\nENETUNREACH')
+                self.assertEqual([n['params'] for n in connection.notes if n['method'] == 'process/denied'],
+                                 [{'processId': 'p'}] if asks else [])
+                connection.write('p', b'\n')
+                self.assertEqual(connection.wait_exited('p').exit_code, 3)
+
+    def test_a_command_there_tells_its_denials_here(self):
+        url = self.url()
+        for words, says in (((), Local.NO_NETWORK),
+                            (('--allow-host', 'a.test'), 'sallyport: connect b.test:80: b.test is not in the allowed_domains; '
+                                                         'to allow it: --allow-host b.test')):
+            with self.subTest(words):
+                screen = Screen([PROGRAM, 'exec', '--on', url, '--sandbox', ':workspace', *words, '--', 'sh', '-c',
+                                 'python3 -c "$0" 2>/dev/null; read x; exit 3',
+                                 'import urllib.request as u; u.urlopen("http://b.test/")' if words else self.CONNECTS], self.env)
+                self.addCleanup(screen.close)
+                screen.wait(says)  # it waits for a line
+                screen.type('go on\r')
+                self.assertEqual(screen.end(), 3)
+                self.assertEqual(screen.seen.count(says.encode()), 1)
 
     def attach(self, url):
         screen = Screen([PROGRAM, 'attach', '--on', url, 'p'], self.env)

@@ -568,6 +568,7 @@ class Client:
 
     strict = True  # the server emits events in order
     takes_receipts = False
+    takes_denials = False
 
     def __init__(self, transport, server=None):
         self.transport = transport
@@ -624,6 +625,8 @@ class Client:
 
     def _event(self, method, params):
         pid = params['processId']
+        if method == 'process/denied' and self.takes_denials:
+            return  # in self.notes
         process = self.processes.get(pid)
         if process is None or (process.closed and params['seq'] == 1):
             process = self.processes[pid] = Process(pid, pid in self.asked)
@@ -727,8 +730,9 @@ class Client:
         params = {'clientName': name}
         if resume is not None:
             params['resumeSessionId'] = resume
-        if self.takes_receipts:
-            params['capabilities'] = {'receipts': True}
+        capabilities = {key: True for key in ('receipts', 'denials') if getattr(self, 'takes_' + key)}
+        if capabilities:
+            params['capabilities'] = capabilities
         result = self.request('initialize', params)
         self.session_id = result['sessionId']
         self.info = result.get('environmentInfo')

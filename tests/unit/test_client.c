@@ -22,9 +22,10 @@ static void the_greeting_has_its_form(void **state)
 
     (void)state;
     start_fake(&t);
-    assert_string_equal(fs.heard[0].text,
-                        "{\"id\":2,\"method\":\"initialize\",\"params\":{\"clientName\":\"test\","
-                        "\"resumeSessionId\":null,\"capabilities\":{\"receipts\":true}}}");
+    assert_string_equal(
+        fs.heard[0].text,
+        "{\"id\":2,\"method\":\"initialize\",\"params\":{\"clientName\":\"test\","
+        "\"resumeSessionId\":null,\"capabilities\":{\"receipts\":true,\"denials\":true}}}");
     assert_string_equal(fs.heard[1].text, "{\"method\":\"initialized\",\"params\":{}}");
     assert_int_equal(t.sandbox, SP_JOB_SANDBOX_LINUX);
     assert_int_equal(strncmp(wire_id(), "1000-", 5), 0);

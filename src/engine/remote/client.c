@@ -525,7 +525,7 @@ static void greet_server(struct sp_client *c)
                             : sp_json_add_str(&b, sp_str_of(c->session))) &&
         (c->options.console == NULL || sp_buf_printf(&b, ",\"console\":%s", c->options.console)) &&
         (!c->options.wants_receipts ||
-         sp_buf_printf(&b, ",\"capabilities\":{\"receipts\":true}")) &&
+         sp_buf_printf(&b, ",\"capabilities\":{\"receipts\":true,\"denials\":true}")) &&
         sp_buf_printf(&b, "}}");
     if (!ok || !send_text(c, sp_buf_str(&b)))
         abandon_link(c, "no memory to greet the server");

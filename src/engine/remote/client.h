@@ -35,7 +35,7 @@ struct sp_client_options {
     struct sp_limit_set limits;  /* of --limit, for commands */
     uint64_t resume_ms;          /* limit for resuming a lost connection; 0: 25 s */
     const char *client_name;     /* sent with initialize; NULL: "sallyport" */
-    bool wants_receipts;         /* asks for them with initialize; others ignore it */
+    bool wants_receipts;         /* and denials: asks for both with initialize */
     const char *console; /* for the local socket of a server: {"who":...}; NULL: we are a client */
 };
 

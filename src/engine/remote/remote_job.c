@@ -369,6 +369,35 @@ static void take_limits(struct sp_remote_job *rj, struct sp_json *j, uint32_t pa
     sp_limits_read_hits(j, hits, sp_receipt_read_reason(j, params), &rj->limits);
 }
 
+/* process/denied. Servers are hostile: the host must be a name or an address. */
+static void tell_denied(const struct sp_remote_job *rj, struct sp_json *j, uint32_t params)
+{
+    struct sp_str host = {0};
+    struct sp_str reason = {0};
+    struct sp_hostname name = {0};
+    uint64_t port = 0;
+    struct sp_err e;
+
+    if (rj->state != SP_REMOTE_LIVE || rj->job == NULL || rj->job->ops->denied == NULL)
+        return;
+    if (sp_json_get(j, params, "host") == SP_JSON_NONE) {
+        rj->job->ops->denied(rj->job, &(struct sp_net_denial){0});
+        return;
+    }
+    if (sp_json_need_str(j, params, "host", &host, &e) < 0 ||
+        sp_json_need_u64(j, params, "port", UINT16_MAX, &port, &e) < 0 ||
+        sp_json_need_str(j, params, "reason", &reason, &e) < 0 ||
+        sp_hostname_read(host, &name) != NULL)
+        return;
+    struct sp_net_denial d = {
+        .host = name.text, .port = (uint16_t)port, .reason = SP_NETWORK_REASON_OTHER};
+    for (unsigned i = SP_NETWORK_REASON_NONE + 1; i < SP_NETWORK_REASON_MAX; i++)
+        if (sp_str_eq(reason, sp_str_of(sp_network_reason_text(i)->wire)))
+            d.reason = (enum sp_network_reason)i;
+    d.rule = sp_managed_rule(d.reason);
+    rj->job->ops->denied(rj->job, &d);
+}
+
 void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_json *j,
                         uint32_t params)
 {
@@ -382,6 +411,10 @@ void sp_remote_notified(struct sp_remote *r, struct sp_str method, struct sp_jso
     struct sp_remote_job *rj = sp_remote_find_job(r, id);
     if (rj == NULL)
         return;
+    if (sp_str_eq(method, SP_STR("process/denied"))) {
+        tell_denied(rj, j, params);
+        return;
+    }
     if (sp_str_eq(method, SP_STR("process/exited")))
         take_limits(rj, j, params);
     if (sp_mirror_take_event(&rj->mirror, method, j, params, &e) < 0) {

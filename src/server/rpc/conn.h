@@ -104,6 +104,7 @@ struct sp_conn {
     bool ends_session;          /* session/end was called: no resume */
     bool takes_approvals;       /* the client answers approval/request */
     bool takes_receipts;        /* it is told what its commands consumed */
+    bool takes_denials;         /* it is told at once what a network denies them */
     struct sp_session *session; /* NULL until initialize; detached, not freed, with the link */
     struct sp_list requests;    /* parked */
     unsigned parked_reads, parked_writes;

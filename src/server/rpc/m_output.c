@@ -98,6 +98,32 @@ static enum push_result send_record(struct sp_conn *c, const struct sp_proc *p,
     return is_intact ? PUSH_SENT : PUSH_TORN;
 }
 
+/* process/denied for each new denial of a process that runs. Without memory for one it is left to
+ * the receipt. */
+static void push_denials(const struct sp_conn *c, struct sp_proc *p)
+{
+    struct sp_net_denial d;
+
+    while (c->takes_denials && p->life == SP_PROC_RUNNING && !sp_link_is_full(c->link) &&
+           sp_proc_denial(p, p->told_denials, &d)) {
+        auto_buf struct sp_buf b = {0};
+        const bool ok =
+            sp_buf_printf(&b, "{\"method\":\"process/denied\",\"params\":{\"processId\":") &&
+            sp_buf_add_str(&b, p->label) &&
+            (d.host == NULL ||
+             sp_buf_printf(&b, ",\"host\":\"%s\",\"port\":%u,\"reason\":\"%s\"", d.host, d.port,
+                           sp_network_reason_text(d.reason)->wire)) &&
+            sp_buf_printf(&b, "}}");
+        char *room = ok ? sp_link_reserve(c->link, b.len) : NULL;
+
+        p->told_denials++;
+        if (room == NULL)
+            continue;
+        memcpy(room, b.data, b.len);
+        sp_link_commit(c->link, b.len);
+    }
+}
+
 /* Sends at most PUSH_TURN bytes of one process. true: it has more. */
 static bool push_turn(struct sp_conn *c, struct sp_proc *p)
 {
@@ -105,6 +131,7 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
     size_t bytes = 0;
     int more = 0;
 
+    push_denials(c, p);
     while (bytes < PUSH_TURN && !sp_link_is_full(c->link) &&
            (more = sp_proc_next(p, &p->sent, &r)) > 0) {
         bytes += r.len;

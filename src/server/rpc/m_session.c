@@ -69,11 +69,12 @@ static bool add_info(struct sp_buf *b, const struct sp_conn *conn)
                "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
                "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
                "\"approvalWatch\":true,\"processLimits\":true,"
-               "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s%s}",
+               "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s%s%s}",
                rpc->front->history != NULL ? "true" : "false",
                starts && sp_web_is_possible(rpc->web) ? "true" : "false",
                starts && sp_cell_pool_has_networks(rpc->front->cell_pool) ? "true" : "false",
-               conn->takes_receipts ? ",\"receipts\":true" : "") &&
+               conn->takes_receipts ? ",\"receipts\":true" : "",
+               conn->takes_denials ? ",\"denials\":true" : "") &&
            add_limits(b, rpc->front) && sp_buf_add(b, "}", 1);
 }
 
@@ -140,13 +141,13 @@ static void read_console(const struct sp_params *params, const struct sp_conn *c
 }
 
 /* Only a client that asks gets new members: others see the messages that they know. */
-static bool asks_for_receipts(const struct sp_params *params)
+static bool asks_for(const struct sp_params *params, const char *what)
 {
     const uint32_t object = sp_json_get(params->json, params->object, "capabilities");
 
     if (object == SP_JSON_NONE || sp_json_type(params->json, object) != SP_JSON_OBJECT)
         return false;
-    const uint32_t asks = sp_json_get(params->json, object, "receipts");
+    const uint32_t asks = sp_json_get(params->json, object, what);
     return asks != SP_JSON_NONE && sp_json_type(params->json, asks) == SP_JSON_TRUE;
 }
 
@@ -184,7 +185,8 @@ static int initialize(struct sp_rpc_call *c, struct sp_err *e)
     conn->state = SP_CONN_GREETED;
     sp_link_widen(conn->link);
     conn->takes_approvals = takes_approvals;
-    conn->takes_receipts = asks_for_receipts(&params);
+    conn->takes_receipts = asks_for(&params, "receipts");
+    conn->takes_denials = asks_for(&params, "denials");
     /* A resumed session keeps the name of the client that made it. */
     if (resume.p == NULL && name.n > 0)
         memcpy(conn->session->client_name, name.p,
