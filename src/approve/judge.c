@@ -27,7 +27,7 @@ struct sp_str sp_judge_plain_reason(struct sp_str reason)
     static const struct {
         struct sp_str is, plain;
     } texts[] = {
-        {SP_STR(NEVER), SP_STR("the approval policy is `never`, so it cannot be asked about")},
+        {SP_STR(NEVER), SP_STR("it needs approval, and the approval policy is `never`")},
         {SP_STR(NO_RULES), SP_STR("a rule wants it to be asked about, and the approval policy has "
                                   "`rules` switched off")},
         {SP_STR(NO_SANDBOX), SP_STR("it would be asked about, and the approval policy has "

@@ -1054,10 +1054,12 @@ static bool print_protected(const struct sp_denial_facts *d)
     return true;
 }
 
+/* The class of the message in words: "read only file system". */
 static void print_guess(const struct sp_denial_facts *d)
 {
-    (void)fprintf(stderr, "%s%s", d->reason != NULL ? d->reason : "its exit code",
-                  d->path[0] != 0 ? ", " : "");
+    for (const char *c = d->reason != NULL ? d->reason : "its exit code"; *c != 0; c++)
+        (void)fputc(*c == '_' ? ' ' : *c, stderr);
+    (void)fputs(d->path[0] != 0 ? ", " : "", stderr);
     print_path(d->path, strlen(d->path));
     (void)fputc('\n', stderr);
 }

@@ -845,7 +845,8 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
             r = sp_fail(e, SP_E_INVALID, 0, "--token-file is for a server: name one with --on");
         free(x->place.token);
         x->place.token = NULL;
-        r = r < 0 ? r : sp_config_read_token(x->o->token_file, &x->place.token, e);
+        if (r == 0 && sp_config_read_token(x->o->token_file, &x->place.token, e) < 0)
+            r = sp_wrap(e, "--token-file");
     }
     x->is_here = x->place.is_local;
     if (r == 0 && x->o->is_detached)

@@ -55,6 +55,12 @@ static int add_server(struct sp_observe_all *a, const char *url, const char *tok
     return token_file == NULL ? 0 : sp_config_read_token(token_file, &o->token, e);
 }
 
+/* r: of add_server. An error of the file that an option names has the option in it. */
+static int name_token_file(const struct sp_observe_options *o, int r, struct sp_err *e)
+{
+    return r < 0 && o->token_file != NULL ? sp_wrap(e, "--token-file") : r;
+}
+
 /* Every server of this user that runs here. Their sockets need no token. */
 static int add_local(struct sp_observe_all *a, struct sp_err *e)
 {
@@ -104,7 +110,7 @@ static int find_servers(struct sp_observe_all *a, const struct sp_observe_option
     if (server == NULL)
         return add_local(a, e);
     if (strstr(server, "://") != NULL)
-        return add_server(a, server, token_file, e);
+        return name_token_file(options, add_server(a, server, token_file, e), e);
     const struct sp_config_environment *env = sp_config_find_environment(&c, server);
     if (env == NULL)
         return add_named(a, server, e);
@@ -114,7 +120,8 @@ static int find_servers(struct sp_observe_all *a, const struct sp_observe_option
                        "runs there",
                        server);
     a->servers[0].connect_timeout_ms = env->connect_timeout_ms;
-    return add_server(a, env->url, token_file != NULL ? token_file : env->token_file, e);
+    return name_token_file(
+        options, add_server(a, env->url, token_file != NULL ? token_file : env->token_file, e), e);
 }
 
 /* ---- events of the connections ---- */

@@ -294,7 +294,7 @@ class Rows(unittest.TestCase):
         rules = self.path('p.rules', 'prefix_rule(pattern=["true"], decision="prompt")\n')
         said = run('exec', '--approve', 'never', '--rules', rules, '--', 'true', HOME=self.dir)
         self.assertEqual(said.returncode, 122)
-        self.assertEqual(said.stderr.decode(), 'sallyport: the approval policy is `never`, so it cannot be asked about\n')
+        self.assertEqual(said.stderr.decode(), 'sallyport: it needs approval, and the approval policy is `never`\n')
         explained = run('rules', 'explain', '-r', rules, '--', 'true')
         self.assertIn(b'`rules` switched off', run('exec', '--approve', '{"granular":{"sandbox_approval":true,"rules":false,'
                       '"mcp_elicitations":true}}', '--rules', rules, '--', 'true', HOME=self.dir).stderr)
@@ -310,6 +310,10 @@ class Rows(unittest.TestCase):
     def test_a_token_that_others_can_read(self):
         token = self.path('token', 'a-token-of-this-test-0123456789', 0o644)
         self.refused(1, 'read `--token-file` /no/such: No such file or directory', 'serve', '--token-file', '/no/such')
+        self.refused(1, '--token-file: read the token /no/such: No such file or directory', 'ps', '--on', 'ws://127.0.0.1:1',
+                     '--token-file', '/no/such')
+        self.refused(125, '--token-file: read the token /no/such: No such file or directory', 'exec', '--on', 'ws://127.0.0.1:1',
+                     '--token-file', '/no/such', '--', 'true')
         self.refused(1, '--token-file: others may read or write %s (mode 0644); a token is for its owner alone: chmod 600 it' % token,
                      'serve', '--token-file', token)
 

@@ -437,7 +437,7 @@ class Terminal(Verb):
     def test_one_line_about_a_denial(self):
         s = self.screen('--', 'touch', 'x')
         s.wait_for(rb"Read-only file system\r\nsallyport: the sandbox may have denied this \(guessed from its output\): "
-                   rb"read_only_file_system\r\n")
+                   rb"read only file system\r\n")
         self.assertEqual(s.wait(), 1)
 
 
@@ -548,7 +548,7 @@ class Policy(Verb):
         path = os.path.join(self.work, 'x')
         code, _, err = self.run_verb('--verbose', '--', 'touch', path)
         self.assertEqual(code, 1)
-        self.assertIn(b'  guessed from its output: read_only_file_system, %s\n' % path.encode(), err)
+        self.assertIn(b'  guessed from its output: read only file system, %s\n' % path.encode(), err)
 
     def test_stderr_that_is_no_terminal_is_the_commands_alone(self):
         self.assertEqual(self.sh('echo permission denied >&2; exit 1'), (1, b'', b'permission denied\n'))
