@@ -2,6 +2,7 @@
 """What people ran into at the command line, one test for each."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -287,6 +288,89 @@ class Remote(Case):
         # in a log there is no such line, and a short wait needs none
         said = subprocess.run(words, capture_output=True, env=self.env, timeout=wire.DEADLINE)
         self.assertEqual((said.returncode, said.stderr), (0, b''))
+
+
+@ours_only
+class Several(Case):
+    """Commands of two terminals, and what other commands say of them at 80 columns."""
+
+    def setUp(self):
+        super().setUp()
+        self.dir = self.scratch()
+        self.env = dict(SANITIZERS, PATH='/usr/bin:/bin', HOME=self.dir, XDG_RUNTIME_DIR=self.dir, NO_COLOR='1', TERM='xterm')
+        self.running = []
+        for _ in range(2):
+            run = subprocess.Popen([PROGRAM, 'exec', '--', 'sh', '-c', 'echo ready; exec sleep 1000'], stdout=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=self.env)
+            self.addCleanup(run.stdout.close)
+            self.addCleanup(run.wait)
+            self.addCleanup(run.kill)
+            self.running.append(run)
+            run.stdout.readline()
+        wire.wait_until(lambda: len(self.ids()) == 2, 'the local sockets, which are made a moment after the start', step=0.02)
+
+    def shown(self, *words, cols=80):
+        screen = Screen([PROGRAM, *words], self.env, cols=cols)
+        self.addCleanup(screen.close)
+        return screen.end(), screen.seen.decode().splitlines()
+
+    def ids(self):
+        said = subprocess.run([PROGRAM, 'ps', '-q'], capture_output=True, text=True, env=self.env, timeout=wire.DEADLINE)
+        return said.stdout.split()
+
+    def test_two_processes_that_begin_alike(self):
+        ids = self.ids()
+        self.assertEqual(len(set(ids)), 2)
+        self.assertLessEqual(max(map(len, ids)), 16)
+        status, lines = self.shown('kill', 'exec')
+        self.assertEqual((status, lines[0]), (1, 'sallyport: exec means 2 processes; say which:'))
+        self.assertEqual(sorted(lines[1:]), sorted("  %s  sh -c 'echo ready; exec sleep 1000'" % i for i in ids))
+        self.assertEqual(self.shown('kill', ids[0]), (0, []))
+
+    def test_the_table_shows_ids_and_commands(self):
+        status, lines = self.shown('ps')
+        self.assertEqual((status, len(lines)), (0, 3))
+        self.assertLessEqual(max(map(len, lines)), 80)
+        for i in self.ids():
+            (row,) = [line for line in lines if ' %s ' % i in line]
+            self.assertIn("sh -c 'echo", row)
+        for i in self.ids():  # whole also where little else has room
+            self.assertEqual(sum(i in line for line in self.shown('ps', cols=44)[1]), 1)
+
+    def test_servers_are_a_table(self):
+        status, lines = self.shown('ps', '--on', 'nosuch')
+        self.assertEqual((status, lines[0]), (1, 'sallyport: no such server: nosuch is neither a URL, an environment of the '
+                                                 'configuration, nor the pid or the name of a running server:'))
+        self.assertEqual(lines[1].split(), ['PID', 'KIND', 'AGE', 'DIRECTORY', 'URL'])
+        self.assertEqual(sorted(int(line.split()[0]) for line in lines[2:]), sorted(run.pid for run in self.running))
+        for line in lines[2:]:
+            self.assertRegex(line, r'^\d+ +exec +\d+s +\S+ +unix:///\S+\.sock$')
+
+    def test_the_reader_is_told_who_ended_it(self):
+        screen = Screen([PROGRAM, 'exec', '--', 'sh', '-c', 'printf half; exec sleep 1000'], self.env)
+        self.addCleanup(screen.close)
+        screen.wait('half')
+        wire.wait_until(lambda: len(self.ids()) == 3, 'its local socket', step=0.02)
+        (process,) = set(self.ids()) - {'exec-%d.1' % run.pid for run in self.running}
+        self.assertEqual(self.shown('kill', process), (0, []))
+        self.assertEqual(screen.end(), 137)
+        self.assertRegex(screen.seen, rb'^half\r\nsallyport: killed by process \d+ of user \d+ \(sallyport kill\)\r\n$')
+
+
+class Readme(unittest.TestCase):
+    def test_it_opens_with_what_it_is_for(self):
+        with open(os.path.join(ROOT, 'README.md'), encoding='utf-8') as f:
+            text = f.read()
+        title, purpose, picture, table = text.split('\n\n')[:4]
+        self.assertEqual(title, '# sallyport')
+        self.assertEqual(len(re.findall(r'[.](?=\s|$)', purpose)), 3)
+        self.assertRegex(picture, r'^!\[.*\]\(docs/terminal\.svg\)$')
+        self.assertIn('codex exec-server', table.splitlines()[0])
+        self.assertIn('`make bench-peer` measures these rows', text)
+        self.assertEqual(re.findall(r'(?m)^## (.*)$', text)[:4],
+                         ['Run it, test it', 'Use it with Codex', 'Tools for any agent', 'From a shell'])
+        self.assertLess(text.index('## From a shell'), text.index('## From C'))
+        self.assertIn('meson setup build && ninja -C build', text)  # where dpkg is not
 
 
 class Tools(Case):

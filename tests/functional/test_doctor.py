@@ -115,7 +115,9 @@ class Doctor(Case):
         code, out, _ = self.run_doctor(refuse='userns=EPERM')
         self.assertEqual(code, 1)
         self.assertRegex(out, r'(?m)^  missing +namespaces .*Operation not permitted$')
-        self.assertRegex(out, r'(?m)^ +remedy: ')
+        self.assertRegex(out, r'(?m)^ +remedy: \S')
+        notes = re.findall(r'(?m)^ {12}.*$', out)  # what a person reads most, wrapped
+        self.assertLessEqual(max(map(len, notes)), 80, notes)
         self.assertRegex(out, r'(?m)^  refused +workspace-write: ')
 
     @needs_refuse
