@@ -222,6 +222,9 @@ static int run_connect(void *values, char **operands)
     /* What a login shell prints before this line is not from the server. */
     if (r == 0)
         r = sp_cli_print(SP_STR("\nsallyport-connect 1 " SP_VERSION "\n"), &e);
+    if (r == 0 && isatty(STDIN_FILENO))
+        sp_cli_warn(NULL, "connected to the server of this user, which wants the protocol; Ctrl-D "
+                          "ends it");
     if (r == 0)
         r = carry_bytes(socket, &e);
     return r < 0 ? sp_cli_complain(&e) : SP_EXIT_OK;

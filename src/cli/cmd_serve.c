@@ -386,8 +386,12 @@ static int print_urls(struct serve *s, struct sp_err *e)
                     has_token ? s->token : "") > 0;
     }
     explicit_bzero(s->token, sizeof s->token);
-    return ok && fflush(stdout) == 0 ? 0
-                                     : sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout");
+    if (!ok || fflush(stdout) != 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "print the URL on stdout");
+    if (isatty(STDOUT_FILENO) && isatty(STDERR_FILENO))
+        sp_cli_warn(NULL, "serving; try `sallyport exec --on URL -- COMMAND` elsewhere; Ctrl-C "
+                          "ends the server and every process it runs");
+    return 0;
 }
 
 /* ---- events ---- */

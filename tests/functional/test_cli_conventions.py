@@ -342,14 +342,15 @@ class Rows(unittest.TestCase):
         self.refused(1, 'read nowhere.patch: No such file or directory', 'patch', 'nowhere.patch')
 
     def test_waiting_at_a_terminal_is_said(self):
-        for words, says in ((('patch',), 'sallyport: reading a patch from the terminal; Ctrl-D ends it'),
-                            (('serve', '--listen', 'stdio'), 'sallyport: serving a client on this terminal'),
-                            (('mcp', '--cwd', self.dir), 'sallyport: waiting for an MCP host on this terminal')):
+        for words, says, key in ((('patch',), 'sallyport: reading a patch from the terminal; Ctrl-D ends it', b'\x04'),
+                                 (('serve', '--listen', 'stdio'), 'sallyport: serving a client on this terminal', b'\x04'),
+                                 (('mcp', '--cwd', self.dir), 'sallyport: waiting for an MCP host on this terminal', b'\x04'),
+                                 (('serve', '--no-local-socket'), 'Ctrl-C ends the server', b'\x03')):
             with self.subTest(words):
                 screen = Screen([PROGRAM, *words], dict(BARE, HOME=self.dir))
                 self.addCleanup(screen.close)
                 screen.wait(says)
-                screen.type(b'\x04')
+                screen.type(key)
                 screen.end()
 
 
