@@ -995,6 +995,7 @@ static int run_exec(void *values, char **command)
     };
     if (r == 0)
         r = sp_carry_run(x.carry, &how, &result, &e);
+    sp_local_socket_flush(x.local_socket); /* `kill` and `wait` elsewhere hear of the end */
     const int status = r < 0 ? EXIT_OURS : exec_status(&x, &result, text, sizeof text);
     if (r < 0 && !o->is_json) {
         (void)sp_cli_complain(&e);

@@ -76,6 +76,12 @@ static int fail_ended(const struct sp_listed *p, struct sp_err *e)
                : sp_fail(e, SP_E_STATE, 0, "it has ended already");
 }
 
+/* `exec` and `mcp` end with their command, perhaps before the wait for it, and have none after. */
+static bool ends_with_commands(const struct sp_observe *o)
+{
+    return strcmp(o->kind, "exec") == 0 || strcmp(o->kind, "mcp") == 0;
+}
+
 /* process/terminate kills; the wait confirms that the processes are gone. */
 static int end_tree(struct sp_observe *o, const struct sp_listed *p, struct sp_err *e)
 {
@@ -96,7 +102,7 @@ static int end_tree(struct sp_observe *o, const struct sp_listed *p, struct sp_e
         return r;
     r = sp_observe_ask(o, "process/read", sp_buf_str(&wait), on_result, &closed, e);
     if (r < 0) /* refused: the server has forgotten the process, so it has ended */
-        return o->death.code == SP_E_NONE ? 0 : r;
+        return o->death.code == SP_E_NONE || ends_with_commands(o) ? 0 : r;
     return closed.is_true
                ? 0
                : sp_fail(e, SP_E_FAILED, 0, "it was killed and has not ended within %d s",

@@ -22,6 +22,7 @@
 #include "server/net/own_sockets.h"
 
 #define RESUME_MS  5000 /* a person waits for the connection to come back */
+#define LOCAL_MS   500  /* a socket of this machine is lost when its program ends */
 #define SILENCE_MS 3000 /* for an answer of one server among several: a stopped one is left out */
 
 const struct sp_option sp_observe_options[] = {
@@ -250,7 +251,7 @@ static int begin_connecting(struct sp_observe *o, struct sp_err *e)
         .url = o->url,
         .token = o->token,
         .connect_timeout_ms = o->connect_timeout_ms,
-        .resume_ms = RESUME_MS,
+        .resume_ms = o->all->is_local ? LOCAL_MS : RESUME_MS,
         .client_name = "sallyport",
         .wants_receipts = true,
         .console = o->all->console,

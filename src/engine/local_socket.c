@@ -13,6 +13,7 @@
 #include "server/rpc/conn.h"
 
 #define LATE_MS         10 /* a command that lives longer can be seen; a shorter one costs nothing */
+#define FLUSH_MS        20 /* a full socket is not waited for */
 #define MAX_CONNECTIONS 64
 #define MAX_UNFINISHED  (16U << 20) /* bytes of unfinished input of all connections */
 
@@ -125,6 +126,20 @@ int sp_local_socket_new(const struct sp_local_socket_options *o, struct sp_local
     }
     *ret = l;
     return 0;
+}
+
+static void on_flushed(struct sp_timer *t)
+{
+    sp_loop_stop(SP_CONTAINER(t, struct sp_local_socket, timer)->o.loop);
+}
+
+void sp_local_socket_flush(struct sp_local_socket *l)
+{
+    if (l == NULL || sp_list_is_empty(&l->rpc.conns))
+        return;
+    sp_loop_cancel(l->o.loop, &l->timer);
+    if (sp_loop_timer(l->o.loop, &l->timer, sp_loop_now(l->o.loop) + FLUSH_MS, on_flushed))
+        (void)sp_loop_run(l->o.loop, NULL);
 }
 
 /* Connections first, since they use all the rest. */

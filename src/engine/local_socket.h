@@ -30,6 +30,9 @@ void sp_local_socket_free(struct sp_local_socket *l); /* before the backend; NUL
 
 /* For the questions of this program. */
 struct sp_rpc *sp_local_socket_rpc(struct sp_local_socket *l);
+/* The program is about to end: connections get what was said to them in this turn of the loop, the
+ * end of a process, for example. Runs the loop; not from inside of it. */
+void sp_local_socket_flush(struct sp_local_socket *l); /* NULL is fine */
 /* Listens now: there is something to see. */
 void sp_local_socket_open(struct sp_local_socket *l);
 
