@@ -156,16 +156,22 @@ static void print_asked(const struct approvals *a, const struct asked *q, bool i
 
 /* ---- answering ---- */
 
+static bool has_number(const struct asked *q, const char *word)
+{
+    char number[32];
+    const size_t n = strcspn(word, "-");
+
+    (void)snprintf(number, sizeof number, "%" PRIu64, q->number);
+    return strlen(number) == n && strncmp(number, word, n) == 0;
+}
+
 /* NUMBER, or NUMBER-DIGEST with at least the part of the digest that is shown. */
 static bool is_meant(const struct asked *q, const char *word)
 {
-    char number[32];
     struct sp_str digest = sp_str_of(q->digest);
     const char *dash = strchr(word, '-');
-    const size_t n = dash == NULL ? strlen(word) : (size_t)(dash - word);
 
-    (void)snprintf(number, sizeof number, "%" PRIu64, q->number);
-    return strlen(number) == n && strncmp(number, word, n) == 0 &&
+    return has_number(q, word) &&
            (dash == NULL ||
             (strlen(dash + 1) >= DIGEST_SHOWN && sp_str_skip_prefix(&digest, sp_str_of(dash + 1))));
 }
@@ -174,14 +180,22 @@ static bool is_meant(const struct asked *q, const char *word)
 static const struct asked *find_asked(const struct approvals *a, struct sp_err *e)
 {
     const struct asked *found = NULL;
+    bool is_other_digest = false;
     unsigned count = 0;
 
-    for (size_t i = 0; i < a->count; i++)
+    for (size_t i = 0; i < a->count; i++) {
         if (is_meant(&a->items[i], a->number) && count++ == 0)
             found = &a->items[i];
+        is_other_digest |= has_number(&a->items[i], a->number);
+    }
     if (count == 1)
         return found;
-    if (count == 0)
+    if (count == 0 && is_other_digest)
+        (void)sp_fail(e, SP_E_NOT_FOUND, 0,
+                      "%.40s: the question with this number has another digest; read "
+                      "`sallyport approvals show %.*s`",
+                      a->number, (int)strcspn(a->number, "-"), a->number);
+    else if (count == 0)
         (void)sp_fail(e, SP_E_NOT_FOUND, 0, "no such question: %.40s (see `sallyport approvals`)",
                       a->number);
     else
@@ -343,6 +357,9 @@ static int run_approvals(void *values, char **operands)
     if ((a.options->for_session || a.options->always) &&
         (a.verb == NULL || strcmp(a.verb, "allow") != 0))
         return sp_command_misused(&sp_command_approvals, "--session and --always are for allow");
+    if (a.options->for_session && a.options->always)
+        return sp_command_misused(&sp_command_approvals,
+                                  "--session and --always: give one of them");
     if (a.options->reason != NULL && (a.verb == NULL || strcmp(a.verb, "deny") != 0))
         return sp_command_misused(&sp_command_approvals, "--reason is for deny");
     if (!sp_buf_printf(&console, "{\"who\":") ||
