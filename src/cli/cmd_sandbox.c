@@ -325,6 +325,9 @@ static const char *find_misuse(const struct sandbox_options *o, char **operands)
                                    : "--explain-host runs no command";
     if (operands[0] == NULL)
         return o->explains ? "--explain needs a path" : "no command";
+    for (size_t i = 1; o->explains && operands[i] != NULL; i++)
+        if (operands[i][0] == '-') /* options end at the first path, and these would be paths */
+            return "--explain: options come before the paths; write ./-NAME for a path -NAME";
     return !o->explains && operands[0][0] == 0 ? "the command's name is empty" : NULL;
 }
 

@@ -604,6 +604,13 @@ class Show(Verb):
         got = self.explain(self.beside, *mode, '--writable', self.beside)
         self.assertRegex(got['write'], r'^yes, entry \d+ \(path %s: write\)$' % re.escape(self.beside))
 
+    def test_explain_takes_no_option_behind_a_path(self):
+        for words in (('a', '--mode', 'workspace-write'), ('a', '-v'), ('--', 'a', '-b')):
+            code, out, err = self.run_verb('--explain', *words)
+            self.assertEqual((code, out), (125, b''))
+            self.assertIn(b'options come before the paths', err)
+        self.assertEqual(self.run_verb('--explain', 'a', './-b')[0], 0)
+
     def test_explain_names_protected_names(self):
         got = self.explain('.git/config', '--mode', 'workspace-write')
         self.assertEqual(got['write'], 'no, .git is protected in this sandbox, below a writable root of entry 1 '
