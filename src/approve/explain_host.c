@@ -17,7 +17,7 @@ int sp_explain_host(const struct sp_profile *p, const char *text, struct sp_host
     uint64_t port = DEFAULT_PORT;
 
     /* An IPv6 address without brackets has no port. */
-    if (colon != NULL &&
+    if (strstr(text, "://") == NULL && colon != NULL &&
         (is_bracketed ? colon[-1] == ']' : memchr(whole.p, ':', whole.n) == colon)) {
         const struct sp_str digits = {colon + 1, (size_t)(whole.p + whole.n - colon - 1)};
 

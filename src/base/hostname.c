@@ -7,7 +7,8 @@
 #include "base/utf8.h"
 
 #define LABEL_MAX 63
-#define SCOPE_MAX 15                     /* an interface's name */
+#define SCOPE_MAX 15 /* an interface's name */
+#define NO_SCHEME "must be a hostname or IP literal (without scheme or path)"
 #define RAW_MAX   (SP_HOSTNAME_MAX + 16) /* with blanks, brackets, a port */
 
 /* ---- addresses that are not public ---- */
@@ -151,7 +152,7 @@ const char *sp_hostname_normal(struct sp_str s, char *out, struct sp_str *ret)
     if (s.n == 0)
         return "cannot be empty";
     if (has(s, '/') || has(s, '?') || has(s, '#'))
-        return "must be a hostname or IP literal (without scheme or path)";
+        return NO_SCHEME;
     if (s.p[0] == '[')
         wrong = strip_brackets(&s);
     else
@@ -362,6 +363,8 @@ const char *sp_hostname_pattern_read(struct sp_str text, bool is_deny,
     struct sp_hostname exact;
     struct sp_str s = sp_str_trim(text);
 
+    if (s.n != 0 && memmem(s.p, s.n, "://", 3) != NULL)
+        return NO_SCHEME;
     if (!cut_port(&s, &p.port))
         return "has an invalid port";
     if (!has(s, '*') && !has(s, '?')) {

@@ -310,8 +310,11 @@ class Telling(Verbs):
         self.assertIn('refused: mode `limited` refuses HTTPS', self.ok('sandbox', '--profile', path, '--explain-host', 'x.test'))
         self.assertIn('refused: mode `limited` allows plain HTTP only', self.ok('sandbox', '--profile', path, '--explain-host', 'x.test:22'))
         for host, why in (('', 'host ``: '), ('a b', 'host `a b`: '), ('a:x', '`x` is not a port'), ('a:0', '`0` is not a port'),
-                          ('a:65536', '`65536` is not a port'), ('a:', '`` is not a port')):
+                          ('a:65536', '`65536` is not a port'), ('a:', '`` is not a port'),
+                          ('https://a/b', 'without scheme or path'), ('http://a:80', 'without scheme or path')):
             self.refused(125, why, 'sandbox', '--explain-host', host)
+        for pattern in ('https://a', 'https://*.a:443/', '**://a'):
+            self.refused(125, 'without scheme or path', 'sandbox', '--allow-host', pattern, '--', 'true')
         self.refused(125, '--explain-host runs no command', 'sandbox', '--explain-host', 'a', '--', 'true')
         self.refused(125, 'give one of them', 'sandbox', '--explain-host', 'a', '--print-plan')
 
