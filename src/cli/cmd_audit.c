@@ -424,11 +424,13 @@ static int run_show(void *values, char **operands)
     free(r.kept);
     sp_json_done(&r.json);
     sp_buf_done(&r.line);
-    if (err != 0 || !r.ok || fflush(stdout) != 0) {
+    if (err == 0 && r.ok && fflush(stdout) == 0)
+        return SP_EXIT_OK;
+    if (err != 0 || !ferror(stdout))
         (void)sp_fail(&e, SP_E_SYSTEM, err != 0 ? err : errno, "show %s", path);
-        return report_unreadable(&e);
-    }
-    return SP_EXIT_OK;
+    else
+        (void)sp_fail(&e, SP_E_SYSTEM, errno, "write to stdout");
+    return report_unreadable(&e);
 }
 
 #define FILTERS                                                                   \

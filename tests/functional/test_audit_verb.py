@@ -213,6 +213,12 @@ class Show(Log):
         os.mkfifo(self.log)
         self.assertEqual(self.show('tail')[0], 2)
 
+    def test_a_full_disk_is_that_of_the_output(self):
+        self.write(chain(1))
+        with open('/dev/full', 'wb') as full:
+            run = subprocess.run([PROGRAM, 'audit', 'show'], stdout=full, stderr=subprocess.PIPE, timeout=wire.DEADLINE, env=self.env)
+        self.assertEqual((run.returncode, run.stderr), (2, b'sallyport: write to stdout: No space left on device\n'))
+
     def test_follow_also_over_a_rename(self):
         self.write(chain(1))
         with subprocess.Popen([PROGRAM, 'audit', 'tail', '-f'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env) as p:
