@@ -333,7 +333,7 @@ static const char first_file[] =
     "# Which commands are asked about: untrusted, on-failure, on-request or never.\n"
     "#approval_policy = \"on-request\"\n"
     "\n"
-    "# Who answers: terminal, program:/PATH or deny.\n"
+    "# Who answers: terminal, console (`sallyport approvals`), program:/PATH or deny.\n"
     "#approver = \"terminal\"\n"
     "\n"
     "# Projects whose own rules are read.\n"

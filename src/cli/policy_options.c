@@ -209,21 +209,6 @@ int sp_policy_options_make(const struct sp_policy_options *o, const struct sp_co
 
 /* ---- published ports ---- */
 
-static bool read_published(struct sp_str text, struct sp_published *ret)
-{
-    const bool has_both = memchr(text.p, ':', text.n) != NULL;
-    struct sp_str rest = text;
-    const struct sp_str host_text = has_both ? sp_str_cut(&rest, ':') : text;
-    uint64_t host;
-    uint64_t cell;
-
-    if (!sp_str_to_u64(host_text, UINT16_MAX, &host) || !sp_str_to_u64(rest, UINT16_MAX, &cell) ||
-        host == 0 || cell == 0)
-        return false;
-    *ret = (struct sp_published){.host = (uint16_t)host, .cell = (uint16_t)cell};
-    return true;
-}
-
 /* NULL: it can. */
 static const char *why_not_published(const struct sp_policy *p, const struct sp_backend *here)
 {
@@ -254,7 +239,7 @@ int sp_policy_options_publish(const struct sp_policy_options *o, const struct sp
 
         if (count == SP_PUBLISHED_MAX)
             return sp_fail(e, SP_E_LIMIT, 0, "%s: at most %d ports", name, SP_PUBLISHED_MAX);
-        if (!read_published(sp_str_of(text), &ports[count]))
+        if (!sp_config_read_ports(sp_str_of(text), &ports[count].host, &ports[count].cell))
             return sp_fail(e, SP_E_INVALID, 0,
                            "%s: `%.40s` is neither a port nor HOST:PORT, two ports from 1 to %d",
                            name, text, UINT16_MAX);

@@ -608,9 +608,39 @@ static int check_approver(const struct sp_config_loading *l, const struct sp_tom
             r = check_approver(l, item);
         return r;
     }
-    if (sp_approvers_check(v->text.p, "`deny`, `terminal`, `client` or `program:/PATH`", true,
-                           &why) < 0)
+    if (sp_approvers_check(v->text.p, "`deny`, `terminal`, `client`, `console` or `program:/PATH`",
+                           true, &why) < 0)
         return sp_toml_refuse(v, l->e, "`approver`: %s", why.msg);
+    return 0;
+}
+
+bool sp_config_read_ports(struct sp_str text, uint16_t *ret_host, uint16_t *ret_cell)
+{
+    const bool has_both = memchr(text.p, ':', text.n) != NULL;
+    struct sp_str rest = text;
+    const struct sp_str host_text = has_both ? sp_str_cut(&rest, ':') : text;
+    uint64_t host;
+    uint64_t cell;
+
+    if (!sp_str_to_u64(host_text, UINT16_MAX, &host) || !sp_str_to_u64(rest, UINT16_MAX, &cell) ||
+        host == 0 || cell == 0)
+        return false;
+    *ret_host = (uint16_t)host;
+    *ret_cell = (uint16_t)cell;
+    return true;
+}
+
+static int check_publish(const struct sp_config_loading *l, const struct sp_toml_value *v)
+{
+    uint16_t host;
+    uint16_t cell;
+
+    for (const struct sp_toml_value *item = v->first; item != NULL; item = item->next)
+        if (!sp_config_read_ports(item->text, &host, &cell))
+            return sp_toml_refuse(item, l->e,
+                                  "`publish`: `%.40s` is neither a port nor HOST:PORT, two ports "
+                                  "from 1 to %d",
+                                  item->text.p, UINT16_MAX);
     return 0;
 }
 
@@ -625,6 +655,8 @@ static int check_top(struct sp_config_loading *l, const struct sp_toml_value *ro
             l->config->has_approval_policy = true;
         } else if (sp_str_eq(v->key, SP_STR("approver")))
             r = check_approver(l, v);
+        else if (sp_str_eq(v->key, SP_STR("publish")))
+            r = check_publish(l, v);
         else if (sp_str_eq(v->key, SP_STR("reviewer")) &&
                  !(v->text.n > 9 && strncmp(v->text.p, "program:/", 9) == 0))
             r = sp_toml_refuse(v, l->e, "`reviewer`: expected `program:/PATH`");

@@ -98,6 +98,9 @@ void sp_config_done(struct sp_config *c);
 const struct sp_config_environment *sp_config_find_environment(const struct sp_config *c,
                                                                const char *name);
 
+/* PORT or HOST:PORT of --publish and `publish`, each from 1 to 65535. */
+bool sp_config_read_ports(struct sp_str text, uint16_t *ret_host, uint16_t *ret_cell);
+
 /* The bearer token in a file of mode 0600 or stricter: one line. The caller frees it. */
 int sp_config_read_token(const char *path, char **ret, struct sp_err *e);
 

@@ -104,6 +104,16 @@ class Config(Case):
         self.assertEqual((status, out), (1, ''))
         self.assertIn('%s: line 2, column 1: ' % self.path, err)
         self.assertIn('known_safe', err)
+        for line, column, said in (('publish = ["80", "70000"]', 18, '`70000` is neither a port nor HOST:PORT'),
+                                   ('publish = ["1:0"]', 12, '`1:0` is neither a port nor HOST:PORT'),
+                                   ('approver = "consle"', 12, '`console`')):
+            self.write(line + '\n')
+            status, _, err = self.config('check')
+            self.assertEqual(status, 1)
+            self.assertIn('line 1, column %d: ' % column, err)
+            self.assertIn(said, err)
+        self.write('publish = ["80", "8080:80"]\napprover = "console"\n')
+        self.assertEqual(self.config('check')[0], 0)
         self.write('', mode=0o666)
         self.assertIn('chmod go-w', self.config('check')[2])
 
