@@ -393,6 +393,10 @@ static bool explain_path(struct explaining *x, const struct sp_mcp_run *r,
         return false;
     if (path.n == 0 || sp_str_has_nul(path))
         return fail_explaining(x, "`path` is no path");
+    /* A shell would expand it, and the answer would be about another file. */
+    if (path.p[0] == '~' && (path.n == 1 || path.p[1] == '/'))
+        return fail_explaining(x, "`~` is not expanded in `path`: give an absolute path, or ./~ "
+                                  "for a file of that name");
     if (f.policy == NULL)
         return add_path_verdict(x, true, true, path, SP_STR("commands run without a sandbox")) &&
                sp_buf_add_str(&x->text, SP_STR("Commands run without a sandbox: nothing is denied "
@@ -422,6 +426,8 @@ static const char *read_host_port(struct sp_str text, struct sp_hostname *ret, u
         colon != NULL && memchr(text.p, ':', (size_t)(colon - text.p)) != NULL && colon[-1] != ']';
     uint64_t port = 443;
 
+    if (text.n != 0 && memmem(text.p, text.n, "://", 3) != NULL)
+        return "`host` is a name or an address, perhaps with :PORT, and no URL";
     if (colon != NULL && !is_bare_v6) {
         const struct sp_str digits = {colon + 1, (size_t)(text.p + text.n - colon - 1)};
 

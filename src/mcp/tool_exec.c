@@ -493,6 +493,16 @@ static void compose(struct sp_mcp_run *r, const struct sp_inspection *found)
     sp_mcp_tool_done(r, ok, &text, &structured);
 }
 
+/* The executor's text names no file. */
+static bool is_about_a_missing_file(const struct sp_reply *reply)
+{
+    static const struct sp_str end = SP_STR("No such file or directory (os error 2)");
+    const struct sp_str text = reply->text;
+
+    return reply->fault == SP_FAULT_CREATE && text.n >= end.n &&
+           memcmp(text.p + text.n - end.n, end.p, end.n) == 0;
+}
+
 /* Answers with the manager's reply, at once or after an inspection of the process. */
 static void answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
 {
@@ -508,6 +518,9 @@ static void answer_reply(struct sp_mcp_run *r, const struct sp_reply *reply)
         if (reply->fault == SP_FAULT_UNKNOWN &&
             !sp_manager_view(r->caller->manager, r->write.session_id, &v))
             result.note = SP_STR(SP_MCP_UNKNOWN_HINT);
+        else if (is_about_a_missing_file(reply))
+            result.note = SP_STR("The directory `workdir` or the program, the first word of "
+                                 "`argv`, is not there.");
         sp_mcp_run_done(r, &result);
         return;
     }

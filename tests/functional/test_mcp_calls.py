@@ -76,6 +76,7 @@ class Starting(mcp.Calls):
     def test_workdir(self):
         os.mkdir(os.path.join(self.work, 'sub'))
         self.expect(self.host.exec('pwd', workdir='sub'), output=os.path.join(self.work, 'sub') + '\n')
+        self.assertIn('`workdir`', self.host.exec('pwd', workdir='nowhere').content[1]['text'])
 
     def test_rows_and_cols(self):
         self.expect(self.host.exec('stty', 'size', tty=True), output='24 80\r\n')
@@ -323,6 +324,14 @@ class Denials(mcp.Calls):
         self.assertIn('do without the network', r['what_to_do'])
         for host in ('', 'a b', '*'):
             self.refuse(self.host.call('explain_denial', {'host': host}))
+        self.assertIn('no URL', self.host.call('explain_denial', {'host': 'https://example.org/'}).text)
+
+    def test_a_path_of_the_home_directory(self):
+        for path in ('~', '~/.ssh'):
+            r = self.host.call('explain_denial', {'path': path})
+            self.refuse(r)
+            self.assertIn('give an absolute path', r.text)
+        self.expect(self.host.call('explain_denial', {'path': './~'}), allowed=True, target=os.path.join(self.work, '~'))
         open_host = self.mcp('--sandbox', ':danger-full-access')
         self.expect(open_host.call('explain_denial', {'host': 'example.org'}), denials=[], allowed=True,
                     rule='commands may use the network')
