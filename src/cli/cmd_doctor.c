@@ -22,6 +22,7 @@
 #include "cli/signals.h"
 #include "core/cell_child.h"
 #include "core/journal.h"
+#include "core/proc_limits.h"
 #include "os/cgroup.h"
 #include "os/host_limits.h"
 #include "os/landlock.h"
@@ -402,6 +403,23 @@ static void print_capacity(void)
     }
 }
 
+static void print_limits(void)
+{
+    static const char *const words[] = {
+        [SP_LIMIT_NOWHERE] = "missing", [SP_LIMIT_PER_PROCESS] = "ok", [SP_LIMIT_TREE] = "ok"};
+    static const char *const means[] = {[SP_LIMIT_NOWHERE] = "not enforced",
+                                        [SP_LIMIT_PER_PROCESS] = "for each process alone",
+                                        [SP_LIMIT_TREE] = "for all processes together"};
+
+    (void)printf("\nlimits of commands (--limit):\n");
+    for (int i = 0; i < SP_LIMIT_COUNT; i++) {
+        const enum sp_limit_scope scope = sp_limits_scope(NULL, (enum sp_limit)i);
+
+        print_state(words[scope], scope != SP_LIMIT_NOWHERE);
+        (void)printf("%-18s %s\n", sp_limit_kinds[i].name, means[scope]);
+    }
+}
+
 static void print_text(const struct findings *f)
 {
     static const char *const means[] = {
@@ -428,6 +446,7 @@ static void print_text(const struct findings *f)
     for (int i = f->landlock + 1; i <= NEWEST_LANDLOCK; i++)
         (void)printf("  missing   level %d            %s\n", i, landlock_levels[i]);
     print_upstream(&f->upstream);
+    print_limits();
     print_capacity();
     (void)printf("\npolicies:\n");
     for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
@@ -468,6 +487,14 @@ static void print_json_capacity(void)
     (void)putchar(']');
 }
 
+static void print_json_limits(void)
+{
+    for (int i = 0; i < SP_LIMIT_COUNT; i++)
+        print_member(i == 0 ? ",\"limits\":{" : ",", sp_limit_kinds[i].name,
+                     sp_limit_scope_names[sp_limits_scope(NULL, (enum sp_limit)i)]);
+    (void)putchar('}');
+}
+
 static void print_json(const struct findings *f)
 {
     print_member("{", "version", SP_VERSION);
@@ -494,6 +521,7 @@ static void print_json(const struct findings *f)
     }
     (void)printf("]}");
     print_json_capacity();
+    print_json_limits();
     print_member(",\"upstream\":{", "http", f->upstream.http);
     print_member(",", "https", f->upstream.https);
     print_member(",", "no_proxy", f->upstream.no_proxy);

@@ -688,7 +688,31 @@ static int make_policy(struct exec_run *x, struct sp_err *e)
     return r < 0 || !is_judged(x) ? r : open_approval(x, e);
 }
 
-/* For sp_carry_options: the server has said what it is. */
+/* --limit asks for what can be had; a limit that the command runs without is not kept quiet. */
+static void say_unenforced(const struct exec_run *x, const struct sp_backend_facts *facts)
+{
+    for (int i = 0; i < SP_LIMIT_COUNT && !x->o->is_quiet; i++) {
+        bool is_asked = false;
+
+        for (int level = 0; level < SP_LIMIT_LEVELS; level++)
+            is_asked = is_asked || x->o->limits.level[level].of[i] != 0;
+        if (is_asked && facts->limits[i] == SP_LIMIT_NOWHERE)
+            (void)fprintf(stderr,
+                          "sallyport: --limit %s cannot be enforced %s: the command runs without "
+                          "it%s\n",
+                          sp_limit_kinds[i].name, x->is_here ? "here" : "on that server",
+                          x->is_here ? " (see sallyport doctor)" : "");
+    }
+}
+
+static bool has_limits(const struct exec_options *o)
+{
+    static const struct sp_limit_levels none;
+
+    return memcmp(&o->limits, &none, sizeof none) != 0;
+}
+
+/* For sp_carry_options: the server, or this host, has said what it is. */
 static int prepare_there(void *user, const struct sp_backend_facts *facts, struct sp_err *e)
 {
     struct exec_run *x = user;
@@ -700,6 +724,7 @@ static int prepare_there(void *user, const struct sp_backend_facts *facts, struc
                        "%s keeps no command after its client has gone (its capability processNames "
                        "is not set)",
                        x->place.name);
+    say_unenforced(x, facts);
     if (x->is_here) /* prepare_run has made the rest */
         return 0;
 
@@ -988,7 +1013,7 @@ static int run_exec(void *values, char **command)
         .after_ms = SP_RUN_DRAIN_MS,
         .tells_denials = !o->is_quiet,
         .scribe = o->is_json ? &scribe : NULL,
-        .prepare = x.place.is_local ? NULL : prepare_there,
+        .prepare = x.place.is_local && !has_limits(o) ? NULL : prepare_there,
         .may_start = is_judged(&x) ? may_start : NULL,
         .tries_again = is_judged(&x) ? tries_again : NULL,
         .user = &x,

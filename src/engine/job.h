@@ -163,8 +163,9 @@ struct sp_backend_facts {
     const char *shell_path;        /* NULL: none */
     const char *cwd;               /* absolute; NULL: unknown */
     bool can_close_stdin;
-    bool can_name;  /* struct sp_start.name has an effect */
-    bool can_limit; /* struct sp_start.limits */
+    bool can_name;                              /* struct sp_start.name has an effect */
+    bool can_limit;                             /* struct sp_start.limits */
+    enum sp_limit_scope limits[SP_LIMIT_COUNT]; /* what each limit counts there */
 };
 
 /* A request for the facts. fn is called once, from the loop: facts NULL means that the host cannot

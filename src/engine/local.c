@@ -760,8 +760,11 @@ static void forget_facts(struct sp_backend_wait *w)
 static void tell_facts(struct sp_deferred *d)
 {
     struct sp_local *l = SP_CONTAINER(d, struct sp_local, tell_facts);
-    const struct sp_backend_facts facts = {.cwd = l->options.cwd, .can_close_stdin = true};
+    struct sp_backend_facts facts = {.cwd = l->options.cwd, .can_close_stdin = true};
     const struct sp_err none = {0};
+
+    for (int i = 0; i < SP_LIMIT_COUNT; i++)
+        facts.limits[i] = sp_limits_scope(l->front, (enum sp_limit)i);
 
     /* A callback may ask again: it is told in the next turn. */
     const struct sp_list *last = sp_list_last(&l->waits);

@@ -149,6 +149,19 @@ class Doors(Case):
                 end = json.loads(out.splitlines()[-1])
                 self.assertEqual((end['receipt']['reason'], end['receipt']['limits_hit'][0]['limit']), ('output_limit', 'output'))
 
+    def test_exec_says_which_limit_it_runs_without(self):
+        srv = self.server()
+        run = subprocess.run([PROGRAM, 'doctor', '--json'], capture_output=True, timeout=wire.DEADLINE)
+        doctor = json.loads(run.stdout)['limits']
+        for where, place in (((), 'here'), (('--on', srv.url), 'on that server')):
+            for name in ('memory', 'pids', 'cpus', 'cpu', 'wall', 'files'):
+                with self.subTest((place, name)):
+                    args = (*where, '--limit', name + ('=64M' if name == 'memory' else '=64'), '--', 'true')
+                    code, _, err = exec_verb(*args)
+                    self.assertEqual((code, f'--limit {name} cannot be enforced {place}: the command runs without it' in err),
+                                     (0, doctor[name] is None), err)
+                    self.assertEqual(exec_verb('-q', *args)[2], '')
+
     def test_wrong_options_are_refused(self):
         for given, text in (('wall', 'NAME=VALUE'), ('wall=0', 'wall=TIME'), ('week:wall=1s', 'LEVEL'), ('files=2', 'files=N'),
                             ('cpus=1.2345', 'cpus=N'), ('session:wall=1s', 'memory, pids and cpus'), ('memory=1M', '16M')):

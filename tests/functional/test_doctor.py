@@ -45,7 +45,7 @@ class Doctor(Case):
 
     def test_the_object_has_the_members_that_are_documented(self):
         code, found, layers, policies = self.find()
-        self.assertEqual(set(found), {'version', 'kernel', 'machine', 'uid', 'tier', 'layers', 'landlock', 'capacity', 'upstream', 'policies'})
+        self.assertEqual(set(found), {'version', 'kernel', 'machine', 'uid', 'tier', 'layers', 'landlock', 'capacity', 'limits', 'upstream', 'policies'})
         self.assertEqual((found['kernel'], found['machine']), (os.uname().release, os.uname().machine))
         self.assertEqual(found['uid'], os.geteuid())
         self.assertIn(found['tier'], ('cell', 'thin', 'none'))

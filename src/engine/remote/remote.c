@@ -107,6 +107,24 @@ static bool can(struct sp_json *j, uint32_t info, const char *what)
     return is_there;
 }
 
+/* A limit that the server does not name is not enforced there. */
+static void learn_limits(struct sp_remote *r, struct sp_json *j, uint32_t info)
+{
+    uint32_t limits = SP_JSON_NONE;
+
+    if (sp_json_opt_object(j, info, "limits", &limits, NULL) < 0 || limits == SP_JSON_NONE)
+        return;
+    for (int i = 0; i < SP_LIMIT_COUNT; i++) {
+        struct sp_str scope = {0};
+
+        if (sp_json_opt_str(j, limits, sp_limit_kinds[i].keys[SP_LIMIT_CAMEL], &scope, NULL) < 0)
+            continue;
+        for (int s = SP_LIMIT_PER_PROCESS; s <= SP_LIMIT_TREE; s++)
+            if (sp_str_eq(scope, sp_str_of(sp_limit_scope_names[s])))
+                r->facts.limits[i] = (enum sp_limit_scope)s;
+    }
+}
+
 /* info SP_JSON_NONE: the server does not tell. */
 static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
 {
@@ -128,6 +146,7 @@ static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
         r->facts.can_name = can(j, info, "processNames");
         r->facts.can_limit = can(j, info, "processLimits");
         r->facts.can_close_stdin = can(j, info, "processCloseStdin");
+        learn_limits(r, j, info);
     }
     r->facts.shell_name = r->shell_name;
     r->facts.shell_path = r->shell_path;
