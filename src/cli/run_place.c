@@ -2,6 +2,7 @@
 #include "cli/run_place.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,9 +216,13 @@ char *sp_place_dir(const char *given, struct sp_err *e)
     struct stat st;
 
     if (path == NULL || stat(path, &st) < 0)
-        (void)sp_fail(e, SP_E_INVALID, errno, "--cwd: %s", given == NULL ? "." : given);
+        (void)sp_fail(e, SP_E_INVALID, errno, "%s%s",
+                      given == NULL ? "the current directory (--cwd names another)" : "--cwd: ",
+                      given == NULL ? "" : given);
     else if (!S_ISDIR(st.st_mode))
         (void)sp_fail(e, SP_E_INVALID, ENOTDIR, "--cwd: %s", path);
+    else if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) < 0) /* chdir would blame the program */
+        (void)sp_fail(e, SP_E_INVALID, errno, "--cwd: %s", path);
     else
         return TAKE_PTR(path);
     return NULL;

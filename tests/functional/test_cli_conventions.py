@@ -283,6 +283,21 @@ class Rows(unittest.TestCase):
         self.refused(127, 'nosuch: command not found', 'sandbox', '--sandbox', ':danger-full-access', '--', 'nosuch')
         self.refused(127, '/no/such: No such file or directory', 'exec', '--', '/no/such')
 
+    def test_the_directory_is_blamed_and_not_the_program(self):
+        os.chmod(self.dir, 0o755)
+        program = shutil.copy(PROGRAM, self.dir)
+        closed = os.path.join(self.dir, 'closed')
+        os.mkdir(closed, 0)
+        user = {'user': 65534, 'group': 65534, 'extra_groups': []} if os.geteuid() == 0 else {}  # root may enter it
+        for sandbox in ((), ('--sandbox', ':workspace')):
+            said = subprocess.run([program, 'exec', *sandbox, '-w', closed, '--', 'true'], capture_output=True, timeout=wire.DEADLINE,
+                                  cwd=self.dir, env={'PATH': '/usr/bin:/bin', 'HOME': self.dir}, **user)
+            self.assertEqual((said.returncode, said.stderr.decode()), (125, 'sallyport: --cwd: %s: Permission denied\n' % closed))
+        script = 'cd "$1" && rmdir "$1" && exec "$0" exec -- true'
+        said = subprocess.run(['sh', '-c', script, program, tempfile.mkdtemp()], capture_output=True, timeout=wire.DEADLINE)
+        self.assertEqual((said.returncode, said.stderr.decode()),
+                         (125, 'sallyport: the current directory (--cwd names another): No such file or directory\n'))
+
     def test_values_are_named(self):
         self.refused(125, '--env: `FOO` is not NAME=VALUE (see sallyport exec --help)', 'exec', '-e', 'FOO', '--', 'true')
         self.refused(2, 'no decision was logged yet: read %s/.sallyport/audit.jsonl: No such file or directory' % self.dir,
