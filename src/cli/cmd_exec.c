@@ -953,8 +953,7 @@ static const char *find_misuse(const struct exec_options *o, char **command)
         return "--receipt: the command has not ended when --detach returns; see ps --json";
     if (o->is_detached && o->timeout_ms != 0)
         return "--timeout is not for --detach, which leaves nothing behind that could end the "
-               "command: "
-               "run `timeout 60 COMMAND` there instead";
+               "command: give --limit wall=TIME instead";
     if (o->is_detached && o->policy.publish.count != 0) /* before the server is started */
         return "--publish: only ports of our own sandboxes can be published, not those of a "
                "server: "
@@ -982,6 +981,16 @@ static bool are_words_right(const struct exec_options *o, char *text, size_t siz
                    "--name: `%.80s` is not 1 to %d letters, digits, `.`, `_` or `-`, the first of "
                    "them no `-`",
                    o->name, MAX_NAME);
+    return false;
+}
+
+/* false: stdout cannot be written. The command runs, so its id goes to stderr. */
+static bool print_id(const struct exec_run *x)
+{
+    if (printf("%s\n", x->id) >= 0 && fflush(stdout) == 0)
+        return true;
+    (void)fprintf(stderr, "sallyport: the command was started as %s; write stdout: %s\n", x->id,
+                  strerror(errno));
     return false;
 }
 
@@ -1021,12 +1030,13 @@ static int run_exec(void *values, char **command)
     if (r == 0)
         r = sp_carry_run(x.carry, &how, &result, &e);
     sp_local_socket_flush(x.local_socket); /* `kill` and `wait` elsewhere hear of the end */
-    const int status = r < 0 ? EXIT_OURS : exec_status(&x, &result, text, sizeof text);
+    int status = r < 0 ? EXIT_OURS : exec_status(&x, &result, text, sizeof text);
     if (r < 0 && !o->is_json) {
         (void)sp_cli_complain(&e);
     } else if (r < 0) {
-        if (add_result(&x, &line, NULL, status, sp_error_text(&e, text, sizeof text)))
-            (void)sp_cli_print(sp_buf_str(&line), &e);
+        if (!add_result(&x, &line, NULL, status, sp_error_text(&e, text, sizeof text)) ||
+            sp_cli_print(sp_buf_str(&line), &e) < 0)
+            (void)sp_cli_complain(&e);
     } else if (!o->is_json) { /* otherwise the last event has it */
         print_limits(&result);
         if (!o->is_quiet) {
@@ -1037,8 +1047,8 @@ static int run_exec(void *values, char **command)
             (void)fputc('\n', stderr); /* its last line may have no end */
         if (text[0] != 0)
             sp_plain_say("sallyport", text);
-        if (result.end == SP_CARRY_DETACHED)
-            (void)printf("%s\n", x.id);
+        if (result.end == SP_CARRY_DETACHED && !print_id(&x))
+            status = EXIT_OURS;
     }
     if (o->has_receipt)
         say_receipt(&result.receipt);

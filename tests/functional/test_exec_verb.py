@@ -256,6 +256,9 @@ class Local(Exec):
             p = self.popen('--', 'echo', 'x', stdout=full)
             self.assertEqual(p.wait(wire.DEADLINE), 125)
             self.assertEqual(p.stderr.read(), b'sallyport: write stdout: No space left on device\n')
+            p = self.popen('--json', '--', 'echo', 'x', stdout=full)
+            self.assertEqual(p.wait(wire.DEADLINE), 125)
+            self.assertEqual(p.stderr.read(), b'sallyport: write to stdout: No space left on device\n')
 
     def test_without_any_stream(self):
         out = os.path.join(self.beside, 'made')

@@ -392,7 +392,7 @@ class Detached(Users):
 
     def test_wrong_words(self):
         self.assertIn('--detach', self.refused(125, 'exec', '--name', 'x', '--', 'true'))
-        self.assertIn('timeout 60 COMMAND', self.refused(125, 'exec', '-d', '--timeout', '5', '--', 'true'))
+        self.assertIn('--limit wall=TIME', self.refused(125, 'exec', '-d', '--timeout', '5', '--', 'true'))
         for name in ('', '--', '-x', 'x' * 65):
             self.assertIn('--name: `', self.refused(125, 'exec', '-d', '--name', name, '--', 'true'))
         self.assertIn('--name: `a b` is not 1 to 64 letters', self.refused(125, 'exec', '-d', '--name', 'a b', '--', 'true'))
