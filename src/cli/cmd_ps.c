@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "cli/escape_text.h"
 #include "cli/observe.h"
 
@@ -175,12 +176,24 @@ static void write_usage(const struct sp_command_receipt *r, char cpu[32], char p
         sp_receipt_write_size(r->numbers[most], peak);
 }
 
+/* "exited (3)", "wall limit (137)" */
+static void write_end(const struct sp_listed *p, char *ret, size_t size)
+{
+    const char *limit = NULL;
+
+    for (int i = 0; i < SP_LIMIT_COUNT; i++)
+        if (p->receipt.reason != SP_END_NONE && sp_limit_kinds[i].reason == p->receipt.reason)
+            limit = sp_limit_kinds[i].name;
+    (void)snprintf(ret, size, "%s%s (%lld)", limit == NULL ? "exited" : limit,
+                   limit == NULL ? "" : " limit", (long long)p->exit_code);
+}
+
 /* The cells of one row, each ended by NUL. */
 static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out)
 {
     const struct sp_observe *server = p->server;
     char age[32];
-    char code[32] = "";
+    char code[64] = "";
     char cpu[32];
     char peak[32];
     bool ok = true;
@@ -188,7 +201,7 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
     sp_listed_write_age(now - p->started_ms, age, sizeof age);
     write_usage(&p->receipt, cpu, peak);
     if (p->has_exited)
-        (void)snprintf(code, sizeof code, "exited (%lld)", (long long)p->exit_code);
+        write_end(p, code, sizeof code);
     if (server->pid != 0)
         ok = sp_buf_printf(out, "%s/%d", server->kind, (int)server->pid);
     ok = ok && sp_buf_printf(out, "%c%.8s%c", 0, p->session, 0);
@@ -202,18 +215,6 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
                          p->is_tty ? "yes" : "no", 0, p->network, 0, p->cwd, 0, p->command, 0);
 }
 
-/* The first `width` characters of UTF-8. */
-static struct sp_str cut_at_width(struct sp_str s, size_t width)
-{
-    size_t n = 0;
-
-    while (n < s.n && (width > 0 || ((unsigned char)s.p[n] & 0xC0) == 0x80)) {
-        width -= ((unsigned char)s.p[n] & 0xC0) != 0x80 && width > 0;
-        n++;
-    }
-    return (struct sp_str){s.p, n};
-}
-
 /* Every cell but the command is cut at a quarter of the screen; ids, which people type, later. */
 static struct sp_str trim_cell(const char *cell, enum column c, size_t screen)
 {
@@ -223,7 +224,7 @@ static struct sp_str trim_cell(const char *cell, enum column c, size_t screen)
 
     return c == COMMAND || screen == SIZE_MAX
                ? s
-               : cut_at_width(s, screen / 4 > least ? screen / 4 : least);
+               : sp_plain_cut(s, screen / 4 > least ? screen / 4 : least);
 }
 
 /* The escape sequence for a state at a terminal; NULL: none. */
@@ -233,7 +234,7 @@ static const char *color_of(const char *state)
         return NULL;
     if (strcmp(state, "running") == 0)
         return "\033[32m";
-    return strncmp(state, "exited", 6) == 0 && strcmp(state, "exited (0)") != 0 ? "\033[31m" : NULL;
+    return strchr(state, '(') != NULL && strcmp(state, "exited (0)") != 0 ? "\033[31m" : NULL;
 }
 
 /* A width of 0 leaves a column out. */
@@ -257,7 +258,7 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
         if (c != COMMAND)
             ok = ok && sp_buf_printf(&row, "%*s", (int)(widths[c] - sp_plain_width(cell) + 2), "");
     }
-    const struct sp_str shown = cut_at_width((struct sp_str){row.data, row.len}, screen);
+    const struct sp_str shown = sp_plain_cut((struct sp_str){row.data, row.len}, screen);
     const char *color = color_of(cells[STATE]);
     if (ok && color != NULL && state_end <= shown.n)
         return printf("%.*s%s%.*s\033[0m%.*s\n", (int)state_at, shown.p, color,

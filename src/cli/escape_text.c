@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "base/auto.h"
 #include "base/utf8.h"
@@ -149,12 +150,41 @@ void sp_plain_say(const char *before, const char *text)
         (void)fprintf(stderr, "%s: out of memory for an error message\n", before);
 }
 
+/* The columns of the character at the beginning of s, which is not empty. */
+static size_t read_columns(struct sp_str s, size_t *ret_bytes)
+{
+    mbstate_t state = {0};
+    wchar_t c;
+    const size_t n = mbrtowc(&c, s.p, s.n, &state);
+    const int columns = n == 0 || n > s.n ? 1 : wcwidth(c);
+
+    *ret_bytes = n == 0 || n > s.n ? 1 : n;
+    return columns < 0 ? 1 : (size_t)columns;
+}
+
+struct sp_str sp_plain_cut(struct sp_str plain, size_t width)
+{
+    size_t at = 0;
+    size_t bytes;
+
+    while (at < plain.n) {
+        const size_t columns = read_columns((struct sp_str){plain.p + at, plain.n - at}, &bytes);
+
+        if (columns > width)
+            break;
+        width -= columns;
+        at += bytes;
+    }
+    return (struct sp_str){plain.p, at};
+}
+
 size_t sp_plain_width(struct sp_str plain)
 {
     size_t width = 0;
+    size_t bytes;
 
-    for (size_t i = 0; i < plain.n; i++)
-        width += ((unsigned char)plain.p[i] & 0xC0) != 0x80;
+    for (size_t at = 0; at < plain.n; at += bytes)
+        width += read_columns((struct sp_str){plain.p + at, plain.n - at}, &bytes);
     return width;
 }
 

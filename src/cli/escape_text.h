@@ -31,7 +31,9 @@ void sp_plain_print(FILE *to, struct sp_str text);
 void sp_plain_say(const char *before, const char *text);
 /* Whether colours and bold may go to it: a terminal that knows escapes, and NO_COLOR is not set. */
 bool sp_plain_has_color(int fd);
-/* The width of escaped text: one column a character. */
+/* The columns of escaped text: wide characters have two, combining ones none. */
 size_t sp_plain_width(struct sp_str plain);
+/* The beginning that has at most `width` columns. */
+struct sp_str sp_plain_cut(struct sp_str plain, size_t width);
 
 #endif

@@ -507,7 +507,9 @@ static int run_connected(struct sp_observe_all *a,
 {
     if (a->is_local && a->order_count == 0) {
         a->is_unreachable = true;
-        return sp_fail(e, SP_E_NOT_FOUND, 0, "no server is running; start one: sallyport serve");
+        return sp_fail(e, SP_E_NOT_FOUND, 0,
+                       "no server is running; start one: sallyport exec -d -- COMMAND, "
+                       "or sallyport serve");
     }
     if (a->unknown == NULL)
         return run(a, user, e);

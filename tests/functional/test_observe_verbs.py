@@ -221,6 +221,14 @@ class Ps(Verbs):
         self.assertEqual(screen.end(), 0)
         self.assertTrue(all(len(line) <= 60 for line in screen.seen.decode().split('\r\n')[1:]), screen.seen)
 
+    def test_wide_characters_take_two_columns(self):
+        self.env['NO_COLOR'] = '1'
+        self.shell('read x; : ' + '\u6f22\u5b57' * 40 + 'e\u0301', pipeStdin=True)
+        screen = self.screen('ps', cols=60)
+        self.assertEqual(screen.end(), 0)
+        row = screen.seen.decode().split('\r\n')[1]
+        self.assertIn(len(row) + sum(c in '\u6f22\u5b57' for c in row), (59, 60), row)
+
     def test_a_narrow_terminal_still_shows_the_command(self):
         self.env['NO_COLOR'] = '1'
         self.shell('read x; : the-command', pipeStdin=True)
@@ -320,7 +328,7 @@ class Finding(Verbs):
     def test_a_folder_that_others_can_write_is_not_believed(self):
         os.chmod(os.path.join(self.runtime, 'sallyport'), 0o777)
         text = self.refused(123, 'ps')
-        self.assertEqual(text, 'sallyport: no server is running; start one: sallyport serve\n')
+        self.assertEqual(text, 'sallyport: no server is running; start one: sallyport exec -d -- COMMAND, or sallyport serve\n')
         self.refused(123, 'ps', '--set', 'token_file="/nowhere/token"')
         os.chmod(os.path.join(self.runtime, 'sallyport'), 0o700)
 

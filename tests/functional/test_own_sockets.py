@@ -163,7 +163,7 @@ class Sockets(Own):
     def test_without_a_server(self):
         run = self.verb('ps')
         self.assertEqual((run.returncode, run.stderr),
-                         (123, b'sallyport: no server is running; start one: sallyport serve\n'))
+                         (123, b'sallyport: no server is running; start one: sallyport exec -d -- COMMAND, or sallyport serve\n'))
 
 
 @ours_only
