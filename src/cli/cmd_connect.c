@@ -213,8 +213,9 @@ static int run_connect(void *values, char **operands)
     if (r == -SP_E_NOT_FOUND) {
         (void)fprintf(stderr,
                       "sallyport: no server of this user runs%s%s; start one: sallyport "
-                      "connect --spawn, or sallyport serve --listen user%s%s\n",
+                      "connect --spawn%s%s, or sallyport serve --listen user%s%s\n",
                       o->name != NULL ? " as " : "", o->name != NULL ? name : "",
+                      o->name != NULL ? " --name " : "", o->name != NULL ? name : "",
                       o->name != NULL ? ":" : "", o->name != NULL ? name : "");
         return SP_EXIT_UNREACHABLE;
     }

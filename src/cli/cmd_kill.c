@@ -70,7 +70,7 @@ static int fail_no_memory(struct sp_err *e)
 
 static int fail_ended(const struct sp_listed *p, struct sp_err *e)
 {
-    return strcmp(p->state, "exited") == 0
+    return p->history_id == 0 && strcmp(p->state, "exited") == 0
                ? sp_fail(e, SP_E_STATE, 0,
                          "it has exited; processes that it has left hold its output open")
                : sp_fail(e, SP_E_STATE, 0, "it has ended already");
@@ -136,8 +136,11 @@ static int kill_all(struct sp_observe_all *a, void *user, struct sp_err *e)
         const struct sp_listed *p = NULL;
         struct sp_err why = {0};
 
-        r = sp_observe_find(a, *word, &p, &why);
-        if (r == 0) {
+        r = sp_observe_find_ended(a, *word, &p, &why);
+        if (r == 0 && p->history_id != 0) {
+            r = fail_ended(p, &why);
+            (void)sp_wrap(&why, "%s", *word);
+        } else if (r == 0) {
             r = k->signal == NULL ? end_tree(p->server, p, &why)
                                   : send_signal(p->server, p, k->signal, &why);
             if (r < 0)

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -75,7 +76,8 @@ class Users(Case):
 class Connect(Users):
     def test_without_a_server(self):
         self.assertIn('sallyport connect --spawn', self.refused(123, 'connect'))
-        self.assertIn('user:other', self.refused(123, 'connect', '--name', 'other'))
+        self.assertIn('start one: sallyport connect --spawn --name other, or sallyport serve --listen user:other\n',
+                      self.refused(123, 'connect', '--name', 'other'))
         for name in ('', '12', 'a/b', '../x', 'a.b', 'x' * 65):
             self.assertIn('cannot name a server', self.refused(1, 'connect', '--name', name))
         self.refused(2, 'connect', 'x')
@@ -389,6 +391,25 @@ class Detached(Users):
         self.assertEqual((result['kind'], result['exit_code'], result['name']), ('detached', 0, 'far'))
         self.assertEqual(self.ok('kill', '--server', urls[0], result['id']), b'')
         self.assertFalse(os.path.exists(os.path.join(self.directory, 'default.sock')))
+
+    def test_an_id_that_cannot_be_written_is_told(self):
+        self.serve('--listen', 'user')
+        with open('/dev/full', 'wb') as full:
+            run = subprocess.run([PROGRAM, 'exec', '-d', '--', 'sleep', '600'], stdin=subprocess.DEVNULL, stdout=full,
+                                 stderr=subprocess.PIPE, env=self.env, timeout=wire.DEADLINE)
+        self.assertEqual(run.returncode, 125)
+        said = re.fullmatch(r'sallyport: the command was started as ([a-z0-9]{8}); write stdout: No space left on device\n',
+                            run.stderr.decode())
+        self.assertTrue(said, run.stderr)
+        self.ok('kill', said[1])
+
+    def test_a_remembered_one_has_ended_and_its_limit_is_listed(self):
+        self.serve('--listen', 'user', '--closed-ttl', '0')
+        self.start('--name', 'short', '--limit', 'wall=100ms', '--', 'sleep', '600')
+        wait_until(lambda: 'short' in self.ok('ps', '-a').decode() and 'short' not in self.ok('ps').decode(), 'its history')
+        self.assertRegex(self.ok('ps', '-a').decode(), r'short +\d+ +wall limit \(137\) ')
+        for words in (('kill',), ('kill', '-s', 'INT')):
+            self.assertEqual(self.refused(1, *words, 'short'), 'sallyport: short: it has ended already\n')
 
     def test_wrong_words(self):
         self.assertIn('--detach', self.refused(125, 'exec', '--name', 'x', '--', 'true'))
