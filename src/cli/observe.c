@@ -507,6 +507,15 @@ static int run_connected(struct sp_observe_all *a,
 {
     if (a->is_local && a->order_count == 0) {
         a->is_unreachable = true;
+        if (a->unknown != NULL)
+            return sp_fail(e, SP_E_NOT_FOUND, 0,
+                           "no such server: %s is neither a URL nor an environment of the "
+                           "configuration, and no server is running",
+                           a->unknown);
+        if (a->console != NULL) /* a server would bring no question */
+            return sp_fail(e, SP_E_NOT_FOUND, 0,
+                           "there is no question: no sallyport serve, mcp or exec of this user "
+                           "is running");
         return sp_fail(e, SP_E_NOT_FOUND, 0,
                        "no server is running; start one: sallyport exec -d -- COMMAND, "
                        "or sallyport serve");

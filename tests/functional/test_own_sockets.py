@@ -161,6 +161,12 @@ class Sockets(Own):
             self.assertEqual((p.returncode, p.stdout), (0, b''), p.stderr)
 
     def test_without_a_server(self):
+        run = self.verb('approvals')
+        self.assertEqual((run.returncode, run.stderr), (
+            123, b'sallyport: there is no question: no sallyport serve, mcp or exec of this user is running\n'))
+        run = self.verb('ps', '--on', 'nowhere')
+        self.assertEqual(run.returncode, 123)
+        self.assertIn(b'no such server: nowhere is neither', run.stderr)
         run = self.verb('ps')
         self.assertEqual((run.returncode, run.stderr),
                          (123, b'sallyport: no server is running; start one: sallyport exec -d -- COMMAND, or sallyport serve\n'))
