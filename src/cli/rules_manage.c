@@ -234,6 +234,7 @@ static const char *check_words(char **words, const struct edit_options *o)
             return "the command is not valid UTF-8: no rule can match it";
     if (o->host == NULL)
         return words[0] == NULL      ? "a command or --host is missing"
+               : words[0][0] == 0    ? "the command's name is empty"
                : o->protocol != NULL ? "--protocol is for rules with --host"
                                      : NULL;
     return words[0] != NULL ? "give --host or a command, not both" : NULL;
@@ -470,6 +471,13 @@ static int run_remove(void *values, char **words)
     if (w.words.count == 1 && read_place(words[0], &file, &w.line)) {
         w.words.count = 0;
         return remove_entry(file, &w);
+    }
+    if (file != NULL && strstr(words[0], ".rules:") != NULL) {
+        (void)sp_fail(&e, SP_E_NOT_FOUND, 0,
+                      "%.300s: there is no such file; give FILE:LINE as `sallyport rules list` "
+                      "prints it",
+                      file);
+        return sp_cli_complain(&e);
     }
     w.words.items = items;
     if (o->host != NULL)

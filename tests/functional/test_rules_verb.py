@@ -132,6 +132,9 @@ class Manage(Rules):
         self.assertTrue(err.startswith('sallyport: no rule is exactly like this; name one of these by FILE:LINE:\n'))
         self.assertEqual(self.rules('remove', '--', 'nothing'),
                          (1, '', 'sallyport: no rule is exactly like this (see sallyport rules list)\n'))
+        status, out, err = self.rules('remove', 'nowhere/a.rules:1')
+        self.assertEqual((status, out), (1, ''))
+        self.assertIn('nowhere/a.rules: there is no such file', err)
 
     def test_files_that_are_not_touched(self):
         broken = self.write('broken.rules', 'nonsense\n')
@@ -176,7 +179,7 @@ class Manage(Rules):
     def test_wrong_command_lines_of_edits(self):
         for words in (('add',), ('remove',), ('add', '--host', 'a', '--', 'x'), ('add', '--protocol', 'http', '--', 'x'),
                       ('add', '--decision', 'deny', '--', 'x'), ('add', '--decision', 'prompt', '--host', 'x'),
-                      ('add', '--decision', 'alow', '--', 'x'), ('add', '--', b'\xff'), ('list', 'x')):
+                      ('add', '--decision', 'alow', '--', 'x'), ('add', '--', b'\xff'), ('add', '--', ''), ('list', 'x')):
             status, out, err = self.rules(*words)
             self.assertEqual((status, out), (2, ''), words)
         self.assertIn('host', self.rules('add', '--host', 'a b')[2])
