@@ -183,6 +183,10 @@ static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
     if (r == 0)
         return sp_cli_print(sp_buf_str(&text), &e) == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;
     (void)report_patch_error(&e);
+    if (e.sys == EROFS && !w->refuses_links) /* inside of a sandbox */
+        (void)fputs("Its sandbox keeps that read-only; --cwd and --sandbox choose what may be "
+                    "written\n",
+                    stderr);
     /* Files that were written before the error stay as they are, and are listed. */
     const struct sp_patch_changes part = {c->items, applied, NULL};
     if (applied != 0 && sp_patch_add_summary(&text, &part)) {

@@ -62,7 +62,9 @@ class Patch(Verb):
         before = self.everything()
         code, out, err = self.patch(hunks, *options)
         self.assertEqual((code, out), (1, b''))
-        self.assertIn(err.decode(), [front + ': %s\n' % why for why in ('Read-only file system', 'Permission denied')])
+        self.assertIn(err.decode(), [
+            front + ': Read-only file system\nIts sandbox keeps that read-only; --cwd and --sandbox choose what may be written\n',
+            front + ': Permission denied\n'])
         self.assertEqual(self.everything(), before)
 
     def everything(self):
