@@ -216,6 +216,7 @@ class Ended(Own):
         later = host.call_later('exec_command', {'argv': ['sh', '-c', 'echo up; exec sleep 600']})
         wait_until(lambda: b'sleep 600' in self.verb('ps').stdout, 'the command')
         (running,) = json.loads(self.verb('ps', '--json').stdout)['processes']
+        wait_until(lambda: self.verb('logs', running['processId']).stdout == b'up\n', 'its output')
         self.assertEqual(self.verb('kill', running['processId']).returncode, 0)
         host.result(later)
         wait_until(self.entries, 'the command in the history')
