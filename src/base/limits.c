@@ -361,6 +361,9 @@ bool sp_limits_add_text(struct sp_buf *out, const struct sp_limit_hit *h)
     if (h->limit == SP_LIMIT_PIDS)
         return sp_buf_printf(out, ": %" PRIu64 " fork%s refused", h->count,
                              is_one ? " was" : "s were");
+    /* A command that writes its last output at once ends before the cell can kill it. */
     return sp_buf_printf(out, " reached: %s",
-                         h->leader ? "the command was killed" : "a process was killed");
+                         h->leader                     ? "the command was killed"
+                         : h->limit == SP_LIMIT_OUTPUT ? "the command had ended before"
+                                                       : "a process was killed");
 }

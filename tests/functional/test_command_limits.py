@@ -149,6 +149,12 @@ class Doors(Case):
                 end = json.loads(out.splitlines()[-1])
                 self.assertEqual((end['receipt']['reason'], end['receipt']['limits_hit'][0]['limit']), ('output_limit', 'output'))
 
+    def test_a_command_that_ended_before_was_not_killed(self):
+        says = {137: 'the command was killed', 0: 'the command had ended before'}
+        for _ in range(10):  # the last output and the end race with the cell: either is right
+            code, _, err = exec_verb('--limit', 'output=10', '--', 'seq', '3000')
+            self.assertEqual(err, 'sallyport: output limit 10 bytes reached: %s\n' % says.get(code))
+
     def test_exec_says_which_limit_it_runs_without(self):
         srv = self.server()
         run = subprocess.run([PROGRAM, 'doctor', '--json'], capture_output=True, timeout=wire.DEADLINE)
