@@ -53,14 +53,16 @@ static void offer_joined(struct completion *c, struct sp_str begin, const char *
         if ((unsigned char)*at < ' ' || *at == 0x7F)
             return;
     text.n = strcspn(about, ";(");
-    if (text.n > MAX_DESCRIBED)
+    const bool is_cut = text.n > MAX_DESCRIBED;
+    if (is_cut)
         for (text.n = MAX_DESCRIBED; text.n > 0 && text.p[text.n] != ' ';)
             text.n--;
-    while (text.n > 0 && (text.p[text.n - 1] == ' ' || text.p[text.n - 1] == ':'))
+    while (text.n > 0 && strchr(" :,", text.p[text.n - 1]) != NULL)
         text.n--;
     c->count++;
     (void)(sp_buf_add(&c->out, whole.data, whole.len - 1) && sp_buf_add(&c->out, "\t", 1) &&
-           sp_plain_add(&c->out, text) && sp_buf_add(&c->out, "\n", 1)); /* or fewer of them */
+           sp_plain_add(&c->out, text) && (!is_cut || sp_buf_add_str(&c->out, SP_STR(" ..."))) &&
+           sp_buf_add(&c->out, "\n", 1)); /* or fewer of them */
 }
 
 static void offer(struct completion *c, const char *candidate, const char *about)
@@ -231,8 +233,14 @@ static void offer_commands(struct completion *c)
             offer(c, sp_verbs[i]->name, sp_verbs[i]->summary);
 }
 
+static void offer_limits(struct completion *c)
+{
+    for (int i = 0; i < SP_LIMIT_COUNT; i++)
+        offer_joined(c, sp_str_of(sp_limit_kinds[i].name), "=", "");
+}
+
 static const char *const approvals[] = {"untrusted", "on-failure", "on-request", "never", NULL};
-static const char *const approvers[] = {"terminal", "client", "deny", "program:/", NULL};
+static const char *const approvers[] = {"terminal", "console", "deny", "program:/", NULL};
 static const char *const signals[] = {"TERM", "INT",  "HUP",  "KILL", "QUIT",
                                       "STOP", "CONT", "USR1", "USR2", NULL};
 static const char *const shells[] = {"bash", "zsh", "fish", NULL};
@@ -245,23 +253,21 @@ static const struct {
         DIRECTORY,
         PROGRAM,
         SANDBOX,
-        ENVIRONMENT,
         SERVER,
         PROCESS,
         URL,
         VARIABLE,
         VERB,
+        LIMIT,
         WORDS
     } kind;
     const char *const *words;
 } arguments[] = {
-    {"FILE", FILE_NAME, NULL},       {"DIR", DIRECTORY, NULL},
-    {"PROGRAM", PROGRAM, NULL},      {"MODE", SANDBOX, NULL},
-    {"NAME|URL", ENVIRONMENT, NULL}, {"SERVER", SERVER, NULL},
-    {"PROC", PROCESS, NULL},         {"URL", URL, NULL},
-    {"NAME=VALUE", VARIABLE, NULL},  {"COMMAND", VERB, NULL},
-    {"POLICY", WORDS, approvals},    {"WHO", WORDS, approvers},
-    {"SIGNAL", WORDS, signals},      {"SHELL", WORDS, shells},
+    {"FILE", FILE_NAME, NULL},  {"DIR", DIRECTORY, NULL},     {"PROGRAM", PROGRAM, NULL},
+    {"MODE", SANDBOX, NULL},    {"NAME|URL", SERVER, NULL},   {"SERVER", SERVER, NULL},
+    {"PROC", PROCESS, NULL},    {"URL", URL, NULL},           {"NAME=VALUE", VARIABLE, NULL},
+    {"COMMAND", VERB, NULL},    {"POLICY", WORDS, approvals}, {"WHO", WORDS, approvers},
+    {"SIGNAL", WORDS, signals}, {"SHELL", WORDS, shells},     {"[LEVEL:]NAME=VALUE", LIMIT, NULL},
 };
 
 static void offer_argument(struct completion *c, const char *name)
@@ -283,9 +289,6 @@ static void offer_argument(struct completion *c, const char *name)
     case SANDBOX:
         offer_policies(c);
         break;
-    case ENVIRONMENT:
-        offer_environments(c);
-        break;
     case SERVER:
         offer_environments(c);
         offer_servers(c);
@@ -304,6 +307,9 @@ static void offer_argument(struct completion *c, const char *name)
         break;
     case WORDS:
         offer_words(c, arguments[i].words);
+        break;
+    case LIMIT:
+        offer_limits(c);
         break;
     }
 }

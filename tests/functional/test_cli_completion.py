@@ -65,6 +65,11 @@ class Candidates(unittest.TestCase):
                     flags = set(re.findall(r'^  (?:-\w, )?(--[a-z0-9-]+)', self.help_of(*words), re.M))
                     self.assertEqual(set(self.complete('sallyport %s --' % ' '.join(words))), flags)
 
+    def test_a_description_that_is_cut_says_so(self):
+        about = self.complete('sallyport ')['connect']
+        self.assertRegex(about, r'^carry bytes .* \.\.\.$')
+        self.assertEqual(self.complete('sallyport ')['version'], 'print the version')
+
     def test_values(self):
         with open(os.path.join(self.dir, 'c.toml'), 'w') as f:
             f.write('[permissions.mine]\nextends = ":workspace"\n[environments.there]\nurl = "unix:///x"\n')
@@ -84,6 +89,8 @@ class Candidates(unittest.TestCase):
                               ('exec cat c', ['c.toml']),
                               ('exec cat --on', []),
                               ('mcp --structured-output al', ['always']),
+                              ('exec --approver cons', ['console']),
+                              ('exec --limit wa', ['wall=']),
                               ('completion f', ['fish']),
                               ('exec --timeout ', []),
                               ('nonsense ', []), ('nonsense --x', []), ('cell ', []), ('rules nonsense ', [])):
@@ -103,7 +110,8 @@ class Candidates(unittest.TestCase):
                 (process, command), = self.complete('sallyport kill ').items()
                 self.assertIn('echo ready', command)
                 self.assertEqual(list(self.complete('sallyport logs ' + process[:-1])), [process])
-                self.assertIn(str(run.pid), self.complete('sallyport ps --on '))
+                for verb in ('ps', 'exec'):
+                    self.assertIn(str(run.pid), self.complete('sallyport %s --on ' % verb))
                 ids = subprocess.run([PROGRAM, 'ps', '-q'], capture_output=True, env=self.env, timeout=wire.DEADLINE)
                 self.assertEqual(ids.stdout.decode().split(), [process])
                 killed = subprocess.run([PROGRAM, 'kill', '-9', process], capture_output=True, env=self.env, timeout=wire.DEADLINE)
