@@ -263,17 +263,22 @@ static int fail_ambiguous(struct sp_observe_all *a, const char *proc, enum way w
                    sp_buf_str(&asked).p, count);
 }
 
-/* The name that `proc` is nearly, or begins; NULL: none. Names are escaped already. */
+/* The name that `proc` is nearly, or begins, or has as its pid; NULL: none. Names are escaped
+ * already. */
 static const char *find_meant(const struct sp_listed_all *l, const char *proc)
 {
     struct sp_nearest near = sp_nearest_to(sp_str_of(proc));
     const char *begun = NULL;
+    uint64_t pid = 0;
 
     for (size_t i = 0; i < l->count; i++) {
         const char *name = l->items[i].name;
 
         if (name == NULL)
             continue;
+        if (sp_str_to_u64(sp_str_of(proc), INT64_MAX, &pid) && (int64_t)pid == l->items[i].pid &&
+            !is_closed(&l->items[i]))
+            return name;
         sp_nearest_offer(&near, name);
         if (begun == NULL && proc[0] != 0 && strncmp(name, proc, strlen(proc)) == 0)
             begun = name;

@@ -57,6 +57,10 @@ const struct sp_cli_command *sp_verb_find(const char *name)
 static int report_unknown(const char *name)
 {
     struct sp_nearest near = sp_nearest_to(sp_str_of(name));
+    /* What docker and systemctl call it. */
+    static const char *const habits[][2] = {{"run", "exec"}, {"start", "exec"}, {"stop", "kill"},
+                                            {"list", "ps"},  {"ls", "ps"},      {"top", "ps"},
+                                            {"status", "ps"}};
     char text[300];
 
     for (size_t i = 0; sp_verbs[i] != NULL; i++)
@@ -64,6 +68,9 @@ static int report_unknown(const char *name)
             sp_nearest_offer(&near, sp_verbs[i]->name);
     sp_nearest_offer(&near, "--help");
     sp_nearest_offer(&near, "--version");
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++)
+        if (strcmp(name, habits[i][0]) == 0)
+            near.best = habits[i][1];
     if (near.best != NULL)
         (void)snprintf(text, sizeof text, "no such command: %.200s; did you mean `%s`?", name,
                        near.best);

@@ -135,6 +135,7 @@ class Meant(unittest.TestCase):
     def test_it_is_named(self):
         for words, says in (
                 ('exce', 'no such command: exce; did you mean `exec`?'),
+                ('run', 'no such command: run; did you mean `exec`?'),
                 ('help exce', 'no such command: exce; did you mean `exec`?'),
                 ('frobnicate', 'no such command: frobnicate (see sallyport help)'),
                 ('rules chekc', 'no subcommand of rules is called `chekc`: there is list, add, remove, check, test or explain; '

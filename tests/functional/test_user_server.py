@@ -310,6 +310,7 @@ class Detached(Users):
         wait_until(lambda: self.ok('logs', web) == b'bar key xterm\n%s\n' % self.work.encode(), 'its output')
         listed = json.loads(self.ok('ps', '--json'))['processes']
         self.assertEqual([(p['name'], p['processId'], p['state']) for p in listed], [('web', web, 'running')])
+        self.assertIn('did you mean `web`?', self.refused(1, 'logs', str(listed[0]['pid'])))
         text = self.refused(125, 'exec', '-d', '--name', 'web', '--', 'true')
         self.assertIn('web is running (pid %d); choose another name or: sallyport kill web' % listed[0]['pid'], text)
         self.ok('kill', 'web')
