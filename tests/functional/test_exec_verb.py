@@ -207,9 +207,10 @@ class Everywhere:
 
     def test_each_end_has_its_kind(self):
         self.assertEqual(self.result('--', 'sh', '-c', 'kill -9 $$')[0],
-                         {'kind': 'signalled', 'exit_code': 137, 'signal': 9, 'denials': []} if self.knows_signals else
-                         {'kind': 'exited', 'exit_code': 137, 'denials': []})
+                         {'kind': 'signalled', 'exit_code': 137, 'signal': 9, 'denials': []})
         self.assertEqual((self.receipt['reason'], 'user_ms' in self.receipt), ('signal', True))
+        self.assertEqual(self.result('--', 'sh', '-c', 'exit 137')[0], {'kind': 'exited', 'exit_code': 137, 'denials': []})
+        self.assertEqual(self.receipt['reason'], 'exit')
         last = self.result('--timeout', '0.3', '--', 'sleep', '300')[0]
         last.pop('signal', None)
         self.assertEqual(last, {'kind': 'timed_out', 'exit_code': 124, 'denials': [],
@@ -224,7 +225,6 @@ class Everywhere:
 @ours_only
 class Here(Everywhere, Exec):
     much = 64 << 20
-    knows_signals = True
 
 
 # --------------------------------------------------------------------------------------- here alone
@@ -417,7 +417,6 @@ class Local(Exec):
 
 class There(Everywhere):
     much = 8 << 20
-    knows_signals = False  # the protocol tells 128 + n alone
 
 
 @ours_only

@@ -122,6 +122,19 @@ static void test_a_run_has_its_directory_from_the_server(void **state)
     assert_string_equal(h.err, "trouble\n");
 }
 
+static void test_a_signal_is_told_from_an_exit_status(void **state)
+{
+    struct heard h;
+
+    (void)state;
+    do_run(&h, "kill -TERM $$", 0);
+    assert_int_equal(h.outcome, SP_OUTCOME_SIGNALLED);
+    assert_int_equal(h.exit_code, 143);
+    do_run(&h, "exit 143", 0);
+    assert_int_equal(h.outcome, SP_OUTCOME_EXITED);
+    assert_int_equal(h.exit_code, 143);
+}
+
 static void test_a_run_can_be_cancelled_before_the_connection_is_there(void **state)
 {
     static const char *const argv[] = {"sleep", "30", NULL};
@@ -216,6 +229,7 @@ static const struct CMUnitTest tests[] = {
     lib_test(test_a_command_runs_there),
     lib_test(test_a_patch_is_applied_there),
     lib_test(test_a_run_has_its_directory_from_the_server),
+    lib_test(test_a_signal_is_told_from_an_exit_status),
     lib_test(test_a_run_can_be_cancelled_before_the_connection_is_there),
     lib_test(test_a_session_is_typed_into_and_terminated),
     lib_test(test_the_descriptor_carries_many),

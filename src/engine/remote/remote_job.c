@@ -455,10 +455,25 @@ static void tell_receipt(const struct sp_remote_job *rj)
         rj->job->ops->receipt(rj->job, &rj->mirror.receipt.is);
 }
 
+/* An exit code of 128 + n is a signal or an exit status: the reason says which. 0: none, or not
+ * told. */
+static int signal_of(const struct sp_mirror *m, int code)
+{
+    const enum sp_end_reason why = m->receipt.is_known ? m->receipt.is.reason : SP_END_NONE;
+    const bool is_signal = why == SP_END_SIGNAL || why == SP_END_TERMINATED ||
+                           why == SP_END_MEMORY_LIMIT || why == SP_END_CPU_LIMIT ||
+                           why == SP_END_WALL_LIMIT || why == SP_END_OUTPUT_LIMIT;
+
+    return is_signal && code > 128 && code < 128 + NSIG ? code - 128 : 0;
+}
+
 static void on_exited(void *user, int code, int denied)
 {
     const struct sp_remote_job *rj = user;
-    const struct sp_job_exit how = {.code = code, .denied = denied, .limits = rj->limits};
+    const struct sp_job_exit how = {.code = code,
+                                    .signal = signal_of(&rj->mirror, code),
+                                    .denied = denied,
+                                    .limits = rj->limits};
 
     tell_receipt(rj);
     rj->job->ops->exited(rj->job, &how);
