@@ -25,7 +25,7 @@
 
 enum sp_history_reason {
     SP_HISTORY_EXITED,
-    SP_HISTORY_SIGNALED,      /* killed by a signal */
+    SP_HISTORY_SIGNALED,      /* killed by a signal or a limit */
     SP_HISTORY_TERMINATED,    /* by process/terminate */
     SP_HISTORY_SESSION_ENDED, /* it was killed when its session ended */
     SP_HISTORY_LOST,          /* its cell was lost */

@@ -71,6 +71,12 @@ class History(Case):
         self.c.start('terminated', ['sleep', '300'])
         self.c.terminate('terminated')
         self.assertEqual(self.ended('terminated')['reason'], 'terminated')
+        for limits, command in (({'wallMs': 100}, 'sleep 300'), ({'outputBytes': 1000}, 'exec cat /dev/zero')):
+            with self.subTest(limits):
+                name = list(limits)[0]
+                self.c.start(name, ['/bin/sh', '-c', command], limits=limits)
+                e = self.ended(name)
+                self.assertEqual((e['reason'], e['exitCode'], e['signal']), ('signaled', 137, 9))
         other = self.srv.session()
         other.start('running', ['/bin/sh', '-c', 'echo so far; sleep 300'])
         other.wait_output('running', 'so far')
