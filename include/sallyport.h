@@ -249,8 +249,9 @@ struct sp_answer {
     uint64_t call;
     enum sp_outcome outcome;
     int session;          /* RUNNING; else 0 */
-    int exit_code;        /* 0 to 255; 128 + signal; -1: unknown, or still running */
-    int signal;           /* that killed it; 0: none */
+    int exit_code;        /* 0 to 255; 128 + signal; 1: a cancelled run; -1: unknown, or still
+                             running */
+    int signal;           /* that killed it; 0: none, or the server does not tell */
     bool was_denied;      /* the sandbox made it fail, as far as is known */
     bool has_lost_output; /* the server dropped output before it could be read */
     uint64_t wall_ns;     /* from the start or the write to this answer */
@@ -288,8 +289,9 @@ typedef void sp_answer_fn(void *user, const struct sp_answer *answer);
 
 /*
  * What a command may consume; 0: no limit of its own. The configuration ([limits]) may have lower
- * ones, which cannot be raised. What this host cannot enforce for all processes of the command
- * together is INVALID, unless is_best: then it is enforced for each process alone, or not at all.
+ * ones, which cannot be raised. If the machine cannot enforce one for all processes of the command
+ * together, the answer is FAILED, unless is_best: then it is enforced for each process alone, or
+ * not at all.
  */
 struct sp_limits {
     size_t size;
@@ -407,7 +409,8 @@ SP_API int sp_engine_call_tool(struct sp_engine *engine, const struct sp_tool_op
 /* The call is answered with CANCELLED. A command that had not started yet is killed. */
 SP_API int sp_engine_cancel(struct sp_engine *engine, uint64_t call, struct sp_error *e);
 
-/* Answers a question, also from within `ask`. The call waits until then. */
+/* Answers a question, also from within `ask`. The call waits until then. An answer to a question
+ * that is not open (any more) is ignored. */
 SP_API int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent consent,
                            struct sp_error *e);
 

@@ -399,7 +399,7 @@ static int take_limits(const struct sp_limits *limits, struct sp_limit_ask *ret,
         0)
         return -(int)e->code;
     if (!(l.cpus >= 0 && l.cpus <= 65536))
-        return sp_fail(e, SP_E_INVALID, 0, "limits: cpus is a number of processors");
+        return sp_fail(e, SP_E_INVALID, 0, "limits: cpus must be 0.01 to 65536 processors, or 0");
     *ret = (struct sp_limit_ask){
         .set.of = {[SP_LIMIT_MEMORY] = l.memory_bytes,
                    [SP_LIMIT_PIDS] = l.pids,
@@ -414,8 +414,10 @@ static int take_limits(const struct sp_limits *limits, struct sp_limit_ask *ret,
     };
     for (int i = 0; i < SP_LIMIT_COUNT; i++)
         if (ret->set.of[i] != 0 && ret->set.of[i] < sp_limit_kinds[i].min)
-            return sp_fail(e, SP_E_INVALID, 0, "limits: %s is too low",
-                           sp_limit_kinds[i].keys[SP_LIMIT_SNAKE]);
+            return i == SP_LIMIT_CPUS
+                       ? sp_fail(e, SP_E_INVALID, 0, "limits: cpus must be at least 0.01")
+                       : sp_fail(e, SP_E_INVALID, 0, "limits: %s must be at least %" PRIu64,
+                                 sp_limit_kinds[i].keys[SP_LIMIT_SNAKE], sp_limit_kinds[i].min);
     return 0;
 }
 
