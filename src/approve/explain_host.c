@@ -43,7 +43,7 @@ int sp_explain_host(const struct sp_profile *p, const char *text, struct sp_host
         x.standing =
             sp_network_policy_judge(x.policy, &x.host, x.port, way, SP_STR("GET"), &x.domain);
         for (size_t i = 0; i < count; i++)
-            x.is_by_name |= ports[i] == x.port && !x.host.is_address;
+            x.is_by_name |= ports[i] == x.port && !x.host.is_address && !x.host.is_local;
     } else if (p->has_network || p->kind == SP_PROFILE_DISABLED) {
         x.network = SP_HOST_NETWORK_OPEN;
     }
@@ -63,12 +63,14 @@ static bool add_pattern(const struct sp_host_explained *x, struct sp_buf *out)
 static bool add_listed(const struct sp_host_explained *x, struct sp_buf *out)
 {
     return sp_buf_printf(out, "  allowed: ") && add_pattern(x, out) && sp_buf_printf(out, "\n") &&
-           (x->policy->allows_local || x->host.is_address ||
+           (x->policy->allows_local || x->host.is_address || x->host.is_local ||
             sp_buf_printf(out, "  refused all the same if one of its addresses is not public\n")) &&
            (x->is_by_name
                 ? sp_buf_printf(out, "  reached by name, and by programs that use the proxy\n")
                 : sp_buf_printf(out, "  reached by programs that use the proxy, not by name%s\n",
-                                x->host.is_address ? "" : " at this port"));
+                                x->host.is_address ? ""
+                                : x->host.is_local ? ": that is the sandbox's own"
+                                                   : " at this port"));
 }
 
 static bool add_local(const struct sp_host_explained *x, struct sp_buf *out)

@@ -756,9 +756,8 @@ int sp_approver_tty_new(struct sp_loop *loop, bool is_once, struct sp_approver *
     auto_close int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
-        return sp_fail(e, SP_E_SYSTEM, errno,
-                       "approver: there is no terminal to ask on; give --approver program:PATH or "
-                       "deny");
+        return sp_fail(e, SP_E_NOT_FOUND, 0,
+                       "there is no terminal to ask on; give --approver program:PATH or deny");
     struct approver_tty *t = calloc(1, sizeof *t);
     if (t == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare an approver");

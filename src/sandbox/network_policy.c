@@ -274,6 +274,9 @@ bool sp_network_policy_knows(const struct sp_network_policy *p, const struct sp_
 #define HTTP_URL  "http://127.0.0.1:808"
 #define SOCKS_URL "socks5h://127.0.0.1:808"
 
+#define LISTED_LOCALHOST       (1U << 0) /* of `inside` below */
+#define LISTED_BELOW_LOCALHOST (1U << 3)
+
 /* What stays inside of the cell, less the names that a list allows: those mean the host's. */
 static const char *find_no_proxy(const struct sp_network_policy *p)
 {
@@ -304,6 +307,8 @@ static const char *find_no_proxy(const struct sp_network_policy *p)
             if (p->domains[k].word == SP_DOMAIN_ALLOW &&
                 strcmp(p->domains[k].pattern.text, inside[i]) == 0)
                 listed |= 1U << i;
+    if ((listed & LISTED_LOCALHOST) != 0)
+        listed |= LISTED_BELOW_LOCALHOST; /* curl takes `.localhost` for `localhost`, too */
     return texts[listed];
 }
 

@@ -126,6 +126,12 @@ class Options(Verbs):
         self.assertEqual(self.statuses('--allow-host', 'a.test', urls=['http://a.test:8000/']), ['200'])
 
     @needs_curl
+    def test_localhost_that_is_listed_is_reached(self):
+        self.env['SALLYPORT_TEST_HOSTS'] += ',localhost=127.0.0.1'
+        url = 'http://localhost:%d/' % self.web.server_address[1]
+        self.assertEqual(self.statuses('--allow-host', 'localhost', urls=[url]), ['200'])
+
+    @needs_curl
     def test_addresses_that_are_not_public(self):
         script = ['--', 'curl', '-s', '-m', '2', 'http://private.test/']
         self.assertIn('not_allowed_local', self.run_it('sandbox', '--allow-host', 'private.test', *script)[1])
@@ -247,7 +253,7 @@ class Variables(Verbs):
             self.assertEqual(new, set(variables()))
 
     def test_localhost_that_is_listed_is_the_hosts(self):
-        for listed, left in (('localhost', '127.0.0.1,::1,.localhost'), ('127.0.0.1', 'localhost,::1,.localhost'),
+        for listed, left in (('localhost', '127.0.0.1,::1'), ('127.0.0.1', 'localhost,::1,.localhost'),
                              ('::1', 'localhost,127.0.0.1,.localhost'), ('*', DIRECT)):
             self.assertEqual(self.env_of('--allow-host', listed)['NO_PROXY'], left)
         self.assertEqual(self.env_of('--allow-host', 'a', '--allow-local')['CODEX_NETWORK_ALLOW_LOCAL_BINDING'], '1')
@@ -309,6 +315,10 @@ class Telling(Verbs):
         self.assertIn('allowed: pattern `x.test` of %s\n' % path, self.ok('sandbox', '--profile', path, '--explain-host', 'x.test:80'))
         self.assertIn('refused: mode `limited` refuses HTTPS', self.ok('sandbox', '--profile', path, '--explain-host', 'x.test'))
         self.assertIn('refused: mode `limited` allows plain HTTP only', self.ok('sandbox', '--profile', path, '--explain-host', 'x.test:22'))
+        for port in ('80', '8080'):  # by name it is the sandbox's own
+            self.assertEqual(self.ok('sandbox', '--allow-host', 'localhost', '--explain-host', 'localhost:' + port),
+                             'localhost:%s\n  allowed: pattern `localhost` of --allow-host\n'
+                             '  reached by programs that use the proxy, not by name: that is the sandbox\'s own\n' % port)
         for host, why in (('', 'host ``: '), ('a b', 'host `a b`: '), ('a:x', '`x` is not a port'), ('a:0', '`0` is not a port'),
                           ('a:65536', '`65536` is not a port'), ('a:', '`` is not a port'),
                           ('https://a/b', 'without scheme or path'), ('http://a:80', 'without scheme or path')):

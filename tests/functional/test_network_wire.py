@@ -310,7 +310,7 @@ class Variables(Wire):
 
     def test_settings_show(self):
         got = self.variables(proxy={'enableSocks5': False, 'allowLocalBinding': True, 'domains': {'localhost': 'allow', '127.0.0.1': 'deny'}})
-        want = self.expected(HTTP, '127.0.0.1,::1,.localhost', '1')
+        want = self.expected(HTTP, '127.0.0.1,::1', '1')
         self.assertEqual({k: got.get(k) for k in want}, want)
 
 
