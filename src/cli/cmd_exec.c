@@ -688,28 +688,40 @@ static int make_policy(struct exec_run *x, struct sp_err *e)
     return r < 0 || !is_judged(x) ? r : open_approval(x, e);
 }
 
-/* --limit asks for what can be had; a limit that the command runs without is not kept quiet. */
-static void say_unenforced(const struct exec_run *x, const struct sp_backend_facts *facts)
+/* Those of the configuration, among which are those of --limit then, are for commands that run
+ * here. */
+static const struct sp_limit_levels *limits_of(const struct exec_run *x)
 {
-    for (int i = 0; i < SP_LIMIT_COUNT && !x->o->is_quiet; i++) {
-        bool is_asked = false;
-
-        for (int level = 0; level < SP_LIMIT_LEVELS; level++)
-            is_asked = is_asked || x->o->limits.level[level].of[i] != 0;
-        if (is_asked && facts->limits[i] == SP_LIMIT_NOWHERE)
-            (void)fprintf(stderr,
-                          "sallyport: --limit %s cannot be enforced %s: the command runs without "
-                          "it%s\n",
-                          sp_limit_kinds[i].name, x->is_here ? "here" : "on that server",
-                          x->is_here ? " (see sallyport doctor)" : "");
-    }
+    return x->place.is_local ? &x->config.limits : &x->o->limits;
 }
 
-static bool has_limits(const struct exec_options *o)
+static bool is_in(const struct sp_limit_levels *limits, int limit)
+{
+    bool ret = false;
+
+    for (int level = 0; level < SP_LIMIT_LEVELS; level++)
+        ret = ret || limits->level[level].of[limit] != 0;
+    return ret;
+}
+
+/* A limit asks for what can be had; one that the command runs without is not kept quiet. */
+static void say_unenforced(const struct exec_run *x, const struct sp_backend_facts *facts)
+{
+    for (int i = 0; i < SP_LIMIT_COUNT && !x->o->is_quiet; i++)
+        if (is_in(limits_of(x), i) && facts->limits[i] == SP_LIMIT_NOWHERE)
+            (void)fprintf(stderr,
+                          "sallyport: %s %s cannot be enforced %s: the command runs without "
+                          "it%s\n",
+                          is_in(&x->o->limits, i) ? "--limit" : "the configured limit",
+                          sp_limit_kinds[i].name, x->is_here ? "here" : "on that server",
+                          x->is_here ? " (see sallyport doctor)" : "");
+}
+
+static bool has_limits(const struct exec_run *x)
 {
     static const struct sp_limit_levels none;
 
-    return memcmp(&o->limits, &none, sizeof none) != 0;
+    return memcmp(limits_of(x), &none, sizeof none) != 0;
 }
 
 /* For sp_carry_options: the server, or this host, has said what it is. */
@@ -1022,7 +1034,7 @@ static int run_exec(void *values, char **command)
         .after_ms = SP_RUN_DRAIN_MS,
         .tells_denials = !o->is_quiet,
         .scribe = o->is_json ? &scribe : NULL,
-        .prepare = x.place.is_local && !has_limits(o) ? NULL : prepare_there,
+        .prepare = x.place.is_local && !has_limits(&x) ? NULL : prepare_there,
         .may_start = is_judged(&x) ? may_start : NULL,
         .tries_again = is_judged(&x) ? tries_again : NULL,
         .user = &x,

@@ -161,6 +161,16 @@ int sp_front_cell(struct sp_front *s, struct sp_session *session, const struct s
 
 /* ---- the front ---- */
 
+static void warn_of_limits_without_effect(const struct sp_front *s)
+{
+    for (int level = 0; level < SP_LIMIT_LEVELS; level++)
+        for (int i = 0; i < SP_LIMIT_COUNT; i++)
+            if (s->options.limits.level[level].of[i] != 0 &&
+                sp_limits_scope(s, (enum sp_limit)i) == SP_LIMIT_NOWHERE)
+                sp_log(SP_LOG_WARN, "the limit %s:%s has no effect: this host cannot enforce it",
+                       sp_limit_level_names[level], sp_limit_kinds[i].name);
+}
+
 int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
                  struct sp_err *e)
 {
@@ -203,6 +213,7 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
         sp_front_free(s);
         return r;
     }
+    warn_of_limits_without_effect(s);
     *ret = s;
     return 0;
 }

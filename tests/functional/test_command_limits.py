@@ -168,6 +168,18 @@ class Doors(Case):
                                      (0, doctor[name] is None), err)
                     self.assertEqual(exec_verb('-q', *args)[2], '')
 
+    def test_a_limit_of_a_server_or_the_configuration_without_effect_is_told(self):
+        srv = self.server('--limit', 'session:pids=4096', '--limit', 'wall=1h')
+        scopes = srv.connect().initialize()['environmentInfo']['limits']
+        self.assertEqual('the limit session:pids has no effect' in srv.stderr(), 'pids' not in scopes)
+        self.assertNotIn('wall has no effect', srv.stderr())
+        path = os.path.join(self.scratch(), 'sallyport.conf')
+        with open(path, 'w') as f:
+            f.write('[limits.command]\ncpus = 1.5\nwall = "1h"\n')
+        code, _, err = exec_verb('--', 'true', env={'SALLYPORT_CONFIG': path})
+        self.assertEqual((code, 'the configured limit cpus cannot be enforced here' in err), (0, 'cpus' not in scopes), err)
+        self.assertNotIn('wall', err)
+
     def test_wrong_options_are_refused(self):
         for given, text in (('wall', 'NAME=VALUE'), ('wall=0', 'wall=TIME'), ('week:wall=1s', 'LEVEL'), ('files=2', 'files=N'),
                             ('cpus=1.2345', 'cpus=N'), ('session:wall=1s', 'memory, pids and cpus'), ('memory=1M', '16M')):
