@@ -23,7 +23,8 @@ struct approvals_options {
 
 static const struct sp_option options[] = {
     SP_OPT_FLAG(struct approvals_options, watches, "watch",
-                "go on with the questions that come, until interrupted", .short_name = 'f'),
+                "go on with the questions that come from what runs now, until it has ended",
+                .short_name = 'f'),
     SP_OPT_FLAG(struct approvals_options, for_session, "session",
                 "allow: for this session, not only once"),
     SP_OPT_FLAG(struct approvals_options, always, "always", "allow: and keep the rule"),
@@ -301,6 +302,14 @@ static void on_told(void *user, const struct sp_observe *o, struct sp_str method
     (void)fflush(stdout);
 }
 
+static bool is_any_alive(const struct sp_observe_all *all)
+{
+    for (size_t i = 0; i < all->order_count; i++)
+        if (all->order[i]->death.code == SP_E_NONE)
+            return true;
+    return false;
+}
+
 static int run_all(struct sp_observe_all *all, void *user, struct sp_err *e)
 {
     static const struct sp_observe_ops ops = {.notified_by = on_told};
@@ -324,8 +333,14 @@ static int run_all(struct sp_observe_all *all, void *user, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, errno, "write the questions");
     all->ops = &ops;
     all->user = a;
-    while (a->options->watches && r == 0)
+    while (a->options->watches && r == 0 && is_any_alive(all))
         r = sp_loop_run(all->loop, e);
+    if (a->options->watches && r == 0) { /* no question can come any more */
+        all->is_unreachable = true;
+        return sp_fail(e, SP_E_NOT_FOUND, 0,
+                       "all servers that were followed have ended; those that started meanwhile "
+                       "are found by another `sallyport approvals -f`");
+    }
     return r < 0 ? r : SP_EXIT_OK;
 }
 

@@ -80,6 +80,16 @@ class Mcp(Approvals, Asking):
         id = host.call_later('exec_command', note('a'))
         return host, id, host.question()
 
+    def test_following_ends_with_what_it_follows(self):
+        host, _, _ = self.legacy()
+        q = self.opened()
+        with subprocess.Popen([PROGRAM, 'approvals', '-f'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environ()) as p:
+            self.assertIn(b'%d  mcp/' % q['number'], p.stdout.readline())
+            host.process.terminate()
+            _, err = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 123, err)
+        self.assertIn(b'all servers that were followed have ended', err)
+
     def test_an_open_elicitation_is_withdrawn_when_a_console_answers(self):
         host, id, form = self.legacy()
         q = self.opened()
