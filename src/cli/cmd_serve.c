@@ -235,7 +235,9 @@ struct serve {
     struct sp_console *console;       /* NULL: every start is permitted */
     struct sp_serve_approve *approve; /* NULL: every start is permitted */
     struct sp_timer probe, idle;
-    uint64_t idle_exit_ms, busy_ms; /* 0: never; when something was last going on */
+    uint64_t idle_exit_ms, busy_ms; /* 0: never; end of the last connection or process */
+    bool was_busy;                  /* at the last check */
+    uint64_t connections;           /* opened before the last check */
 };
 
 /* ---- where to listen ---- */
@@ -476,9 +478,15 @@ static void on_idle_check(struct sp_timer *t)
     struct serve *s = SP_CONTAINER(t, struct serve, idle);
     const uint64_t now = sp_loop_now(s->loop);
     const uint64_t pause = s->idle_exit_ms / 4 + 1;
+    const bool is_busy =
+        !sp_list_is_empty(&s->rpc.conns) || s->front->stats.live > 0 || remembers_named_run(s);
 
-    if (!sp_list_is_empty(&s->rpc.conns) || s->front->stats.live > 0 || remembers_named_run(s))
+    /* A connection or process of the last check, and a connection opened since, may have ended just
+     * before this check. */
+    if (is_busy || s->was_busy || s->rpc.connections != s->connections)
         s->busy_ms = now;
+    s->was_busy = is_busy;
+    s->connections = s->rpc.connections;
     if (now - s->busy_ms >= s->idle_exit_ms) {
         sp_log(SP_LOG_INFO, "idle: ending");
         sp_loop_stop(s->loop);

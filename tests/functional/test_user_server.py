@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server of a user: `serve --listen user`, `connect`, `exec --detach`; and where a server listens."""
 
+import datetime
 import json
 import os
 import re
@@ -59,10 +60,10 @@ class Users(Case):
         self.assertEqual(run.returncode, status, (run.stdout, run.stderr))
         return run.stderr.decode()
 
-    def serve(self, *words, lines=1):
+    def serve(self, *words, lines=1, **how):
         """(process, its URL lines)."""
         popen = subprocess.Popen([PROGRAM, 'serve', *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=self.env,
-                                 cwd=self.work)
+                                 cwd=self.work, **how)
 
         def end():
             popen.terminate()
@@ -255,6 +256,17 @@ class Listening(Users):
         self.assertEqual(popen.wait(wire.DEADLINE), 0)  # not before the end of the process
         self.assertTrue(os.path.exists(mark))
         self.assertEqual(os.listdir(self.directory), [])
+
+    def test_a_short_connection_counts(self):
+        with open(os.path.join(self.work, 'log'), 'w+') as log:
+            popen, urls = self.serve('--listen', 'user', '--idle-exit', '3', '--log-level', 'info', stderr=log)
+            time.sleep(1)
+            wire.Client(wire.Lines.connect(urls[0][len('unix://'):])).handshake().close()
+            self.assertEqual(popen.wait(wire.DEADLINE), 0)
+            log.seek(0)
+            times = {line.split('  ', 1)[1].split(':')[0]: line.split()[0] for line in log}
+        closed, ended = (datetime.datetime.fromisoformat(times[what][:-1]) for what in ('connection unix closed', 'idle'))
+        self.assertGreaterEqual((ended - closed).total_seconds(), 2.99)  # of the server's clocks, rounded down
 
     def test_a_remembered_named_run_keeps_the_server(self):
         popen, urls = self.serve('--listen', 'user', '--idle-exit', '0.2', '--closed-ttl', '0', '--session-ttl', '0')
