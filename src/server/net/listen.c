@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/log.h"
 #include "server/net/link_priv.h"
 
 #define SPARE        128U /* connections above the limit, which get a 503 */
@@ -155,6 +156,8 @@ bool sp_http_gate_write_switch(struct sp_buf *out, const struct sp_http_request 
 
 /* ---- callbacks of the links ---- */
 
+static const char from_page[] = "a web page asked (it has an Origin header)";
+
 static bool on_opened(void *user, struct sp_link *l)
 {
     struct sp_listener *li = user;
@@ -163,6 +166,7 @@ static bool on_opened(void *user, struct sp_link *l)
 
     if ((li->kind != SP_LISTEN_STDIO && li->host.open >= li->o.max_connections) ||
         !li->o.opened(li->o.user, l, &ops, &ops_user) || ops == NULL) {
+        sp_log(SP_LOG_INFO, "connection %s refused: %u are open", sp_link_peer(l), li->host.open);
         li->refused++;
         return false;
     }
@@ -195,6 +199,10 @@ static bool on_request(void *user, struct sp_link *l, const struct sp_http_reque
         break;
     case SP_HTTP_GATE_ANSWER:
         li->refused += a.status >= 400;
+        if (a.status == 401 || a.status == 403)
+            sp_log(SP_LOG_INFO, "connection %s refused: %.*s", sp_link_peer(l),
+                   a.body.n == 0 ? (int)sizeof from_page - 1 : (int)a.body.n,
+                   a.body.n == 0 ? from_page : a.body.p);
         if (sp_str_eq(r->method, SP_STR("HEAD")) && !li->o.is_lines_only)
             a.body.n = 0; /* HEAD has no response body */
         break;
@@ -224,6 +232,7 @@ static void on_accepted(struct sp_acceptor *a, int fd, const char *peer)
     /* Who reaches a unix socket may run commands: our own user, and root if the options say so. */
     if (is_unix && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer_is, &len) < 0 ||
                     (peer_is.uid != geteuid() && (peer_is.uid != 0 || li->o.is_own_user_only)))) {
+        sp_log(SP_LOG_INFO, "connection of another user to %s refused", a->url);
         li->refused++;
         (void)close(fd);
         return;
