@@ -334,6 +334,9 @@ static int open_auth(struct serve *s, struct serve_options *o, struct sp_err *e)
             (o->auth.mode != NULL && strcmp(o->auth.mode, "capability-token") != 0))
             return sp_fail(e, SP_E_INVALID, 0,
                            "`--token-file` cannot be combined with another kind of token");
+        if (stat(o->token_file, &st) == 0 && (S_ISDIR(st.st_mode) || S_ISCHR(st.st_mode)))
+            return sp_fail(e, SP_E_INVALID, 0, "--token-file: %s is a %s, not a file with a token",
+                           o->token_file, S_ISDIR(st.st_mode) ? "directory" : "device");
         if (stat(o->token_file, &st) == 0 && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
             return sp_fail(e, SP_E_INVALID, 0,
                            "--token-file: others may read or write %s (mode %04o); a token is for "

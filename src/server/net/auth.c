@@ -180,9 +180,13 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
                               o->token_file, &token, &n, e);
     if (token == NULL)
         return r;
+    const bool is_one_line = o->token_flag == NULL || memchr(token, '\n', n) == NULL;
     sp_sha256((struct sp_str){token, n}, a->token_sha256);
     explicit_bzero(token, n);
     free(token);
+    if (!is_one_line) /* an HTTP header holds one line */
+        return sp_fail(e, SP_E_INVALID, 0, "`%s` %s has more than one line; a token is one line",
+                       o->token_flag, o->token_file);
     return 0;
 }
 
