@@ -190,9 +190,9 @@ static const struct sp_option options[] = {
         "judge every start first: untrusted, on-failure, on-request, never, or the JSON "
         "of granular (default: every start is permitted)",
         "",
-        "who answers questions: deny, program:PATH or client; A,B: both are asked at once; "
-        "given again: asked if those before gave no answer (default: approver of the "
-        "configuration, else deny)"),
+        "who answers questions: deny, program:PATH, console (`sallyport approvals`) or client; "
+        "A,B: both are asked at once; given again: asked if those before gave no answer (default: "
+        "approver of the configuration, else deny)"),
     SP_OPT_HEADING("Operation:"),
     SP_OPT_FLAG(struct serve_options, has_metrics, "metrics",
                 "answer GET /metrics also beyond loopback"),

@@ -82,6 +82,15 @@ int sp_place_there(struct sp_loop *loop, const struct sp_config_place *p,
     return sp_remote_new(loop, &o, ret, e);
 }
 
+/* HOST:PORT, the form in which serve takes an address. */
+static bool is_address(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+
+    return colon != NULL && colon != text && strchr(text, '/') == NULL && colon[1] != 0 &&
+           colon[1 + strspn(colon + 1, "0123456789")] == 0;
+}
+
 int sp_place_find(const struct sp_config *c, const char *on, struct sp_config_place *ret,
                   struct sp_err *e)
 {
@@ -97,7 +106,11 @@ int sp_place_find(const struct sp_config *c, const char *on, struct sp_config_pl
         sp_nearest_offer(&near, "local");
         for (size_t i = 0; i < c->environment_count; i++)
             sp_nearest_offer(&near, c->environments[i].name);
-        if (near.best != NULL)
+        if (on[0] == '/')
+            (void)snprintf(meant, sizeof meant, "; did you mean `unix://%.60s`?", on);
+        else if (is_address(on))
+            (void)snprintf(meant, sizeof meant, "; did you mean `ws://%.60s`?", on);
+        else if (near.best != NULL)
             (void)snprintf(meant, sizeof meant, "; did you mean `%.80s`?", near.best);
         return sp_fail(e, SP_E_NOT_FOUND, 0,
                        "--on: `%.80s` is neither `local`, an environment of the configuration, a "

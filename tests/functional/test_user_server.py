@@ -233,6 +233,48 @@ class Listening(Users):
         self.assertIn('0 for a free one', text)
         self.assertIn('Address already in use', text)
 
+    def test_refused_connections_are_logged(self):
+        with open(os.path.join(self.work, 'log'), 'w+') as log:
+            _, urls = self.serve('--listen', '0', '--log-level', 'info', '--max-connections', '1', stderr=log)
+            address = urls[0][len('ws://'):].split('/')[0]
+            text = self.refused(123, 'exec', '--on', 'ws://' + address, '--', 'true')
+            self.assertIn('(a token is wanted, as in URL/?token=TOKEN)', text)
+            with socket.create_connection(tuple(address.split(':')), wire.DEADLINE) as s:
+                s.sendall(b'GET / HTTP/1.1\r\nHost: %s\r\nOrigin: http://x\r\n\r\n' % address.encode())
+                self.assertIn(b' 403 ', s.recv(4096))
+            host, port = address.split(':')
+            client = wire.Client(wire.WebSocket.connect((host, int(port)), urls[0][len('ws://' + address):])).handshake()
+            self.assertIn('503', self.refused(123, 'exec', '--on', urls[0], '--', 'true'))
+            client.close()
+            log.seek(0)
+            lines = log.read()
+        for why in ('missing websocket bearer token', 'a web page asked', '1 are open'):
+            self.assertRegex(lines, r'info  connection 127\.0\.0\.1:\d+ refused: ' + why)
+
+    def test_a_place_without_its_scheme(self):
+        for given, meant in (('127.0.0.1:1', 'ws://127.0.0.1:1'), ('[::1]:1', 'ws://[::1]:1'), ('/a/b', 'unix:///a/b')):
+            self.assertIn('did you mean `%s`?' % meant, self.refused(125, 'exec', '--on', given, '--', 'true'))
+
+    def test_a_token_on_a_unix_socket(self):
+        token, path = os.path.join(self.work, 'token'), os.path.join(self.work, 's')
+        with open(token, 'w') as f:
+            f.write('secret\n')
+        os.chmod(token, 0o600)
+        self.serve('--listen', 'unix://' + path, '--token-file', token)
+        self.assertIn('wants a token on this socket, too', self.refused(123, 'exec', '--on', 'unix://' + path, '--', 'true'))
+        self.ok('exec', '--on', 'unix://' + path, '--token-file', token, '--', 'true')
+
+    def test_what_cannot_be_a_token_is_refused(self):
+        path = os.path.join(self.work, 'token')
+        with open(path, 'w') as f:
+            f.write('# mine\nsecret\n')
+        os.chmod(path, 0o600)
+        self.assertIn('more than one line', self.refused(1, 'serve', '--token-file', path))
+        self.assertIn('is a directory, not', self.refused(1, 'serve', '--token-file', self.work))
+        text = self.refused(1, 'serve', '--token-file', '/dev/null')
+        self.assertIn('is a device, not', text)
+        self.assertNotIn('chmod', text)
+
     def test_a_token_that_others_can_read_is_refused(self):
         path = os.path.join(self.work, 'token')
         with open(path, 'w') as f:

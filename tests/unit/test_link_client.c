@@ -304,9 +304,11 @@ static void assert_refused(const char *answer, bool ends, const char *text)
 static void refusals_are_told_with_the_servers_words(void **state)
 {
     (void)state;
-    assert_refused("HTTP/1.1 401 Unauthorized\r\ncontent-length: 30\r\n\r\n"
-                   "invalid websocket bearer token",
-                   false, "status 401 (a token is wanted): invalid websocket bearer token");
+    assert_refused(
+        "HTTP/1.1 401 Unauthorized\r\ncontent-length: 30\r\n\r\n"
+        "invalid websocket bearer token",
+        false,
+        "status 401 (a token is wanted, as in URL/?token=TOKEN): invalid websocket bearer token");
     assert_refused("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", false, "status 404");
     assert_refused("HTTP/1.1 500 No\r\ncontent-length: 300\r\n\r\nev\x1bil\n", true, "500: ev il ");
     assert_refused("SSH-2.0-OpenSSH_9.2\r\n", false, "it is no HTTP server");

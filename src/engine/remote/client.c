@@ -727,7 +727,9 @@ static void on_message(void *user, char *text, size_t len)
     if (c->is_freed || (c->state != GREETING && c->state != READY))
         return;
     if (sp_json_parse(j, text, len, &e) < 0 || sp_json_type(j, 0) != SP_JSON_OBJECT) {
-        abandon_link(c, "the server sent what is no message");
+        abandon_link(c, len > 7 && memcmp(text, "HTTP/1.", 7) == 0
+                            ? "the server wants a token on this socket, too (--token-file)"
+                            : "the server sent what is no message");
         return;
     }
     const uint32_t method = sp_json_get(j, 0, "method");

@@ -45,7 +45,7 @@ static enum sp_upgrade_result refuse_status(unsigned status, const struct sp_htt
         length = SHOWN;
     if (body.n < length && !is_end)
         return SP_UPGRADE_MORE;
-    const char *hint = status == 401   ? " (a token is wanted)"
+    const char *hint = status == 401   ? " (a token is wanted, as in URL/?token=TOKEN)"
                        : status == 404 ? " (is the path right?)"
                                        : "";
     const int n = snprintf(why, size, "the server refused the upgrade with status %u%s%s", status,
