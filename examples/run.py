@@ -110,6 +110,8 @@ def main(args):
         sys.exit('usage: run.py URL [--tty] -- COMMAND...')
     try:
         return run(args[0], rest[1:], tty)
+    except KeyboardInterrupt:  # the server ends the command when the session has expired
+        return 130
     except OSError as e:
         sys.exit('run.py: %s: %s' % (args[0].partition('?')[0], e))
 

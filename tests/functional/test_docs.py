@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -93,6 +94,14 @@ class Example(Case):
 
     def test_death_by_signal(self):
         self.assertEqual(self.run_py('--', 'sh', '-c', 'kill -9 $$').returncode, 137)
+
+    def test_an_interrupt_ends_it_without_a_traceback(self):
+        run = subprocess.Popen([PYTHON, os.path.join(ROOT, 'examples', 'run.py'), self.srv.url, '--', 'sh', '-c', 'echo up; sleep 600'],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(run.stdout.readline(), b'up\n')
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=wire.DEADLINE)
+        self.assertEqual((run.returncode, err), (130, b''))
 
     def test_what_does_not_start_is_said(self):
         run = self.run_py('--', 'no-such-program')
