@@ -155,10 +155,14 @@ static size_t read_columns(struct sp_str s, size_t *ret_bytes)
 {
     mbstate_t state = {0};
     wchar_t c;
-    const size_t n = mbrtowc(&c, s.p, s.n, &state);
-    const int columns = n == 0 || n > s.n ? 1 : wcwidth(c);
+    size_t n = mbrtowc(&c, s.p, s.n, &state);
+    const bool is_known = n > 0 && n <= s.n;
+    const int columns = is_known ? wcwidth(c) : 1;
 
-    *ret_bytes = n == 0 || n > s.n ? 1 : n;
+    if (!is_known) /* the locale is not UTF-8, or these bytes are not */
+        for (n = 1; n < s.n && ((unsigned char)s.p[n] & 0xC0) == 0x80;)
+            n++;
+    *ret_bytes = n;
     return columns < 0 ? 1 : (size_t)columns;
 }
 

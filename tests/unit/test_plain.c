@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The source is included: verbs are no library. */
+#include <locale.h>
+
 #include "cli/escape_text.c" /* NOLINT: see above */
 #include "test.h"
 
@@ -62,12 +64,19 @@ static void test_words_are_quoted_where_they_must_be(void **state)
     is_word_for("a\nb", "'a\\nb'");
 }
 
-static void test_width_counts_characters(void **state)
+static void test_width_counts_columns(void **state)
 {
     (void)state;
     assert_int_equal(sp_plain_width(SP_STR("")), 0);
     assert_int_equal(sp_plain_width(SP_STR("caf\xc3\xa9")), 4);
-    assert_int_equal(sp_plain_width(SP_STR("\xf0\x9f\x98\x80")), 1);
+    assert_int_equal(sp_plain_width(SP_STR("\xf0\x9f\x98\x80")), 1); /* no UTF-8 locale yet */
+    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
+    assert_int_equal(sp_plain_width(SP_STR("caf\xc3\xa9")), 4);
+    assert_int_equal(sp_plain_width(SP_STR("cafe\xcc\x81")), 4);
+    assert_int_equal(sp_plain_width(SP_STR("\xf0\x9f\x98\x80")), 2);
+    assert_int_equal(sp_plain_cut(SP_STR("a\xf0\x9f\x98\x80"), 2).n, 1);
+    assert_int_equal(sp_plain_cut(SP_STR("a\xf0\x9f\x98\x80"), 3).n, 5);
+    (void)setlocale(LC_CTYPE, "C");
 }
 
 static void add_piece(struct sp_buf *out, struct sp_str piece, bool is_end,
@@ -107,7 +116,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_what_does_something_is_escaped),
     cmocka_unit_test(test_bytes_that_are_not_text_are_shown),
     cmocka_unit_test(test_words_are_quoted_where_they_must_be),
-    cmocka_unit_test(test_width_counts_characters),
+    cmocka_unit_test(test_width_counts_columns),
     cmocka_unit_test(test_output_may_be_cut_anywhere),
 };
 
