@@ -128,7 +128,10 @@ bool sp_receipt_add(struct sp_buf *out, const struct sp_command_receipt *r,
         o++;
     }
     out->len += (size_t)(o - room) - (o[-1] == ','); /* sp_json_add_key puts commas itself */
-    return (reason == NULL || sp_json_add_member(out, "reason", sp_str_of(reason))) &&
+    const char *const scope = style == SP_RECEIPT_CAMEL ? "cpuScope" : "cpu_scope";
+
+    return (!r->is_cpu_of_tree || sp_json_add_member(out, scope, SP_STR("tree"))) &&
+           (reason == NULL || sp_json_add_member(out, "reason", sp_str_of(reason))) &&
            (r->limits.count == 0 ||
             (sp_json_add_key(out, style == SP_RECEIPT_CAMEL ? "limitsHit" : "limits_hit") &&
              sp_limits_add_hits(out, &r->limits))) &&
@@ -188,6 +191,9 @@ void sp_receipt_read(struct sp_json *j, uint32_t object, struct sp_command_recei
     read_numbers(j, object, 0, SP_RECEIPT_STDOUT, ret);
     if (output != SP_JSON_NONE)
         read_numbers(j, output, SP_RECEIPT_STDOUT, SP_RECEIPT_ITEMS, ret);
+    const uint32_t scope = sp_json_get(j, object, "cpuScope");
+    ret->is_cpu_of_tree = scope != SP_JSON_NONE && sp_json_type(j, scope) == SP_JSON_STRING &&
+                          sp_str_eq(sp_json_str(j, scope), SP_STR("tree"));
     ret->sandbox = raw_object(j, object, "sandbox");
     ret->network = raw_object(j, object, "network");
     ret->reason = sp_receipt_read_reason(j, object);

@@ -38,6 +38,7 @@ struct sp_command_receipt {
     enum sp_end_reason reason;
     uint32_t known; /* 1 << enum sp_receipt_item; other numbers are not told */
     uint64_t numbers[SP_RECEIPT_ITEMS];
+    bool is_cpu_of_tree; /* USER_MS and SYSTEM_MS count all processes of the command */
     struct sp_limit_hits limits;
     struct sp_str sandbox, network; /* JSON values; n 0: none; borrowed */
 };

@@ -149,7 +149,7 @@ static int read_strings(struct start_memory *r, const struct sp_wire_message *m,
             return EINVAL;
     } else {
         /* Sealed: the front cannot change or truncate it between our check and the child's use. */
-        const int seals = m->fd_count != 1 ? -1 : fcntl(m->fds[0], F_GET_SEALS);
+        const int seals = m->fd_count < 1 ? -1 : fcntl(m->fds[0], F_GET_SEALS);
 
         if (seals < 0 || (seals & want) != want || fstat(m->fds[0], &st) < 0 || st.st_size <= 0 ||
             st.st_size != (off_t)s->string_bytes || s->string_bytes > SP_WIRE_STRINGS)
@@ -192,6 +192,22 @@ static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pend
 
 /* ---- starting ---- */
 
+/* Takes the descriptors of START apart. 0 or errno. */
+static int take_groups(struct start_memory *r, struct sp_wire_message *m,
+                       const struct sp_wire_start *s, int *ret_leaf)
+{
+    const int first = (s->flags & SP_START_MEMFD) != 0;
+    const int leaf = (s->flags & SP_START_LEAF) != 0;
+
+    if (s->joins > SP_WIRE_FDS || m->fd_count != first + leaf + (int)s->joins)
+        return EINVAL;
+    for (uint32_t i = 0; i < s->joins; i++)
+        r->start.joins[i] = m->fds[first + leaf + (int)i];
+    r->start.join_count = s->joins;
+    *ret_leaf = leaf == 0 ? -1 : TAKE_FD(m->fds[first]);
+    return 0;
+}
+
 /* Answers the START in cell->message, now or later. A pending start keeps the message, because its
  * child uses the strings, and cell->message becomes another buffer. */
 static void begin_start(struct cell *cell)
@@ -200,6 +216,7 @@ static void begin_start(struct cell *cell)
     struct sp_command *c =
         m->head.slot < cell->state.slots ? &cell->state.commands[m->head.slot] : NULL;
     struct start_memory *r = NULL;
+    int lent = -1; /* a leaf of the front */
     const struct sp_cell_rings *rings =
         c != NULL ? &cell->state.rings[m->head.slot / SP_SEGMENT_RINGS] : NULL;
     int err = c == NULL || c->life != SP_LIFE_NONE                       ? EINVAL
@@ -220,8 +237,10 @@ static void begin_start(struct cell *cell)
         c->slot = m->head.slot;
         if (c->slot >= cell->state.slot_end)
             cell->state.slot_end = c->slot + 1;
-        err = sp_strays_take_leaf(cell->strays, c) ? 0 : errno;
+        err = take_groups(r, cell->message, m, &lent);
     }
+    if (err == 0)
+        err = sp_strays_take_leaf(cell->strays, c, lent) ? 0 : errno;
     if (err != 0) {
         struct sp_wire_started reply = {.head = m->head, .step = SP_STEP_PREPARE, .err = err};
 

@@ -83,10 +83,11 @@ void sp_cell_take_spare(struct sp_cell_state *cell)
 static void kill_tree(struct sp_cell_state *cell, struct sp_command *c)
 {
     sp_cell_free_spare(cell);
-    if (c->leaf_number != 0) {
-        auto_close int leaf = sp_cgroup_open_leaf(&cell->cgroup, c->leaf_number);
+    if (c->leaf_index != SP_NO_LEAF) {
+        auto_close int own =
+            c->lent_leaf < 0 ? sp_cgroup_open_leaf(&cell->cgroup, c->leaf_number) : -1;
 
-        sp_cgroup_kill(leaf);
+        sp_cgroup_kill(c->lent_leaf < 0 ? own : c->lent_leaf);
         if (!c->is_reaped)
             (void)kill(c->pid, SIGKILL);
     } else if (!c->is_reaped) {
@@ -257,7 +258,7 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
         .has_no_pidfd = true,
         .parent = cell->pid,
         .dies_with_us = true,
-        .is_subreaper = c->leaf_fd < 0,
+        .is_subreaper = c->leaf_index == SP_NO_LEAF,
         .has_no_new_privs = (s->flags & SP_START_NO_NEW_PRIVS) != 0,
         .scope = cell->scope,
         .cgroup = c->leaf_fd,
@@ -272,6 +273,8 @@ static int spawn_command(struct sp_cell_state *cell, struct sp_command *c,
         .nofile = cell->nofile,
         .rlimits = p->rlimits,
         .rlimit_count = make_rlimits(cell, s, p->rlimits),
+        .joins = p->joins,
+        .join_count = p->join_count,
         .patience_ms = p->patience_ms,
         .stack = p->spawn.stack,
     };

@@ -38,6 +38,8 @@ struct sp_pending_start {
     int input;            /* our end of its stdin; -1: none */
     pid_t child;          /* a killed child of this start, until waitid(); 0: none */
     struct sp_rlimit rlimits[SP_WIRE_RLIMITS];
+    int joins[SP_WIRE_FDS]; /* of its START; closed when the child has entered */
+    uint32_t join_count;
 };
 
 struct sp_command {
@@ -60,6 +62,7 @@ struct sp_command {
     uint32_t piped[2]; /* bytes read from these pipes, as long as they are not many */
     int slave;         /* of the terminal, open until the leader is reaped: prevents an early EIO */
     int leaf_fd;       /* its cgroup directory, until the clone; -1: none */
+    int lent_leaf;     /* the same of a leaf of the front, for kill_leaf; -1: none */
     uint32_t leaf_index;  /* in the table of sp_strays; SP_NO_LEAF: none */
     uint32_t leaf_number; /* in its directory's name; 0: none */
     uint64_t small_reads_since_ms, rests_until_ms;
@@ -91,6 +94,7 @@ struct sp_cell_rings {
 };
 
 #define SP_NO_SLOT         UINT32_MAX
+#define SP_NO_LEAF         UINT32_MAX
 #define SP_SESSION_BUCKETS 1024
 
 /* State of the cell that all of its commands share. */

@@ -56,13 +56,15 @@ struct sp_refusal {
 };
 #define SP_EXIT_REFUSALS 8
 
+#define SP_USAGE_OF_TREE 2 /* has_usage: CPU time is that of its cgroup */
+
 /* How a process ended and what it used, from waitid(). */
 struct sp_exit {
     int32_t code;   /* exit status, or 128 + signal; -1: not known */
     int32_t signal; /* 0: it exited */
     uint32_t has_core;
     uint32_t reason;    /* enum sp_end_reason */
-    uint32_t has_usage; /* the kernel told max_rss_kb to major_faults */
+    uint32_t has_usage; /* the kernel told max_rss_kb to major_faults. 0: it did not, 1: it did */
     uint32_t max_rss_kb;
     uint64_t user_us, system_us;
     uint64_t read_blocks, written_blocks; /* of 512 bytes, of storage */

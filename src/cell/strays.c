@@ -28,7 +28,7 @@ enum leaf_use { LEAF_NONE, LEAF_FREE, LEAF_TAKEN, LEAF_STRAYS };
 struct leaf {
     int fd;          /* of the directory; -1: NONE, or closed */
     int events;      /* its cgroup.events, if that was read before; -1: not open */
-    uint32_t number; /* in the directory's name; never reused */
+    uint32_t number; /* in the directory's name; never reused. 0: the front's, which fd is of */
     enum leaf_use use;
     bool was_killed;  /* not reused, but removed once it is empty: kernels with kill_seq would kill
                          every later child at birth */
@@ -162,12 +162,14 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
 {
     struct leaf *l = &s->leaves[i];
 
-    if (l->fd < 0 && (l->fd = sp_cgroup_open_leaf(&s->cell->cgroup, l->number)) >= 0)
+    if (l->number != 0 && l->fd < 0 &&
+        (l->fd = sp_cgroup_open_leaf(&s->cell->cgroup, l->number)) >= 0)
         s->open_dirs++;
-    if (l->was_killed || l->fd < 0 || s->ready_leaves == MAX_READY) {
+    if (l->number == 0 || l->was_killed || l->fd < 0 || s->ready_leaves == MAX_READY) {
         close_dir(s, l);
         close_events(s, l);
-        sp_cgroup_remove_leaf(&s->cell->cgroup, l->number);
+        if (l->number != 0)
+            sp_cgroup_remove_leaf(&s->cell->cgroup, l->number);
         *l = (struct leaf){.fd = -1, .events = -1, .use = LEAF_NONE};
     } else {
         l->use = LEAF_FREE;
@@ -176,19 +178,49 @@ static void free_leaf(struct sp_strays *s, uint32_t i)
     list_leaf(s, i);
 }
 
-bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
+/* The entry of a new leaf, at the head of first_free. false: no memory. */
+static bool add_leaf(struct sp_strays *s)
 {
-    c->leaf_fd = -1;
+    if (!SP_GROW(s->leaves, s->leaf_count, s->leaf_cap))
+        return false;
+    s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .events = -1, .use = LEAF_NONE};
+    list_leaf(s, s->leaf_count++);
+    return true;
+}
+
+/* Without cgroup.kill (before Linux 5.14) the command is only born there, and found by parentage.
+ */
+static bool take_lent(struct sp_strays *s, struct sp_command *c, int lent)
+{
+    if (faccessat(lent, "cgroup.kill", W_OK, 0) < 0) {
+        c->leaf_fd = c->lent_leaf = lent;
+        return true;
+    }
+    if ((s->first_free == SP_NO_LEAF || s->leaves[s->first_free].use != LEAF_NONE) &&
+        !add_leaf(s)) {
+        (void)close(lent);
+        return false;
+    }
+    struct leaf *l = &s->leaves[s->first_free];
+    c->leaf_index = s->first_free;
+    s->first_free = l->next;
+    l->use = LEAF_TAKEN;
+    l->fd = c->leaf_fd = c->lent_leaf = lent;
+    s->open_dirs++;
+    return true;
+}
+
+bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c, int lent)
+{
+    c->leaf_fd = c->lent_leaf = -1;
     c->leaf_index = SP_NO_LEAF;
     c->leaf_number = 0;
+    if (lent >= 0)
+        return take_lent(s, c, lent);
     if (s->cell->cgroup.dir < 0)
         return true;
-    if (s->first_free == SP_NO_LEAF) {
-        if (!SP_GROW(s->leaves, s->leaf_count, s->leaf_cap))
-            return false;
-        s->leaves[s->leaf_count] = (struct leaf){.fd = -1, .events = -1, .use = LEAF_NONE};
-        list_leaf(s, s->leaf_count++);
-    }
+    if (s->first_free == SP_NO_LEAF && !add_leaf(s))
+        return false;
     struct leaf *l = &s->leaves[s->first_free];
     if (l->use == LEAF_NONE) {
         l->number = ++s->last_number;
@@ -209,8 +241,12 @@ bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c)
 
 void sp_strays_note_started(struct sp_strays *s, struct sp_command *c)
 {
-    if (c->leaf_fd >= 0 && s->open_dirs > MAX_DIRS)
+    if (c->lent_leaf >= 0 && c->leaf_index == SP_NO_LEAF) {
+        (void)close(c->lent_leaf);
+        c->lent_leaf = -1;
+    } else if (c->leaf_fd >= 0 && c->lent_leaf < 0 && s->open_dirs > MAX_DIRS) {
         close_dir(s, &s->leaves[c->leaf_index]);
+    }
     c->leaf_fd = -1;
 }
 
@@ -248,6 +284,7 @@ void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_for
         return; /* called again when the command is forgotten */
     }
     c->leaf_index = SP_NO_LEAF;
+    c->lent_leaf = -1;
     c->leaf_number = 0;
 }
 

@@ -12,7 +12,6 @@
 
 #include "cell/command.h"
 
-#define SP_NO_LEAF    UINT32_MAX
 #define SP_NO_SESSION 0 /* sessions count from 1 */
 
 struct sp_strays;
@@ -20,8 +19,9 @@ struct sp_strays;
 struct sp_strays *sp_strays_new(struct sp_cell_state *cell);
 void sp_strays_free(struct sp_strays *s);
 
-/* Gives the command an empty leaf (without cgroups: none). false: errno. */
-bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c);
+/* Gives the command an empty leaf (without cgroups: none), or `lent`, the directory of one that the
+ * front has made, which is owned from here on; -1: none. false: errno. */
+bool sp_strays_take_leaf(struct sp_strays *s, struct sp_command *c, int lent);
 /* The clone is over: the command's descriptor of its leaf is not needed any more. */
 void sp_strays_note_started(struct sp_strays *s, struct sp_command *c);
 /* The command has closed or is forgotten: an empty leaf becomes free, another one belongs to the

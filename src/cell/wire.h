@@ -17,7 +17,7 @@
 
 #define SP_WIRE_VERSION 7
 #define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
-#define SP_WIRE_FDS     4     /* descriptors with one datagram */
+#define SP_WIRE_FDS     6     /* descriptors with one datagram */
 
 /* Limits of starts whose disk hangs (cell.c); here, because the front's error texts name them. */
 #define SP_MAX_PENDING       64
@@ -78,6 +78,7 @@ enum {
     SP_START_STDIN = 2, /* a writable stdin; implied by TTY */
     SP_START_MEMFD = 4, /* the strings are in a memfd sent with the message */
     SP_START_NO_NEW_PRIVS = 8,
+    SP_START_LEAF = 16, /* the directory of the cgroup to be born in is sent with the message */
 };
 
 /* The rlimits of a START, soft and hard. */
@@ -90,7 +91,8 @@ enum sp_wire_rlimit {
     SP_WIRE_RLIMITS
 };
 
-/* Followed by, or with a memfd of, NUL-terminated strings: cwd, file, argc × argv, envc × env. */
+/* Followed by, or with a memfd of, NUL-terminated strings: cwd, file, argc × argv, envc × env. The
+ * descriptors: the memfd, the directory of LEAF, `joins` files to which the child writes 0. */
 struct sp_wire_start {
     struct sp_wire_head head;
     uint64_t session;
@@ -98,7 +100,7 @@ struct sp_wire_start {
     uint16_t rows, cols;
     uint32_t argc, envc;
     uint32_t string_bytes;
-    uint32_t zero;
+    uint32_t joins;      /* cgroup.procs of further cgroups that the child enters */
     uint64_t dev, ino;   /* the inode that `file` must be; ino 0: not checked */
     uint64_t max_output; /* the tree is killed when it has written more bytes; 0: no limit */
     uint64_t rlimits[SP_WIRE_RLIMITS]; /* 0: the cell's */

@@ -13,6 +13,7 @@
 
 #include "base/auto.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/runtime_dir.h"
 #include "cli/cli.h"
@@ -26,6 +27,7 @@
 #include "os/cgroup.h"
 #include "os/host_limits.h"
 #include "os/landlock.h"
+#include "os/limit_group.h"
 #include "os/mount.h"
 #include "os/spawn.h"
 #include "sandbox/compile.h"
@@ -56,6 +58,10 @@ enum layer_name {
     LAYER_SECCOMP,
     LAYER_NOTICES,
     LAYER_CGROUPS,
+    LAYER_LIMIT_MEMORY, /* in the order of enum sp_controller */
+    LAYER_LIMIT_PIDS,
+    LAYER_LIMIT_CPUS,
+    LAYER_LIMIT_CPU,
     LAYER_OPENAT2,
     LAYER_MOUNT_API,
     LAYER_MAX
@@ -86,6 +92,13 @@ static const struct {
                        "denials are guessed from what a command prints"},
     [LAYER_CGROUPS] = {"cgroups", "a cgroup for each open command",
                        "a command's processes are found by parentage, which takes longer"},
+    [LAYER_LIMIT_MEMORY] = {"limit_memory", "a limit of memory for all processes of a command",
+                            "each process alone has a limit of its data, if any"},
+    [LAYER_LIMIT_PIDS] = {"limit_pids", "a limit of processes",
+                          "a fork bomb has the limits of this user alone"},
+    [LAYER_LIMIT_CPUS] = {"limit_cpus", "a share of the processors", "commands have all of them"},
+    [LAYER_LIMIT_CPU] = {"limit_cpu", "a limit of CPU time for all processes of a command",
+                         "each process alone has one"},
     [LAYER_OPENAT2] = {"openat2", "opening paths without following symlinks",
                        "no view of the files can be made"},
     [LAYER_MOUNT_API] = {"mount_api", "open_tree, move_mount, mount_setattr",
@@ -268,6 +281,35 @@ static void judge_call(int r, struct layer *ret)
         ret->state = LAYER_OK; /* any other error means that the kernel has the call */
 }
 
+/* Makes a group with each controller. A server makes its own in the same place. */
+static void try_limits(struct layer *ret)
+{
+    struct sp_limit_host host;
+    struct sp_limit_group server;
+    struct sp_limit_group leaf;
+    char name[SP_CGROUP_NAME];
+
+    sp_limit_host_find(true, &host);
+    for (unsigned i = 0; i < SP_CONTROLLERS; i++) {
+        if (host.remedies[i] != NULL || !sp_cgroup_name(name)) {
+            ret[i] = (struct layer){LAYER_MISSING, 0, host.remedies[i]};
+            continue;
+        }
+        sp_limit_group_init(&server, &host, NULL, name);
+        sp_limit_group_init(&leaf, &host, &server, "c1");
+        errno = 0;
+        if (sp_limit_group_make(&server, SP_CONTROL_BIT(i), NULL) &&
+            sp_limit_group_make(&leaf, SP_CONTROL_BIT(i), NULL))
+            ret[i].state = LAYER_OK;
+        else
+            ret[i] = (struct layer){LAYER_MISSING, errno,
+                                    "let this user make cgroups in its own: run the server as a "
+                                    "systemd service with Delegate=yes"};
+        (void)sp_limit_group_remove(&leaf);
+        (void)sp_limit_group_remove(&server);
+    }
+}
+
 /* Compiles a plan for a workspace at /usr, without making a cell. */
 static void try_mode(const struct sp_host_features *host_features,
                      const struct sp_fixed_places *fixed, struct verdict *v)
@@ -322,6 +364,7 @@ static int examine_host(struct findings *f, struct sp_err *e)
                            "mount cgroup version 2, and let this user make directories in "
                            "the cgroup it is in (systemd: Delegate=yes)"};
     sp_cgroup_free(&cgroup);
+    try_limits(&f->layers[LAYER_LIMIT_MEMORY]);
     auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     auto_close int again = sp_path_open(root, "/");
     auto_close int tree = sp_mount_clone(root, false);
@@ -403,7 +446,17 @@ static void print_capacity(void)
     }
 }
 
-static void print_limits(void)
+static enum sp_limit_scope scope_of(const struct findings *f, int limit)
+{
+    unsigned controllers = 0;
+
+    for (unsigned i = 0; i < SP_CONTROLLERS; i++)
+        if (f->layers[LAYER_LIMIT_MEMORY + i].state == LAYER_OK)
+            controllers |= SP_CONTROL_BIT(i);
+    return sp_limits_scope(controllers, (enum sp_limit)limit);
+}
+
+static void print_limits(const struct findings *f)
 {
     static const char *const words[] = {
         [SP_LIMIT_NOWHERE] = "missing", [SP_LIMIT_PER_PROCESS] = "ok", [SP_LIMIT_TREE] = "ok"};
@@ -413,7 +466,7 @@ static void print_limits(void)
 
     (void)printf("\nlimits of commands (--limit):\n");
     for (int i = 0; i < SP_LIMIT_COUNT; i++) {
-        const enum sp_limit_scope scope = sp_limits_scope(NULL, (enum sp_limit)i);
+        const enum sp_limit_scope scope = scope_of(f, i);
 
         print_state(words[scope], scope != SP_LIMIT_NOWHERE);
         (void)printf("%-18s %s\n", sp_limit_kinds[i].name, means[scope]);
@@ -446,7 +499,7 @@ static void print_text(const struct findings *f)
     for (int i = f->landlock + 1; i <= NEWEST_LANDLOCK; i++)
         (void)printf("  missing   level %d            %s\n", i, landlock_levels[i]);
     print_upstream(&f->upstream);
-    print_limits();
+    print_limits(f);
     print_capacity();
     (void)printf("\npolicies:\n");
     for (size_t i = 0; i < sizeof f->verdicts / sizeof f->verdicts[0]; i++) {
@@ -487,11 +540,11 @@ static void print_json_capacity(void)
     (void)putchar(']');
 }
 
-static void print_json_limits(void)
+static void print_json_limits(const struct findings *f)
 {
     for (int i = 0; i < SP_LIMIT_COUNT; i++)
         print_member(i == 0 ? ",\"limits\":{" : ",", sp_limit_kinds[i].name,
-                     sp_limit_scope_names[sp_limits_scope(NULL, (enum sp_limit)i)]);
+                     sp_limit_scope_names[scope_of(f, i)]);
     (void)putchar('}');
 }
 
@@ -521,7 +574,7 @@ static void print_json(const struct findings *f)
     }
     (void)printf("]}");
     print_json_capacity();
-    print_json_limits();
+    print_json_limits(f);
     print_member(",\"upstream\":{", "http", f->upstream.http);
     print_member(",", "https", f->upstream.https);
     print_member(",", "no_proxy", f->upstream.no_proxy);

@@ -706,6 +706,7 @@ static int begin_serving(struct serve *s, struct serve_options *o, struct sp_err
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
         .limits = limits,
+        .has_no_leaves = o->has_no_cgroups,
         .fixed = sp_hidden_paths_places(&s->hidden_paths),
         .runtime_dir = s->runtime_dir,
         .is_exposed = listens_on(s, SP_LISTEN_WS) && s->auth == NULL && !o->accepts_exposure,

@@ -23,6 +23,7 @@
 
 #define CONNECT_MS    10000 /* to a socket of this user */
 #define MAX_PROCESSES 16    /* for a backend that runs one */
+#define DEFAULT_PIDS  4096  /* of all commands: a fork bomb must not take the machine */
 #define HISTORY       1000  /* for a backend that runs many: ended processes that are remembered */
 
 int sp_place_hidden_paths(const struct sp_own_places_options *ask, struct sp_hidden_paths *ret,
@@ -50,6 +51,7 @@ int sp_place_here(struct sp_loop *loop, const char *cwd, const struct sp_hidden_
         .use_cgroups = is_for_many, /* one command has few processes: walking the process tree finds
                                         them */
         .limits = *limits,
+        .default_pids = DEFAULT_PIDS,
         .fixed = sp_hidden_paths_places(hidden_paths),
         .runtime_dir = runtime_dir,
         .cwd = cwd,

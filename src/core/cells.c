@@ -21,6 +21,7 @@
 #include "core/cells.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,8 @@
 #define STALL_MS         5000
 #define SHORT_MS         10 /* until a send that failed with ENOMEM or ENOBUFS is repeated */
 #define MESSAGES_AT_ONCE 64
+
+#define LEAF_FDS (SP_HIERARCHIES + 1)
 
 #define ORPHAN_ROUND_MS    50 /* of work in one turn of the loop */
 #define ORPHAN_FIRST_PAUSE 2
@@ -304,12 +307,12 @@ static void watch_outbox(struct sp_cell *c)
 
 /* 0, or minus errno; -EPIPE: the cell is dead. */
 static int send_message(struct sp_cell *c, const void *msg, size_t len, const void *tail,
-                        size_t tail_len, int fd)
+                        size_t tail_len, const int *fds, int fd_count)
 {
     if (c->socket < 0 || c->is_killed)
         return -EPIPE;
     if (c->outbox.first == NULL) {
-        const int r = sp_wire_send(c->socket, false, msg, len, tail, tail_len, &fd, fd >= 0);
+        const int r = sp_wire_send(c->socket, false, msg, len, tail, tail_len, fds, fd_count);
 
         if (r == 0)
             return 0;
@@ -319,7 +322,7 @@ static int send_message(struct sp_cell *c, const void *msg, size_t len, const vo
             return r == -ECONNRESET ? -EPIPE : r;
         c->outbox.is_short = r != -EAGAIN;
     }
-    if (!sp_outbox_add(&c->outbox, msg, len, tail, tail_len, fd))
+    if (!sp_outbox_add(&c->outbox, msg, len, tail, tail_len, fds, fd_count))
         return -ENOMEM;
     if (c->outbox.bytes > SP_OUTBOX_FULL && !c->is_stalled)
         c->group->overflows++;
@@ -388,14 +391,15 @@ int sp_cell_send(const struct sp_seat *s, enum sp_wire_op op, uint64_t token, in
 
     if (wants_answer && s->cell != NULL && s->cell->is_stalled)
         return ETIMEDOUT;
-    return s->cell != NULL && send_message(s->cell, &m, sizeof m, NULL, 0, -1) == 0 ? 0 : EIO;
+    return s->cell != NULL && send_message(s->cell, &m, sizeof m, NULL, 0, NULL, 0) == 0 ? 0 : EIO;
 }
 
 /* ---- seats ---- */
 
 static int send_for_slots(struct sp_ring_slots *s, const struct sp_wire_call *m, int fd)
 {
-    return send_message(SP_CONTAINER(s, struct sp_cell, slots), m, sizeof *m, NULL, 0, fd);
+    return send_message(SP_CONTAINER(s, struct sp_cell, slots), m, sizeof *m, NULL, 0, &fd,
+                        fd >= 0);
 }
 
 static uint32_t count_idle(const struct sp_cell *c)
@@ -443,10 +447,91 @@ static void give_seat_back(struct sp_seat *s)
     s->cell = NULL;
 }
 
-int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
-                  const struct sp_buf *strings, bool is_owned, struct sp_err *e)
+static void close_all(const int *fds, int count)
 {
-    auto_close int fd = -1;
+    for (int i = 0; i < count; i++)
+        (void)close(fds[i]);
+}
+
+/* Opens cgroup.procs in the hierarchies of these controllers. Returns their number, or -1 with
+ * errno.
+ */
+static int open_procs(const struct sp_limit_group *g, unsigned controllers, int ret[SP_HIERARCHIES])
+{
+    int count = 0;
+
+    for (unsigned h = 0; h < g->host->count; h++) {
+        if ((g->host->items[h].controllers & controllers) == 0)
+            continue;
+        ret[count] = openat(g->dirs[h], "cgroup.procs", O_WRONLY | O_CLOEXEC);
+        if (ret[count] < 0) {
+            const int err = errno;
+
+            while (count > 0)
+                (void)close(ret[--count]);
+            errno = err;
+            return -1;
+        }
+        count++;
+    }
+    return count;
+}
+
+/* The index of its hierarchy of version 2; -1: none. */
+static int version2_of(const struct sp_limit_group *g)
+{
+    for (unsigned h = 0; h < g->host->count; h++)
+        if (g->host->items[h].is_v2 && g->dirs[h] >= 0)
+            return (int)h;
+    return -1;
+}
+
+/* What a START carries so that its child enters the leaf. *ret_has_dir: the first is the leaf's
+ * directory in version 2, for an open cell; the others are files that the child writes to. Returns
+ * the number, or -1 with errno; the caller closes them. */
+static int open_leaf(const struct sp_leaf *leaf, bool is_confined, int ret[LEAF_FDS],
+                     bool *ret_has_dir)
+{
+    const struct sp_limit_group *g = &leaf->group;
+    const int v2 = is_confined ? -1 : version2_of(g);
+    unsigned controllers = leaf->controllers;
+    int first = 0;
+
+    *ret_has_dir = v2 >= 0 && (controllers & g->host->items[v2].controllers) != 0;
+    if (*ret_has_dir) {
+        ret[first] = fcntl(g->dirs[v2], F_DUPFD_CLOEXEC, 7);
+        if (ret[first] < 0)
+            return -1;
+        controllers &= ~g->host->items[v2].controllers;
+        first++;
+    }
+    const int n = open_procs(g, controllers, ret + first);
+    if (n < 0 && first > 0)
+        (void)close(ret[0]);
+    return n < 0 ? -1 : first + n;
+}
+
+/* Adds what the child enters its leaf by. */
+static int add_leaf(const struct sp_cell *c, struct sp_wire_start *m, const struct sp_leaf *leaf,
+                    int *fds, int *count, struct sp_err *e)
+{
+    bool has_dir = false;
+    const int n = open_leaf(leaf, c->tier != SP_TIER_NONE, fds + *count, &has_dir);
+
+    if (n < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "open the cgroup that holds the limits of a command");
+    *count += n;
+    m->flags |= has_dir ? SP_START_LEAF : 0U;
+    m->joins = (uint32_t)(n - has_dir);
+    return 0;
+}
+
+int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
+                  const struct sp_buf *strings, const struct sp_leaf *leaf, bool is_owned,
+                  struct sp_err *e)
+{
+    int fds[1 + LEAF_FDS];
+    int count = 0;
     const struct sp_str bytes = sp_buf_str(strings);
     const bool is_inline = bytes.n <= SP_WIRE_MAX - sizeof *m;
     int r = check_answers(c, e);
@@ -455,11 +540,17 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
         return r;
     if (strings->len > SP_WIRE_STRINGS)
         return sp_fail(e, SP_E_SYSTEM, E2BIG, "arguments and environment");
-    if (!is_inline && (fd = sp_seal("sallyport-start", &bytes, 1)) < 0)
+    if (!is_inline && (fds[count++] = sp_seal("sallyport-start", &bytes, 1)) < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "hand over arguments");
-    r = sp_ring_slots_take(&c->slots, &s->slot, e);
-    if (r < 0)
+    m->flags &= ~(uint32_t)(SP_START_MEMFD | SP_START_LEAF);
+    m->joins = 0;
+    r = leaf == NULL ? 0 : add_leaf(c, m, leaf, fds, &count, e);
+    if (r == 0)
+        r = sp_ring_slots_take(&c->slots, &s->slot, e);
+    if (r < 0) {
+        close_all(fds, count);
         return r;
+    }
 
     s->cell = c;
     s->has_closed = false;
@@ -474,7 +565,8 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     m->string_bytes = (uint32_t)strings->len;
     if (!is_inline)
         m->flags |= SP_START_MEMFD;
-    r = send_message(c, m, sizeof *m, strings->data, is_inline ? strings->len : 0, fd);
+    r = send_message(c, m, sizeof *m, strings->data, is_inline ? strings->len : 0, fds, count);
+    close_all(fds, count);
     if (r < 0) {
         give_seat_back(s);
         return explain_unsent(r, e);
@@ -499,7 +591,7 @@ bool sp_cell_connect(struct sp_cell *c, uint64_t number, uint16_t port, int fami
                                    .a = port,
                                    .b = family};
 
-    return check_answers(c, NULL) == 0 && send_message(c, &m, sizeof m, NULL, 0, -1) == 0;
+    return check_answers(c, NULL) == 0 && send_message(c, &m, sizeof m, NULL, 0, NULL, 0) == 0;
 }
 
 /* ---- workers ---- */
@@ -511,7 +603,7 @@ int sp_cell_join(struct sp_cell *c, struct sp_cell_worker *h, int socket, struct
 
     if (r < 0)
         return r;
-    r = send_message(c, &m, sizeof m, NULL, 0, socket);
+    r = send_message(c, &m, sizeof m, NULL, 0, &socket, 1);
     if (r < 0)
         return explain_unsent(r, e);
     h->cell = c;
@@ -538,7 +630,7 @@ static void hold(struct sp_cell *c, int fd)
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HOLD}};
 
     if (fd >= 0)
-        (void)send_message(c, &m, sizeof m, NULL, 0, fd);
+        (void)send_message(c, &m, sizeof m, NULL, 0, &fd, 1);
 }
 
 /* ---- the end of a cell ---- */

@@ -15,6 +15,7 @@
 #include "cell/bell.h"
 #include "cell/wire.h"
 #include "core/cell_child.h"
+#include "core/leaves.h"
 #include "core/outbox.h"
 #include "core/rings.h"
 #include "os/cgroup.h"
@@ -148,9 +149,11 @@ void sp_cell_abandon(struct sp_cell *c);
 /* No process that has not closed, none that a command has left, and no worker but idle ones. */
 bool sp_cell_is_deserted(const struct sp_cell *c);
 
-/* Takes a seat and requests the start; m->head is filled in here. Strings as in sp_wire_start. */
+/* Takes a seat and requests the start; m->head is filled in here. Strings as in sp_wire_start. The
+ * child enters the leaf; NULL: none. */
 int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
-                  const struct sp_buf *strings, bool is_owned, struct sp_err *e);
+                  const struct sp_buf *strings, const struct sp_leaf *leaf, bool is_owned,
+                  struct sp_err *e);
 /* The cell has not answered the start for so many seconds, as *ret says: further starts are refused
  * until it takes or sends a message. */
 void sp_cell_suspect(struct sp_seat *s, int seconds, struct sp_err *ret);

@@ -92,7 +92,7 @@ static int send_to(struct sp_web_child *c, const void *message, size_t n, int fd
         if (r != -EAGAIN && !sp_wire_is_short(r))
             return r;
     }
-    if (!sp_outbox_add(&c->outbox, message, n, NULL, 0, fd))
+    if (!sp_outbox_add(&c->outbox, message, n, NULL, 0, &fd, fd >= 0))
         return -ENOMEM;
     watch_for(c);
     return 0;

@@ -130,7 +130,7 @@ static bool send_to(struct sp_loop *loop, struct sp_helper *h, const void *messa
             return r == 0;
     }
     if (h->outbox.bytes > SP_OUTBOX_FULL ||
-        !sp_outbox_add(&h->outbox, message, n, tail.n == 0 ? NULL : tail.p, tail.n, fd))
+        !sp_outbox_add(&h->outbox, message, n, tail.n == 0 ? NULL : tail.p, tail.n, &fd, fd >= 0))
         return false;
     watch_helper(loop, h);
     return true;

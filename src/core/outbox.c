@@ -11,7 +11,7 @@
 
 struct sp_parcel {
     struct sp_parcel *next;
-    int fd; /* -1: none */
+    int fds[SP_WIRE_FDS], fd_count;
     bool is_reserve;
     size_t len;
     char bytes[];
@@ -32,6 +32,8 @@ bool sp_outbox_reserve(struct sp_outbox *o)
 
 static void free_parcel(struct sp_outbox *o, struct sp_parcel *p)
 {
+    while (p->fd_count > 0)
+        (void)close(p->fds[--p->fd_count]);
     if (!p->is_reserve) {
         free(p);
         return;
@@ -41,7 +43,7 @@ static void free_parcel(struct sp_outbox *o, struct sp_parcel *p)
 }
 
 bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void *tail,
-                   size_t tail_len, int fd)
+                   size_t tail_len, const int *fds, int fd_count)
 {
     struct sp_parcel *p = malloc(sizeof *p + len + tail_len);
     const bool is_reserve = p == NULL;
@@ -52,12 +54,13 @@ bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void 
         p = o->reserve;
         o->reserve = p->next;
     }
-    *p = (struct sp_parcel){.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 7),
-                            .is_reserve = is_reserve,
-                            .len = len + tail_len};
-    if (fd >= 0 && p->fd < 0) {
-        free_parcel(o, p);
-        return false;
+    *p = (struct sp_parcel){.is_reserve = is_reserve, .len = len + tail_len};
+    for (; p->fd_count < fd_count; p->fd_count++) {
+        p->fds[p->fd_count] = fcntl(fds[p->fd_count], F_DUPFD_CLOEXEC, 7);
+        if (p->fds[p->fd_count] < 0) {
+            free_parcel(o, p);
+            return false;
+        }
     }
     memcpy(p->bytes, msg, len);
     if (tail_len != 0)
@@ -75,8 +78,6 @@ static void drop_first(struct sp_outbox *o)
 
     o->first = p->next;
     o->bytes -= p->len;
-    if (p->fd >= 0)
-        (void)close(p->fd);
     free_parcel(o, p);
 }
 
@@ -85,7 +86,7 @@ bool sp_outbox_send(struct sp_outbox *o, int socket)
     o->is_short = false;
     while (o->first != NULL) {
         const struct sp_parcel *p = o->first;
-        const int r = sp_wire_send(socket, false, p->bytes, p->len, NULL, 0, &p->fd, p->fd >= 0);
+        const int r = sp_wire_send(socket, false, p->bytes, p->len, NULL, 0, p->fds, p->fd_count);
 
         o->is_short = sp_wire_is_short(r);
         if (r == -EAGAIN || o->is_short)

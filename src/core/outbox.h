@@ -25,9 +25,9 @@ struct sp_outbox { /* zero: empty */
 /* Memory for SP_OUTBOX_RESERVE messages without descriptor or tail. false: no memory. */
 #define SP_OUTBOX_RESERVE 64
 bool sp_outbox_reserve(struct sp_outbox *o);
-/* The descriptor (-1: none) is duplicated. false: out of memory or descriptors. */
+/* The descriptors, at most SP_WIRE_FDS, are duplicated. false: out of memory or descriptors. */
 bool sp_outbox_add(struct sp_outbox *o, const void *msg, size_t len, const void *tail,
-                   size_t tail_len, int fd);
+                   size_t tail_len, const int *fds, int fd_count);
 /* Sends until the socket is full. true: the outbox was full and has room again. */
 bool sp_outbox_send(struct sp_outbox *o, int socket);
 /* Drops the messages, and frees the reserve. */

@@ -313,6 +313,7 @@ static void on_news(struct sp_seat *seat)
     if (p->life == SP_PROC_EXITED && p->state.closed_seq != 0) {
         p->life = SP_PROC_CLOSED;
         sp_managed_closed(p);
+        sp_proc_limits_done(p);
         if (front->options.closed != NULL)
             front->options.closed(front->options.user, p);
         sp_cell_note_closed(&p->seat);
@@ -606,7 +607,7 @@ static bool add_string(struct sp_buf *b, struct sp_str s)
 void sp_proc_release(struct sp_proc *p)
 {
     forget_kept_start(p);
-    sp_loop_cancel(p->session->front->loop, &p->limits.wall);
+    sp_proc_limits_done(p);
     sp_managed_done(p);
     free(p->denial);
     sp_output_times_done(&p->times);
@@ -661,7 +662,8 @@ static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_star
     int r = network == NULL ? 0 : sp_managed_check(network, e);
     p->tier = cell->tier;
     if (r == 0)
-        r = sp_cell_start(cell, &p->seat, m, strings, p->session->client != NULL, e);
+        r = sp_cell_start(cell, &p->seat, m, strings, p->limits.leaf, p->session->client != NULL,
+                          e);
     if (r == 0 && network != NULL)
         sp_managed_join(network, p);
     return r;

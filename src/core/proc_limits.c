@@ -3,54 +3,118 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "base/io.h"
 #include "core/session.h"
 
-enum sp_limit_scope sp_limits_scope(const struct sp_front *f, enum sp_limit limit)
+#define LEAST_DATA    (1ULL << 30) /* RLIMIT_DATA below this ends Node and Java at their start */
+#define PEAK_SLACK    (1U << 20)   /* the OOM killer comes that close to a limit */
+#define FIRST_LOOK_MS 50
+#define LAST_LOOK_MS  1000
+#define OOM_SAMPLE_MS 1000
+
+static unsigned controller_bit(int limit)
 {
-    (void)f;
-    switch (limit) {
-    case SP_LIMIT_MEMORY:
-    case SP_LIMIT_PIDS:
-    case SP_LIMIT_CPUS:
-    case SP_LIMIT_COUNT:
-        break;
-    case SP_LIMIT_CPU:
-        return SP_LIMIT_PER_PROCESS;
-    case SP_LIMIT_WALL:
-    case SP_LIMIT_OUTPUT:
-    case SP_LIMIT_FILES:
-    case SP_LIMIT_FSIZE:
+    static const unsigned bits[SP_LIMIT_COUNT] = {
+        [SP_LIMIT_MEMORY] = SP_CONTROL_BIT(SP_CONTROL_MEMORY),
+        [SP_LIMIT_PIDS] = SP_CONTROL_BIT(SP_CONTROL_PIDS),
+        [SP_LIMIT_CPUS] = SP_CONTROL_BIT(SP_CONTROL_CPU),
+        [SP_LIMIT_CPU] = SP_CONTROL_BIT(SP_CONTROL_CPUACCT),
+    };
+
+    return bits[limit];
+}
+
+/* RLIMIT_NPROC counts by user namespace, which a confined cell has for itself; it does not hold for
+ * root. */
+static bool counts_processes(const struct sp_proc *p)
+{
+    return p->is_confined && geteuid() != 0;
+}
+
+/* `controllers` are those that limits can use. p NULL: for any command. */
+static enum sp_limit_scope scope_of(const struct sp_proc *p, unsigned controllers, int limit)
+{
+    const unsigned bit = controller_bit(limit);
+
+    if (bit == 0)
         return sp_limit_kinds[limit].own;
-    }
-    return SP_LIMIT_NOWHERE;
+    if ((controllers & bit) != 0)
+        return SP_LIMIT_TREE;
+    return limit == SP_LIMIT_MEMORY || limit == SP_LIMIT_CPU ||
+                   (limit == SP_LIMIT_PIDS && p != NULL && counts_processes(p))
+               ? SP_LIMIT_PER_PROCESS
+               : SP_LIMIT_NOWHERE;
+}
+
+enum sp_limit_scope sp_limits_scope(unsigned controllers, enum sp_limit limit)
+{
+    return scope_of(NULL, controllers, limit);
 }
 
 /* ---- before the start ---- */
 
 static int refuse_scope(enum sp_limit limit, struct sp_err *e)
 {
+    static const char *const names[SP_LIMIT_COUNT] = {[SP_LIMIT_MEMORY] = "memory",
+                                                      [SP_LIMIT_PIDS] = "pids",
+                                                      [SP_LIMIT_CPUS] = "cpu",
+                                                      [SP_LIMIT_CPU] = "cpuacct"};
+
     return sp_fail(e, SP_E_INVALID, 0,
-                   "limit cannot be enforced on this executor: %s (%s; see sallyport doctor)",
-                   sp_limit_kinds[limit].name,
-                   limit == SP_LIMIT_CPU ? "no cgroup that counts CPU time"
-                                         : "no cgroup controller for it");
+                   "limit cannot be enforced on this executor: %s (no %s controller; see sallyport "
+                   "doctor)",
+                   sp_limit_kinds[limit].name, names[limit]);
+}
+
+static int take_leaf(struct sp_proc *p, unsigned controllers, struct sp_err *e)
+{
+    struct sp_session *s = p->session;
+
+    return sp_leaf_take(s->front->leaves, &s->leaves, s->number, &p->limits.set, controllers,
+                        &p->limits.leaf, e);
+}
+
+/* The processes that the kernel has killed on this host for want of memory, in cgroups and without;
+ * 0: not known. */
+static uint64_t count_oom_kills(void)
+{
+    char text[16384];
+    const char *at =
+        sp_read_text(text, sizeof text, "/proc/vmstat") > 0 ? strstr(text, "\noom_kill ") : NULL;
+
+    return at == NULL ? 0 : strtoull(at + sizeof "oom_kill", NULL, 10);
+}
+
+static void sample_oom(struct sp_front *f)
+{
+    const uint64_t now = sp_loop_now(f->loop);
+
+    if (f->oom_kills.read_ms == 0 || now - f->oom_kills.read_ms >= OOM_SAMPLE_MS)
+        f->oom_kills = (struct sp_oom_sample){count_oom_kills(), now};
 }
 
 int sp_proc_limits_begin(struct sp_proc *p, const struct sp_limit_ask *ask, struct sp_wire_start *m,
                          struct sp_err *e)
 {
-    const struct sp_front *front = p->session->front;
+    struct sp_front *front = p->session->front;
     const struct sp_limit_set *most = &front->options.limits.level[SP_LIMIT_COMMAND];
     struct sp_proc_limits *l = &p->limits;
+    unsigned wanted = 0;
 
     l->is_asked = ask->is_given;
     if (sp_limits_lower(&ask->set, most, &l->set, e) < 0)
         return -(int)e->code;
+    for (int i = 0; i < SP_LIMIT_COUNT; i++)
+        wanted |= l->set.of[i] != 0 ? controller_bit(i) : 0;
+    const unsigned controllers = sp_leaves_prepare(front->leaves, wanted, true);
     for (int i = 0; i < SP_LIMIT_COUNT; i++) {
         if (l->set.of[i] == 0)
             continue;
-        l->scopes[i] = sp_limits_scope(front, (enum sp_limit)i);
+        l->scopes[i] = scope_of(p, controllers, i);
         /* A limit of the server is enforced as well as it can be. */
         if (ask->set.of[i] != 0 && !ask->is_best && l->scopes[i] < sp_limit_kinds[i].own)
             return refuse_scope((enum sp_limit)i, e);
@@ -59,7 +123,13 @@ int sp_proc_limits_begin(struct sp_proc *p, const struct sp_limit_ask *ask, stru
     m->rlimits[SP_WIRE_RLIMIT_CPU] = (l->set.of[SP_LIMIT_CPU] + 999) / 1000;
     m->rlimits[SP_WIRE_RLIMIT_FSIZE] = l->set.of[SP_LIMIT_FSIZE];
     m->rlimits[SP_WIRE_RLIMIT_FILES] = l->set.of[SP_LIMIT_FILES];
-    return 0;
+    if (l->scopes[SP_LIMIT_MEMORY] == SP_LIMIT_PER_PROCESS)
+        m->rlimits[SP_WIRE_RLIMIT_DATA] =
+            l->set.of[SP_LIMIT_MEMORY] < LEAST_DATA ? LEAST_DATA : l->set.of[SP_LIMIT_MEMORY];
+    if (l->scopes[SP_LIMIT_PIDS] == SP_LIMIT_PER_PROCESS)
+        m->rlimits[SP_WIRE_RLIMIT_PIDS] = l->set.of[SP_LIMIT_PIDS];
+    sample_oom(front);
+    return controllers == 0 ? 0 : take_leaf(p, controllers, e);
 }
 
 /* ---- while it runs ---- */
@@ -77,10 +147,45 @@ static void on_wall(struct sp_timer *t)
     end_by(SP_CONTAINER(t, struct sp_proc, limits.wall), SP_LIMIT_WALL);
 }
 
+static void look_at_cpu_in(struct sp_proc *p, uint64_t ms);
+
+/* Its cgroup counts the CPU time of all of its processes; RLIMIT_CPU that of each. */
+static void on_cpu(struct sp_timer *t)
+{
+    struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, limits.cpu);
+    const uint64_t most = p->limits.set.of[SP_LIMIT_CPU];
+    struct sp_group_counts counts[SP_LIMIT_LEVELS];
+
+    sp_leaf_read(p->limits.leaf, counts);
+    const uint64_t used = counts[SP_LIMIT_COMMAND].cpu_us / 1000;
+
+    if (used >= most)
+        end_by(p, SP_LIMIT_CPU);
+    else
+        look_at_cpu_in(p, most - used);
+}
+
+/* ms: of CPU time that are left. */
+static void look_at_cpu_in(struct sp_proc *p, uint64_t ms)
+{
+    struct sp_loop *loop = p->session->front->loop;
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint64_t soonest = ms / (uint64_t)(processors > 0 ? processors : 1);
+    const uint64_t pause = soonest < FIRST_LOOK_MS  ? FIRST_LOOK_MS
+                           : soonest > LAST_LOOK_MS ? LAST_LOOK_MS
+                                                    : soonest;
+
+    if (!sp_loop_timer(loop, &p->limits.cpu, sp_loop_now(loop) + pause, on_cpu))
+        end_by(p, SP_LIMIT_CPU); /* without memory for the timer it would run on */
+}
+
 void sp_proc_limits_started(struct sp_proc *p)
 {
     struct sp_loop *loop = p->session->front->loop;
     const uint64_t wall = p->limits.set.of[SP_LIMIT_WALL];
+
+    if (p->limits.scopes[SP_LIMIT_CPU] == SP_LIMIT_TREE)
+        look_at_cpu_in(p, p->limits.set.of[SP_LIMIT_CPU]);
 
     if (wall != 0 && !sp_loop_timer(loop, &p->limits.wall, sp_loop_now(loop) + wall, on_wall))
         end_by(p, SP_LIMIT_WALL); /* without memory for the timer it would run on */
@@ -88,15 +193,27 @@ void sp_proc_limits_started(struct sp_proc *p)
 
 /* ---- what was reached ---- */
 
+static uint64_t value_at(const struct sp_proc *p, enum sp_limit_level level, enum sp_limit limit)
+{
+    return level == SP_LIMIT_COMMAND ? p->limits.set.of[limit]
+                                     : p->session->front->options.limits.level[level].of[limit];
+}
+
+/* A hit that is known already gets the newer count. */
 static void add_hit(struct sp_proc *p, const struct sp_limit_hit *hit)
 {
     struct sp_limit_hits *all = &p->limits.hits;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->items[i].limit == hit->limit)
-            return;
-    all->items[all->count] = *hit;
-    all->items[all->count++].value = p->limits.set.of[hit->limit];
+    while (i < all->count && all->items[i].limit != hit->limit)
+        i++;
+    if (i < all->count) {
+        all->items[i].count = hit->count;
+        return;
+    }
+    all->items[i] = *hit;
+    all->items[i].value = value_at(p, hit->level, hit->limit);
+    all->count++;
 }
 
 /* Whether this limit killed the leader. The signal is the kernel's or the cell's unless it was
@@ -124,12 +241,109 @@ static void note_reached(struct sp_proc *p, enum sp_limit limit, bool is_reached
                        .limit = limit, .count = 1, .leader = leader || p->limits.hits.has_ended});
 }
 
+/* The level with the exhausted memory limit; SP_LIMIT_LEVELS: none, the host or a container around
+ * us was short of memory. Few kernels count the hits of version 1; its peak shows them. */
+static int memory_level(const struct sp_proc *p)
+{
+    const struct sp_group_counts *counts = p->limits.counts;
+
+    for (int by_peak = 0; by_peak < 2; by_peak++)
+        for (int level = 0; level < SP_LIMIT_LEVELS; level++) {
+            const uint64_t value = value_at(p, (enum sp_limit_level)level, SP_LIMIT_MEMORY);
+
+            if (value != 0 && (by_peak == 0 ? counts[level].memory_hits != 0
+                                            : counts[level].peak_memory >= value - PEAK_SLACK))
+                return level;
+        }
+    return SP_LIMIT_LEVELS;
+}
+
+static void note_memory(struct sp_proc *p)
+{
+    const struct sp_group_counts *counts = p->limits.counts;
+    const int level = counts[0].kills == 0 ? SP_LIMIT_LEVELS : memory_level(p);
+
+    if (level < SP_LIMIT_LEVELS)
+        add_hit(p, &(struct sp_limit_hit){.limit = SP_LIMIT_MEMORY,
+                                          .level = (enum sp_limit_level)level,
+                                          .count = counts[0].kills,
+                                          .leader = has_ended(p, SP_LIMIT_MEMORY, SIGKILL)});
+}
+
+/* Version 1, and version 2 before Linux 6.11, count a refused fork in the cgroup of the forking
+ * process, later kernels in the cgroup with the limit. */
+static void note_pids(struct sp_proc *p)
+{
+    const struct sp_group_counts *counts = p->limits.counts;
+    const uint64_t own = value_at(p, SP_LIMIT_COMMAND, SP_LIMIT_PIDS);
+    const bool is_own = own != 0 && (counts[0].peak_pids == 0 || counts[0].peak_pids >= own);
+    uint64_t refusals = counts[0].refusals;
+    int level = is_own && refusals != 0 ? SP_LIMIT_COMMAND : SP_LIMIT_SESSION;
+
+    while (level < SP_LIMIT_LEVELS && value_at(p, (enum sp_limit_level)level, SP_LIMIT_PIDS) == 0)
+        level++;
+    if (level == SP_LIMIT_LEVELS)
+        level = SP_LIMIT_COMMAND;
+    if (refusals == 0)
+        refusals = counts[level].refusals;
+    if (refusals != 0 && value_at(p, (enum sp_limit_level)level, SP_LIMIT_PIDS) != 0)
+        add_hit(p, &(struct sp_limit_hit){.limit = SP_LIMIT_PIDS,
+                                          .level = (enum sp_limit_level)level,
+                                          .count = refusals});
+}
+
+/* Read at the exit, and once more at the close: strays count, too. */
+static void read_leaf(struct sp_proc *p)
+{
+    const int due = p->state.closed_seq != 0 ? SP_LEAF_READ_AT_CLOSE : SP_LEAF_READ_AT_EXIT;
+
+    if (p->limits.leaf == NULL || (int)p->limits.read >= due)
+        return;
+    p->limits.read = due;
+    sp_leaf_read(p->limits.leaf, p->limits.counts);
+    note_memory(p);
+    note_pids(p);
+}
+
+/* An unexplained SIGKILL: the OOM killer's count of the whole host has risen since the last sample.
+ */
+static void suspect_host(struct sp_proc *p)
+{
+    struct sp_front *front = p->session->front;
+    const uint64_t before = front->oom_kills.kills;
+
+    front->oom_kills = (struct sp_oom_sample){count_oom_kills(), sp_loop_now(front->loop)};
+    p->limits.hits.is_host_suspected = p->state.exit.signal == SIGKILL &&
+                                       !p->limits.hits.has_ended && !p->was_terminated &&
+                                       !p->was_killed && front->oom_kills.kills > before;
+}
+
+static void complete_exit(struct sp_proc *p)
+{
+    const struct sp_group_counts *counts = &p->limits.counts[SP_LIMIT_COMMAND];
+    struct sp_exit *how = &p->state.exit;
+
+    if (p->limits.hits.has_ended)
+        how->reason = sp_limit_kinds[p->limits.hits.ended_by].reason;
+    how->peak_memory_bytes = counts->peak_memory;
+    how->peak_processes = counts->peak_pids;
+    if (how->has_usage == 0 || counts->user_us + counts->system_us == 0)
+        return;
+    how->has_usage = SP_USAGE_OF_TREE;
+    how->user_us = counts->user_us;
+    how->system_us = counts->system_us;
+}
+
 void sp_proc_limits_judge(struct sp_proc *p)
 {
     const uint64_t *of = p->limits.set.of;
     const struct sp_exit *how = &p->state.exit;
+    const bool is_first = !p->limits.is_judged;
 
+    p->limits.is_judged = true;
     sp_loop_cancel(p->session->front->loop, &p->limits.wall);
+    sp_loop_cancel(p->session->front->loop, &p->limits.cpu);
+    read_leaf(p);
     note_reached(p, SP_LIMIT_OUTPUT, p->tail.bytes > of[SP_LIMIT_OUTPUT], SIGKILL);
     note_reached(p, SP_LIMIT_CPU, how->signal == SIGXCPU, SIGXCPU);
     note_reached(p, SP_LIMIT_CPU,
@@ -139,6 +353,25 @@ void sp_proc_limits_judge(struct sp_proc *p)
     note_reached(p, SP_LIMIT_WALL, false, SIGKILL);
     if (of[SP_LIMIT_FSIZE] != 0 && how->signal == SIGXFSZ)
         add_hit(p, &(struct sp_limit_hit){.limit = SP_LIMIT_FSIZE, .count = 1, .leader = true});
-    if (p->limits.hits.has_ended)
-        p->state.exit.reason = sp_limit_kinds[p->limits.hits.ended_by].reason;
+    if (is_first && how->signal == SIGKILL)
+        suspect_host(p);
+    complete_exit(p);
+}
+
+void sp_proc_limits_done(struct sp_proc *p)
+{
+    struct sp_front *front = p->session->front;
+    const bool is_spent =
+        p->was_terminated || p->was_killed || p->limits.hits.has_ended || p->life != SP_PROC_CLOSED;
+
+    sp_loop_cancel(front->loop, &p->limits.wall);
+    sp_loop_cancel(front->loop, &p->limits.cpu);
+    if (p->limits.leaf != NULL)
+        sp_leaf_give(TAKE_PTR(p->limits.leaf), is_spent);
+    /* A process opened from a record has no seat, and was counted before. */
+    if (p->seat.cell == NULL || p->life != SP_PROC_CLOSED || p->limits.is_counted)
+        return;
+    p->limits.is_counted = true;
+    for (uint32_t i = 0; i < p->limits.hits.count; i++)
+        front->stats.limit_hits[p->limits.hits.items[i].limit]++;
 }

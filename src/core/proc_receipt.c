@@ -74,6 +74,7 @@ static struct sp_command_receipt begin_receipt(const struct sp_exit *how, bool i
         sp_receipt_set(&r, SP_RECEIPT_INVOLUNTARY, how->involuntary_switches);
         sp_receipt_set(&r, SP_RECEIPT_MAJOR_FAULTS, how->major_faults);
     }
+    r.is_cpu_of_tree = how->has_usage == SP_USAGE_OF_TREE;
     set_if_known(&r, SP_RECEIPT_PEAK_MEMORY, how->peak_memory_bytes);
     set_if_known(&r, SP_RECEIPT_PEAK_PROCESSES, how->peak_processes);
     if (is_tty) {

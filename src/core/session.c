@@ -161,14 +161,23 @@ int sp_front_cell(struct sp_front *s, struct sp_session *session, const struct s
 
 /* ---- the front ---- */
 
-static void warn_of_limits_without_effect(const struct sp_front *s)
+/* A limit of all commands of a session or the server counts for all of their processes, or not at
+ * all. The host is looked at for limits that need a controller. */
+static void warn_of_limits_without_effect(const struct sp_front *s,
+                                          const struct sp_limit_levels *given)
 {
     for (int level = 0; level < SP_LIMIT_LEVELS; level++)
-        for (int i = 0; i < SP_LIMIT_COUNT; i++)
-            if (s->options.limits.level[level].of[i] != 0 &&
-                sp_limits_scope(s, (enum sp_limit)i) == SP_LIMIT_NOWHERE)
+        for (int i = 0; i < SP_LIMIT_COUNT; i++) {
+            if (given->level[level].of[i] == 0 ||
+                sp_limits_scope(0, (enum sp_limit)i) == sp_limit_kinds[i].own)
+                continue;
+            const enum sp_limit_scope scope =
+                sp_limits_scope(sp_leaves_prepare(s->leaves, ~0U, false), (enum sp_limit)i);
+
+            if (scope == SP_LIMIT_NOWHERE || (level != SP_LIMIT_COMMAND && scope != SP_LIMIT_TREE))
                 sp_log(SP_LOG_WARN, "the limit %s:%s has no effect: this host cannot enforce it",
                        sp_limit_level_names[level], sp_limit_kinds[i].name);
+        }
 }
 
 int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
@@ -201,6 +210,14 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
                                               .user = o->user,
                                               .publish = o->publish,
                                               .environ = environ};
+    uint64_t *pids = &s->options.limits.level[SP_LIMIT_SESSION].of[SP_LIMIT_PIDS];
+    if (*pids == 0)
+        *pids = o->default_pids;
+    const struct sp_leaves_options leaves = {
+        .limits = s->options.limits, .is_off = o->has_no_leaves, .is_embedded = o->is_embedded};
+    s->leaves = sp_leaves_new(loop, &leaves);
+    if (r == 0 && s->leaves == NULL)
+        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
     if (r == 0 && !o->is_embedded && !o->is_cell_late)
         r = make_open_cell(&s->open[0], e);
     if (r == 0 && o->output_memory != 0)
@@ -213,7 +230,7 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
         sp_front_free(s);
         return r;
     }
-    warn_of_limits_without_effect(s);
+    warn_of_limits_without_effect(s, &o->limits);
     *ret = s;
     return 0;
 }
@@ -272,6 +289,7 @@ static void end_session(struct sp_session *s)
             (void)sp_cell_send(&all, SP_WIRE_END_SESSION, 0, 0, 0);
     }
     sp_cell_pool_end_session(front->cell_pool, s->number);
+    sp_leaves_end_session(s->leaves);
     struct sp_session **at = session_bucket(front, sp_str_of(s->id));
     while (*at != s)
         at = &(*at)->next_in_bucket;
@@ -297,6 +315,7 @@ void sp_front_free(struct sp_front *s)
     for (unsigned k = 0; k < SP_OPEN_CELLS_MAX; k++)
         sp_loop_cancel(s->loop, &s->open[k].idle_timer);
     sp_cells_free(s->cells);
+    sp_leaves_free(s->leaves);
     sp_journal_free(s->journal);
     free(s->by_id);
     free(s);

@@ -12,6 +12,7 @@
 #define SP_CORE_SESSION_H
 
 #include "core/cell_pool.h"
+#include "core/leaves.h"
 #include "core/past.h"
 #include "core/proc.h"
 
@@ -62,10 +63,11 @@ struct sp_session {
     struct sp_list procs; /* struct sp_proc without a record, in the order of their starts */
     struct sp_proc **buckets;
     uint32_t bucket_count, proc_count;
-    uint32_t starting; /* processes that are STARTING */
-    uint32_t cells;    /* bits: the open cells that it has used */
-    uint32_t named;    /* processes with a name, which keep the session */
-    uint32_t live;     /* as sp_front_stats.live */
+    uint32_t starting;              /* processes that are STARTING */
+    uint32_t cells;                 /* bits: the open cells that it has used */
+    uint32_t named;                 /* processes with a name, which keep the session */
+    uint32_t live;                  /* as sp_front_stats.live */
+    struct sp_leaf_session *leaves; /* NULL: no command of it had a limit */
 
     /* Ended processes (core/ended.h). */
     struct sp_pasts pasts;
@@ -80,7 +82,8 @@ struct sp_front_stats {
     uint64_t started, failed_starts;
     uint64_t finished_ok, finished_error, finished_terminated, finished_lost;
     uint64_t output_bytes, dropped_bytes;
-    uint32_t live; /* STARTING, RUNNING or EXITED */
+    uint32_t live;                       /* STARTING, RUNNING or EXITED */
+    uint64_t limit_hits[SP_LIMIT_COUNT]; /* commands that reached the limit */
 };
 
 /* The most bytes of all processes' ids, arguments and directories. */
@@ -98,6 +101,8 @@ struct sp_front_options {
     bool use_cgroups;
     uint64_t nofile_soft, nofile_hard;
     struct sp_limit_levels limits;
+    uint32_t default_pids;        /* limit of a session where there is a controller; 0: none */
+    bool has_no_leaves;           /* limits make no cgroups */
     struct sp_fixed_places fixed; /* paths that no policy may open; borrowed */
     const char *runtime_dir;      /* NULL: none */
     bool is_exposed;              /* a command with network could send us requests */
@@ -128,6 +133,7 @@ struct sp_front {
     uint32_t open_count;   /* cells in `open` */
     uint64_t cell_made_ms; /* time of the latest open cell; 0: none made */
     struct sp_journal *journal;
+    struct sp_leaves *leaves;
     struct sp_cell_pool *cell_pool;
     struct sp_history *history; /* NULL: none */
     struct sp_files *files;     /* file operations (files.h) */
@@ -138,6 +144,7 @@ struct sp_front {
     uint32_t starting;   /* processes in STARTING, of all sessions */
     uint64_t next_session, next_process;
     size_t held_bytes; /* ids, arguments and directories of processes without a record */
+    struct sp_oom_sample oom_kills;
     struct sp_front_stats stats;
 
     /* Ended processes (core/ended.h). */

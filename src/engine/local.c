@@ -446,6 +446,7 @@ static int open_server(struct sp_local *l, bool is_cell_late, struct sp_err *e)
         .nofile_soft = nofile.rlim_cur,
         .nofile_hard = nofile.rlim_max,
         .limits = l->options.limits,
+        .default_pids = l->options.default_pids,
         .fixed = l->options.fixed,
         .runtime_dir = l->options.runtime_dir,
         .is_embedded = !l->options.owns_program,
@@ -757,14 +758,26 @@ static void forget_facts(struct sp_backend_wait *w)
     w->backend = NULL;
 }
 
+/* Those that limits of commands can use, also before there is a server. */
+static unsigned find_controllers(const struct sp_local *l)
+{
+    struct sp_limit_host host;
+
+    if (l->front != NULL)
+        return sp_leaves_prepare(l->front->leaves, ~0U, false);
+    sp_limit_host_find(l->options.owns_program, &host);
+    return host.controllers;
+}
+
 static void tell_facts(struct sp_deferred *d)
 {
     struct sp_local *l = SP_CONTAINER(d, struct sp_local, tell_facts);
     struct sp_backend_facts facts = {.cwd = l->options.cwd, .can_close_stdin = true};
     const struct sp_err none = {0};
 
+    const unsigned controllers = find_controllers(l);
     for (int i = 0; i < SP_LIMIT_COUNT; i++)
-        facts.limits[i] = sp_limits_scope(l->front, (enum sp_limit)i);
+        facts.limits[i] = sp_limits_scope(controllers, (enum sp_limit)i);
 
     /* A callback may ask again: it is told in the next turn. */
     const struct sp_list *last = sp_list_last(&l->waits);

@@ -20,6 +20,7 @@ struct sp_local_options {
     uint32_t history;       /* see struct sp_front_options */
     bool use_cgroups;
     struct sp_limit_levels limits;
+    uint32_t default_pids;        /* see struct sp_front_options */
     struct sp_fixed_places fixed; /* paths that no policy opens */
     const char *runtime_dir;      /* NULL: none */
     const char *cwd;              /* default directory of commands; absolute */

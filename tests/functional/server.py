@@ -7,6 +7,7 @@ SALLYPORT_ARGS  more words for the command line of every server, such as --no-cg
 SALLYPORT_PREFIX  words before the program, such as `refuse landlock=ENOSYS --` (tests/helpers)
 """
 
+import glob
 import os
 import re
 import shutil
@@ -138,6 +139,19 @@ def cgroup_roots():
             if words[2] == 'cgroup2':
                 roots.append(words[1])
     return roots
+
+
+def limit_groups(pid):
+    """The cgroups that hold the limits of this server, in version 1."""
+    found = []
+    with open('/proc/self/mountinfo') as f:
+        points = [line.split()[4] for line in f if ' - cgroup ' in line]
+    with open('/proc/self/cgroup') as f:
+        paths = {line.split(':')[2].strip() for line in f}
+    for point in points:
+        for path in paths | {''}:
+            found += glob.glob('%s%s/sallyport-%d-*' % (point, path.rstrip('/'), pid))
+    return sorted(set(found))
 
 
 def name_of(pid):
@@ -319,6 +333,7 @@ class Server:
             return
         self.stopped = True
         trouble = []
+        code = None
         try:
             early = self.popen.poll()
             if early is not None and how is not None:
@@ -364,6 +379,8 @@ class Server:
                 wait_until(lambda: not groups(), 'end of all cgroups', 5 * wire.SCALE)
             except AssertionError:
                 trouble.append('cgroups left: %r' % groups())
+            if how != signal.SIGKILL and code == status and limit_groups(self.pid):
+                trouble.append('cgroups left: %r' % limit_groups(self.pid))
             err = self.stderr()
             if 'Sanitizer' in err or 'runtime error:' in err:
                 trouble.append('a sanitizer speaks:\n' + err[-6000:])

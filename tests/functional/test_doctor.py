@@ -17,7 +17,7 @@ from server import PASS_ON, PROGRAM, Case, ours_only
 
 REFUSE = os.environ.get('REFUSE') or os.path.join(os.path.dirname(PROGRAM), 'tests', 'unit', 'refuse')
 LAYERS = ['namespaces', 'id_maps', 'mounts', 'proc', 'network_namespace', 'managed_network', 'privileges', 'landlock', 'seccomp', 'notifications',
-          'cgroups', 'openat2', 'mount_api']
+          'cgroups', 'limit_memory', 'limit_pids', 'limit_cpus', 'limit_cpu', 'openat2', 'mount_api']
 MODES = ['read-only', 'workspace-write', 'external-sandbox', 'danger-full-access']
 needs_refuse = unittest.skipUnless(os.access(REFUSE, os.X_OK), 'no program %s' % REFUSE)
 

@@ -306,7 +306,7 @@ static inline void ask_run(struct run *r, struct sp_cell *c, uint64_t session, c
     *r = (struct run){.seat = {.ops = &run_ops}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         assert_true(sp_buf_add(&strings, all[i], strlen(all[i]) + 1));
-    if (sp_cell_start(c, &r->seat, &m, &strings, false, &error) < 0)
+    if (sp_cell_start(c, &r->seat, &m, &strings, NULL, false, &error) < 0)
         fail_msg("%s", error.msg);
 }
 

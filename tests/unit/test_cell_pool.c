@@ -562,11 +562,11 @@ static void test_a_cell_that_is_not_born_is_not_to_be_killed(void **state)
         .program = at("maker"), .slots = 1, .plan = &plan, .drained = on_drained};
 
     assert_int_equal(sp_cell_new(cells, &o, &c, &error), 0);
-    assert_int_equal(sp_cell_start(c, &seat, &m, &strings, false, &error), 0);
+    assert_int_equal(sp_cell_start(c, &seat, &m, &strings, NULL, false, &error), 0);
     sp_cell_suspect(&seat, 30, &error);
     assert_string_equal(error.msg, "the new cell has not answered for 30 s");
     sp_cell_forget(&seat);
-    assert_true(sp_cell_start(c, &seat, &m, &strings, false, &error) < 0);
+    assert_true(sp_cell_start(c, &seat, &m, &strings, NULL, false, &error) < 0);
     assert_string_equal(error.msg, "the new cell does not answer");
     sp_cell_abandon(c);
     sp_cell_free(c);

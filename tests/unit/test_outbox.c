@@ -64,7 +64,7 @@ static bool add(uint64_t number, size_t tail_len, int fd)
     const struct sp_wire_call m = a_call(number);
 
     memset(tail, (int)number, sizeof tail);
-    return sp_outbox_add(&box, &m, sizeof m, tail, tail_len, fd);
+    return sp_outbox_add(&box, &m, sizeof m, tail, tail_len, &fd, fd >= 0);
 }
 
 static void test_all_of_it_comes_in_order(void **state)

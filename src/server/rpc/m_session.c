@@ -17,10 +17,11 @@
 /* What each limit of process/start counts on this host; one that cannot be enforced is left out. */
 static bool add_limits(struct sp_buf *b, const struct sp_front *front)
 {
+    const unsigned controllers = sp_leaves_prepare(front->leaves, ~0U, false);
     bool ok = sp_json_add_key(b, "limits") && sp_buf_add(b, "{", 1);
 
     for (int i = 0; ok && i < SP_LIMIT_COUNT; i++) {
-        const char *scope = sp_limit_scope_names[sp_limits_scope(front, (enum sp_limit)i)];
+        const char *scope = sp_limit_scope_names[sp_limits_scope(controllers, (enum sp_limit)i)];
 
         ok = scope == NULL ||
              sp_json_add_member(b, sp_limit_kinds[i].keys[SP_LIMIT_CAMEL], sp_str_of(scope));

@@ -139,6 +139,10 @@ static void write_processes(const struct sp_front *front, struct sp_buf *b)
            s->failed_starts);
     single(b, "processes_live", "gauge", "Processes that have not closed.", s->live);
     single(b, "processes_kept", "gauge", "Processes in all sessions, closed ones included.", kept);
+    describe(b, "limit_hits_total", "counter", "Closed processes that reached a limit, by limit.");
+    for (int i = 0; i < SP_LIMIT_COUNT; i++)
+        (void)sp_buf_printf(b, "sallyport_limit_hits_total{limit=\"%s\"} %" PRIu64 "\n",
+                            sp_limit_kinds[i].name, s->limit_hits[i]);
     describe(b, "processes_finished_total", "counter", "Processes that have exited, by result.");
     for (size_t k = 0; k < 4; k++)
         (void)sp_buf_printf(b, "sallyport_processes_finished_total{result=\"%s\"} %" PRIu64 "\n",

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/leaves.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+
+#define START_ROOM    (8ULL << 20) /* memory of the levels above for one more command */
+#define FIRST_LOOK_MS 20   /* between two looks at leaves with strays; doubled each time ... */
+#define LAST_LOOK_MS  1000 /* ... up to this */
+#define END_ROUNDS    200
+#define END_ROUND_MS  5
+
+struct sp_leaves {
+    struct sp_loop *loop;
+    struct sp_leaves_options options;
+    bool has_looked; /* host is filled in */
+    struct sp_limit_host host;
+    unsigned prepared; /* controllers that the server's group has */
+    struct sp_limit_group server;
+    struct sp_list sessions;
+    uint32_t ready;
+    struct sp_timer look;
+    uint64_t look_ms;
+};
+
+struct sp_leaf_session {
+    struct sp_leaves *leaves;
+    struct sp_list link;
+    struct sp_limit_group group;
+    struct sp_list ready, used, lingering; /* struct sp_leaf */
+    uint32_t ready_count, last_number;
+    bool has_ended;
+};
+
+static struct sp_leaf *leaf_of(struct sp_list *link)
+{
+    return SP_CONTAINER(link, struct sp_leaf, link);
+}
+
+/* ---- the server ---- */
+
+struct sp_leaves *sp_leaves_new(struct sp_loop *loop, const struct sp_leaves_options *o)
+{
+    struct sp_leaves *l = calloc(1, sizeof *l);
+
+    if (l == NULL)
+        return NULL;
+    l->loop = loop;
+    l->options = *o;
+    sp_list_init(&l->sessions);
+    return l;
+}
+
+static enum sp_controller controller_of(enum sp_limit limit)
+{
+    return limit == SP_LIMIT_MEMORY ? SP_CONTROL_MEMORY
+           : limit == SP_LIMIT_PIDS ? SP_CONTROL_PIDS
+           : limit == SP_LIMIT_CPUS ? SP_CONTROL_CPU
+                                    : SP_CONTROL_CPUACCT;
+}
+
+static uint64_t limit_of(const struct sp_leaves *l, int level, int limit)
+{
+    return l->options.limits.level[level].of[limit];
+}
+
+/* The controllers that the levels above commands need. */
+static unsigned shared_controllers(const struct sp_leaves *l)
+{
+    unsigned r = 0;
+
+    for (int level = SP_LIMIT_SESSION; level < SP_LIMIT_LEVELS; level++)
+        for (int i = 0; i < SP_LIMIT_SHARED; i++)
+            if (limit_of(l, level, i) != 0)
+                r |= SP_CONTROL_BIT(controller_of((enum sp_limit)i));
+    return r;
+}
+
+static void look_at_host(struct sp_leaves *l)
+{
+    char name[SP_CGROUP_NAME];
+
+    l->has_looked = true;
+    if (l->options.is_off || !sp_cgroup_name(name))
+        return;
+    sp_limit_host_find(!l->options.is_embedded, &l->host);
+    sp_limit_group_init(&l->server, &l->host, NULL, name);
+}
+
+/* The limits of a level, by controller. */
+static void list_limits(const struct sp_limit_set *set, uint64_t ret[SP_CONTROLLERS])
+{
+    memset(ret, 0, SP_CONTROLLERS * sizeof *ret);
+    for (int i = 0; i < SP_LIMIT_SHARED; i++)
+        ret[controller_of((enum sp_limit)i)] = set->of[i];
+}
+
+unsigned sp_leaves_prepare(struct sp_leaves *l, unsigned wanted, bool makes)
+{
+    uint64_t limits[SP_CONTROLLERS];
+
+    wanted |= shared_controllers(l);
+    list_limits(&l->options.limits.level[SP_LIMIT_SERVER], limits);
+    if (!l->has_looked && wanted != 0)
+        look_at_host(l);
+    for (unsigned i = 0; makes && i < SP_CONTROLLERS; i++) {
+        const unsigned bit = SP_CONTROL_BIT(i);
+
+        if ((wanted & bit & l->host.controllers & ~l->prepared) == 0)
+            continue;
+        if (sp_limit_group_make(&l->server, bit, limits)) {
+            l->prepared |= bit;
+            continue;
+        }
+        sp_log(SP_LOG_WARN, "limits have no cgroups here: make %s: %s; see sallyport doctor",
+               l->server.name, sp_errno_text(errno));
+        l->host.controllers &= ~bit;
+    }
+    return wanted & l->host.controllers;
+}
+
+/* ---- removing ---- */
+
+static void free_leaf(struct sp_leaf *leaf)
+{
+    sp_list_remove(&leaf->link);
+    free(leaf);
+}
+
+/* Removes the leaves of a list that are empty. */
+static void remove_empty(struct sp_list *leaves)
+{
+    sp_list_each_safe(i, leaves)
+        if (sp_limit_group_remove(&leaf_of(i)->group))
+            free_leaf(leaf_of(i));
+}
+
+/* true: the session and its group are gone. */
+static bool remove_session(struct sp_leaf_session *s)
+{
+    remove_empty(&s->lingering);
+    if (!s->has_ended || !sp_list_is_empty(&s->lingering) || !sp_list_is_empty(&s->used) ||
+        !sp_limit_group_remove(&s->group))
+        return false;
+    sp_list_remove(&s->link);
+    free(s);
+    return true;
+}
+
+static void on_look(struct sp_timer *t)
+{
+    struct sp_leaves *l = SP_CONTAINER(t, struct sp_leaves, look);
+    bool is_due = false;
+
+    sp_list_each_safe(i, &l->sessions) {
+        struct sp_leaf_session *s = SP_CONTAINER(i, struct sp_leaf_session, link);
+
+        if (!remove_session(s))
+            is_due = is_due || s->has_ended || !sp_list_is_empty(&s->lingering);
+    }
+    l->look_ms = l->look_ms * 2 > LAST_LOOK_MS ? LAST_LOOK_MS : l->look_ms * 2;
+    if (is_due)
+        (void)sp_loop_timer(l->loop, t, sp_loop_now(l->loop) + l->look_ms, on_look);
+}
+
+/* Processes are still ending in a leaf: there is no event for that. */
+static void look_soon(struct sp_leaves *l)
+{
+    l->look_ms = FIRST_LOOK_MS;
+    sp_loop_cancel(l->loop, &l->look);
+    (void)sp_loop_timer(l->loop, &l->look, sp_loop_now(l->loop) + l->look_ms, on_look);
+}
+
+void sp_leaves_end_session(struct sp_leaf_session *s)
+{
+    struct sp_list *i;
+
+    if (s == NULL)
+        return;
+    s->has_ended = true;
+    while ((i = sp_list_first(&s->ready)) != NULL) {
+        s->ready_count--;
+        s->leaves->ready--;
+        sp_list_remove(i);
+        sp_list_append(&s->lingering, i);
+    }
+    struct sp_leaves *l = s->leaves;
+    if (!remove_session(s))
+        look_soon(l);
+}
+
+void sp_leaves_free(struct sp_leaves *l)
+{
+    if (l == NULL)
+        return;
+    sp_loop_cancel(l->loop, &l->look);
+    for (int round = 0; round < END_ROUNDS; round++) {
+        sp_list_each_safe(i, &l->sessions)
+            (void)remove_session(SP_CONTAINER(i, struct sp_leaf_session, link));
+        if (sp_list_is_empty(&l->sessions) &&
+            (l->prepared == 0 || sp_limit_group_remove(&l->server)))
+            break;
+        (void)poll(NULL, 0, END_ROUND_MS); /* a killed process leaves its cgroup a moment later */
+    }
+    sp_list_each_safe(i, &l->sessions) {
+        struct sp_leaf_session *s = SP_CONTAINER(i, struct sp_leaf_session, link);
+
+        sp_log(SP_LOG_WARN, "processes that do not end keep the cgroup %s/%s", l->server.name,
+               s->group.name);
+        sp_list_each_safe(k, &s->lingering)
+            free_leaf(leaf_of(k));
+        sp_list_each_safe(k, &s->used)
+            free_leaf(leaf_of(k));
+        free(s);
+    }
+    free(l);
+}
+
+/* ---- taking and giving ---- */
+
+static struct sp_leaf_session *new_session(struct sp_leaves *l, uint64_t number)
+{
+    struct sp_leaf_session *s = calloc(1, sizeof *s);
+    char name[SP_CGROUP_NAME];
+
+    if (s == NULL)
+        return NULL;
+    (void)snprintf(name, sizeof name, "s%" PRIu64, number);
+    s->leaves = l;
+    sp_limit_group_init(&s->group, &l->host, &l->server, name);
+    sp_list_init(&s->ready);
+    sp_list_init(&s->used);
+    sp_list_init(&s->lingering);
+    sp_list_append(&l->sessions, &s->link);
+    return s;
+}
+
+static struct sp_leaf *new_leaf(struct sp_leaf_session *s)
+{
+    struct sp_leaf *leaf = calloc(1, sizeof *leaf);
+    char name[SP_CGROUP_NAME];
+
+    if (leaf == NULL)
+        return NULL;
+    (void)snprintf(name, sizeof name, "c%u", ++s->last_number);
+    leaf->session = s;
+    sp_limit_group_init(&leaf->group, &s->leaves->host, &s->group, name);
+    return leaf;
+}
+
+/* The limit of the command, but at most that of the levels above: version 1 refuses more
+ * processors in a group than around it. */
+static uint64_t least(const struct sp_leaves *l, const struct sp_limit_set *set,
+                      enum sp_limit limit)
+{
+    uint64_t r = set->of[limit];
+
+    for (int level = SP_LIMIT_SESSION; r != 0 && limit == SP_LIMIT_CPUS && level < SP_LIMIT_LEVELS;
+         level++) {
+        const uint64_t above = limit_of(l, level, limit);
+
+        r = above != 0 && above < r ? above : r;
+    }
+    return r;
+}
+
+/* 0 or errno. */
+static int set_leaf(struct sp_leaf *leaf, const struct sp_limit_set *set, unsigned controllers)
+{
+    const struct sp_leaves *l = leaf->session->leaves;
+    struct sp_limit_set own = *set;
+    uint64_t limits[SP_CONTROLLERS];
+
+    own.of[SP_LIMIT_CPUS] = least(l, set, SP_LIMIT_CPUS);
+    list_limits(&l->options.limits.level[SP_LIMIT_SESSION], limits);
+    if (!sp_limit_group_make(&leaf->session->group, controllers, limits))
+        return errno;
+    list_limits(&own, limits);
+    return sp_limit_group_make(&leaf->group, controllers, limits) ? 0 : errno;
+}
+
+/* The groups of a leaf by level; NULL: that level has no limit. */
+static const struct sp_limit_group *group_at(const struct sp_leaf *leaf, int level)
+{
+    const struct sp_leaves *l = leaf->session->leaves;
+    bool has_limit = level == SP_LIMIT_COMMAND;
+
+    for (int i = 0; i < SP_LIMIT_SHARED && !has_limit; i++)
+        has_limit = limit_of(l, level, i) != 0;
+    return !has_limit                  ? NULL
+           : level == SP_LIMIT_COMMAND ? &leaf->group
+           : level == SP_LIMIT_SESSION ? &leaf->session->group
+                                       : &l->server;
+}
+
+static void read_levels(const struct sp_leaf *leaf, bool resets_peak,
+                        struct sp_group_counts ret[SP_LIMIT_LEVELS])
+{
+    for (int level = 0; level < SP_LIMIT_LEVELS; level++) {
+        const struct sp_limit_group *g = group_at(leaf, level);
+
+        ret[level] = (struct sp_group_counts){0};
+        if (g != NULL)
+            sp_limit_group_read(g,
+                                level == SP_LIMIT_COMMAND
+                                    ? leaf->controllers
+                                    : leaf->controllers & ~SP_CONTROL_BIT(SP_CONTROL_CPUACCT),
+                                resets_peak && level == SP_LIMIT_COMMAND, &ret[level]);
+    }
+}
+
+/* The bytes that are free below the memory limits of the session and the server. */
+static uint64_t room_of(const struct sp_leaf *leaf)
+{
+    uint64_t room = UINT64_MAX;
+
+    for (int level = SP_LIMIT_SESSION; level < SP_LIMIT_LEVELS; level++) {
+        const uint64_t most = limit_of(leaf->session->leaves, level, SP_LIMIT_MEMORY);
+        const uint64_t held = leaf->before[level].held_memory;
+        const uint64_t left = held < most ? most - held : 0;
+
+        if (most != 0 && left < room)
+            room = left;
+    }
+    return room;
+}
+
+int sp_leaf_take(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t session,
+                 const struct sp_limit_set *set, unsigned controllers, struct sp_leaf **ret,
+                 struct sp_err *e)
+{
+    struct sp_leaf *leaf = NULL;
+    int err = 0;
+
+    if (*s == NULL)
+        *s = new_session(l, session);
+    if (*s == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cgroup of a session");
+    struct sp_list *ready = sp_list_first(&(*s)->ready);
+    if (ready != NULL) {
+        leaf = leaf_of(ready);
+        sp_list_remove(&leaf->link);
+        (*s)->ready_count--;
+        l->ready--;
+        leaf->is_used = true;
+        err = set_leaf(leaf, set, controllers);
+        if (err != 0) { /* memory of an earlier command in it that cannot be reclaimed */
+            sp_list_append(&(*s)->lingering, &leaf->link);
+            look_soon(l);
+            leaf = NULL;
+        }
+    }
+    if (leaf == NULL) {
+        leaf = new_leaf(*s);
+        err = leaf == NULL ? ENOMEM : set_leaf(leaf, set, controllers);
+    }
+    if (err != 0) {
+        if (leaf != NULL && !sp_limit_group_remove(&leaf->group))
+            sp_list_append(&(*s)->lingering, &leaf->link);
+        else
+            free(leaf);
+        return sp_fail(e, SP_E_SYSTEM, err, "make the cgroup that holds the limits of a command");
+    }
+    sp_list_append(&(*s)->used, &leaf->link);
+    leaf->controllers = controllers;
+    read_levels(leaf, leaf->is_used, leaf->before);
+    /* Until execve the child shares its memory with the cell: were the kernel to kill it for want
+     * of memory, the cell would die with it. */
+    if (room_of(leaf) < START_ROOM) {
+        sp_leaf_give(leaf, false);
+        return sp_fail(e, SP_E_LIMIT, 0,
+                       "the commands of this session have used up its memory limit (--limit "
+                       "session:memory or server:memory): end some of them first");
+    }
+    *ret = leaf;
+    return 0;
+}
+
+static void subtract(struct sp_group_counts *from, const struct sp_group_counts *what)
+{
+    from->kills -= what->kills;
+    from->memory_hits -= what->memory_hits;
+    from->refusals -= what->refusals;
+    from->cpu_us -= what->cpu_us;
+    from->user_us -= what->user_us;
+    from->system_us -= what->system_us;
+}
+
+void sp_leaf_read(const struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVELS])
+{
+    read_levels(leaf, false, ret);
+    for (int level = 0; level < SP_LIMIT_LEVELS; level++)
+        subtract(&ret[level], &leaf->before[level]);
+    /* A peak that has not risen may be an earlier command's. */
+    if (leaf->is_used && !leaf->before[0].has_reset_peak &&
+        ret[0].peak_memory <= leaf->before[0].peak_memory)
+        ret[0].peak_memory = 0;
+    if (leaf->is_used && ret[0].peak_pids <= leaf->before[0].peak_pids)
+        ret[0].peak_pids = 0;
+}
+
+/* Neither the leaf nor, in version 2, a cgroup in it has a process. */
+static bool is_empty(const struct sp_limit_group *g)
+{
+    char pid;
+
+    for (unsigned h = 0; h < g->host->count; h++) {
+        if (g->dirs[h] < 0)
+            continue;
+        if (g->host->items[h].is_v2) {
+            if (!sp_cgroup_is_empty(g->dirs[h], NULL))
+                return false;
+            continue;
+        }
+        auto_close int fd = openat(g->dirs[h], "cgroup.procs", O_RDONLY | O_CLOEXEC);
+
+        if (fd < 0 || read(fd, &pid, 1) != 0)
+            return false;
+    }
+    return true;
+}
+
+void sp_leaf_give(struct sp_leaf *leaf, bool is_spent)
+{
+    struct sp_leaf_session *s = leaf->session;
+    struct sp_leaves *l = s->leaves;
+    const bool has_none = is_empty(&leaf->group);
+
+    sp_list_remove(&leaf->link);
+    if (has_none && !is_spent && !s->has_ended && s->ready_count < SP_READY_LEAVES &&
+        l->ready < SP_READY_LEAVES_ALL) {
+        sp_list_prepend(&s->ready, &leaf->link);
+        s->ready_count++;
+        l->ready++;
+        return;
+    }
+    if (has_none && sp_limit_group_remove(&leaf->group)) {
+        free(leaf);
+        return;
+    }
+    sp_list_append(&s->lingering, &leaf->link);
+    look_soon(l);
+}
