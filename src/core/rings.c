@@ -483,13 +483,40 @@ static uint64_t read_limit(const char *path)
                : UINT64_MAX;
 }
 
-/* Of the own cgroup, version 2 or the one that a container sees of version 1. */
-static uint64_t memory_limit(void)
+/* The least limit in this file of a cgroup and of those around it. `dir` is used up. */
+static uint64_t least_limit(char *dir, const char *file)
 {
     char path[SP_CGROUP_PATH];
-    const uint64_t v1 = read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    const uint64_t v2 = sp_cgroup_path("memory.max", path) ? read_limit(path) : UINT64_MAX;
+    uint64_t least = UINT64_MAX;
 
+    for (char *slash; (slash = strrchr(dir, '/')) != NULL; *slash = 0)
+        if (snprintf(path, sizeof path, "%s/%s", dir, file) < (int)sizeof path) {
+            const uint64_t limit = read_limit(path);
+
+            least = limit < least ? limit : least;
+        }
+    return least;
+}
+
+/* Of the own cgroup in version 1, which a container may see at the mount point, and in version 2.
+ */
+static uint64_t memory_limit(void)
+{
+    char text[8192];
+    char dir[SP_CGROUP_PATH] = "/sys/fs/cgroup/memory";
+    const size_t mount = strlen(dir);
+
+    const char *own =
+        sp_read_text(text, sizeof text, "/proc/self/cgroup") > 0 ? strstr(text, ":memory:") : NULL;
+    if (own != NULL) {
+        own += sizeof ":memory:" - 1;
+        (void)snprintf(dir + mount, sizeof dir - mount, "%.*s", (int)strcspn(own, "\n"), own);
+    }
+    const uint64_t v1 = least_limit(dir, "memory.limit_in_bytes");
+    if (!sp_cgroup_path("memory.max", dir))
+        return v1;
+    *strrchr(dir, '/') = 0;
+    const uint64_t v2 = least_limit(dir, "memory.max");
     return v1 < v2 ? v1 : v2;
 }
 
