@@ -31,8 +31,8 @@ FORKS = ('import os, time\n'
          'os.killpg(0, 9) if %d else None\n')
 
 
-def python(script):
-    return [sys.executable, '-I', '-S', '-c', script]
+def python(script, program=sys.executable):
+    return [program, '-I', '-S', '-c', script]
 
 
 def hog(mib):
@@ -41,6 +41,28 @@ def hog(mib):
 
 def shell_hog(mib):
     return '%s -I -S -c "x = bytearray(%d << 20)"' % (sys.executable, mib)
+
+
+def groups_of(pid):
+    """The directory of its cgroup in each hierarchy: {'memory': path, ..., 'v2': path}."""
+    points, found = {}, {}
+    with open('/proc/self/mountinfo') as f:
+        for line in f:
+            words, (kind, _, options) = line.split(' - ')[0].split(), line.split(' - ')[1].split()[:3]
+            for name in ['v2'] if kind == 'cgroup2' else options.split(',') if kind == 'cgroup' else []:
+                points[name] = words[4]
+    with open('/proc/%s/cgroup' % pid) as f:
+        for line in f:
+            _, names, path = line.strip().split(':', 2)
+            for name in names.split(',') if names else ['v2']:
+                if name in points:
+                    found[name] = points[name] + path.rstrip('/')
+    return found
+
+
+def v1_groups():
+    """Of version 1, those that limits need."""
+    return {name: path for name, path in groups_of('self').items() if name in ('memory', 'pids', 'cpu', 'cpuacct')}
 
 
 def missing_layers():
@@ -123,13 +145,14 @@ class Commands(Limited):
     def test_a_share_of_the_processors(self):
         self.srv = self.server()
         c = self.asking()
-        seconds = 5 if tap.IS_LONG else 2
-        self.shell(c, 'p', 'timeout %d sh -c "%s" & timeout %d sh -c "%s" & wait' % (seconds, BUSY, seconds, BUSY), cpus=0.5, cpuMs=600000)
+        seconds, processes = (5, 1) if tap.IS_LONG else (2, 2)
+        self.shell(c, 'p', ('timeout %d sh -c "%s" & ' % (seconds, BUSY)) * processes + 'wait', cpus=0.5, cpuMs=600000)
         receipt = c.wait_closed('p').receipt
         used = receipt['userMs'] + receipt['systemMs']
         self.assertEqual(receipt['cpuScope'], 'tree')
-        self.assertLessEqual(used, receipt['wallMs'] * 0.55 + 50, receipt)
-        if tap.IS_LONG:  # a busy machine may give less
+        # The quota of a period is there at once, and the kernel stops a process at a tick: two take some percent more.
+        self.assertLessEqual(used, receipt['wallMs'] * (0.55 if processes == 1 else 0.65) + 100, receipt)
+        if tap.IS_LONG:
             self.assertGreaterEqual(used, receipt['wallMs'] * 0.45, receipt)
 
     @needs('cpu')
@@ -237,12 +260,14 @@ class Shared(Limited):
     @needs('pids')
     def test_commands_come_with_a_limit_of_their_session(self):
         """mcp and exec: 4,096 processes; serve: none, and no cgroups for limits."""
-        show = 'cat /sys/fs/cgroup/pids$(sed -n "s/^[0-9]*:pids://p" /proc/self/cgroup)/../pids.max'
-        if not os.path.exists('/sys/fs/cgroup/pids/pids.max') and not os.path.exists('/sys/fs/cgroup/pids/cgroup.procs'):
-            self.skipTest('the pids controller is not in version 1 at /sys/fs/cgroup/pids')
-        run = subprocess.run([PROGRAM, 'exec', '--no-local-socket', '--', 'sh', '-c', show], capture_output=True, timeout=wire.DEADLINE,
-                             env={**os.environ, 'SALLYPORT_CONFIG': '/dev/null'})
-        self.assertEqual(run.stdout, b'4096\n', run.stderr)
+        run = subprocess.Popen([PROGRAM, 'exec', '--no-local-socket', '--', 'sh', '-c', 'echo $$; read x'], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, env={**os.environ, 'SALLYPORT_CONFIG': '/dev/null'})
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.wait, wire.DEADLINE)
+        self.addCleanup(run.stdin.close)
+        leaf = groups_of(int(run.stdout.readline()))
+        with open(os.path.dirname(leaf.get('pids', leaf.get('v2'))) + '/pids.max') as f:
+            self.assertEqual(f.read(), '4096\n')
         c = self.session()
         c.sh('true')
         self.assertEqual(limit_groups(self.srv.pid), [])
@@ -275,6 +300,231 @@ class Confined(Limited):
                                'for f in $(find / -name cgroup.procs -o -name memory.limit_in_bytes -o -name memory.max 2> /dev/null); do '
                                '(echo 0 > $f) 2> /dev/null && echo "wrote $f"; done; echo done'], memoryBytes=64 * MIB, pids=20)
         self.assertEqual(c.wait_closed('p').stdout, b'0\ndone\n')
+
+
+@ours_only
+class AsUser(Limited):
+    """A server that is not root, in cgroups of version 1 that were given to its user."""
+
+    UID = 65534
+    PYTHON = '/usr/bin/python3'  # that of the tests may be in root's home directory
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest('needs root, to become another user')
+        for program in (PROGRAM, self.PYTHON):
+            try:
+                subprocess.run([program, '--version'], preexec_fn=lambda: os.setuid(self.UID), capture_output=True, check=True)
+            except OSError as e:
+                self.skipTest('another user cannot run %s: %s' % (program, e))
+
+    def become(self, groups):
+        def change():
+            work = os.getcwd()
+            for directory in (os.path.dirname(work), *(os.path.join(os.path.dirname(work), d) for d in os.listdir(os.path.dirname(work)))):
+                os.chown(directory, self.UID, self.UID)
+            for path in groups:
+                with open(path + '/cgroup.procs', 'w') as f:
+                    f.write('0')
+            os.setgroups([])
+            os.setgid(self.UID)
+            os.setuid(self.UID)
+        return change
+
+    @unittest.skipUnless({'memory', 'pids'} <= set(v1_groups()), 'memory and pids are not in version 1 here')
+    @needs('memory', 'pids')
+    def test_limits_hold_in_cgroups_of_the_user(self):
+        groups = []
+        for path in sorted(set(v1_groups().values())):
+            groups.append('%s/given-%d' % (path, os.getpid()))
+            os.mkdir(groups[-1])
+            self.addCleanup(os.rmdir, groups[-1])
+            os.chown(groups[-1], self.UID, self.UID)
+        c = self.session(before_exec=self.become(groups))
+        for name, sandbox in (('open', None), ('confined', read_only())):
+            more = {'sandbox': sandbox} if sandbox else {}
+            with self.subTest(name):
+                c.start(name + 'hog', python(HOG % 200, self.PYTHON), limits={'memoryBytes': 64 * MIB}, **more)
+                self.assertEqual(self.told(c, name + 'hog')['reason'], 'memory_limit')
+                c.start(name + 'forks', python(FORKS % (40, 1), self.PYTHON), limits={'pids': 20}, **more)
+                self.assertEqual(self.told(c, name + 'forks')['limitsHit'], [{'limit': 'pids', 'value': 20, 'count': 21, 'leader': False}])
+                self.assertEqual(c.sh('echo next', name, **more).stdout, b'next\n')
+
+    def test_without_groups_of_its_own_best_counts_processes_in_a_sandbox(self):
+        c = self.session(before_exec=self.become([]))
+        if c.request('environment/info')['limits'].get('pids'):
+            self.skipTest('this user has cgroups with a pids controller')
+        p = c.start('p', python(FORKS % (40, 1), self.PYTHON), limits={'pids': 20, 'memoryBytes': 64 * MIB, 'enforcement': 'best'}, sandbox=read_only())
+        self.assertEqual(p.limits, {'memoryBytes': 'process', 'pids': 'process'})
+        self.assertGreater(int(c.wait_closed('p').stdout), 0)
+        p = c.start('open', ['true'], limits={'pids': 20, 'enforcement': 'best'})
+        self.assertEqual(p.limits, {})  # it would count all processes of the user
+
+
+def controllers_of_v2():
+    try:
+        with open(groups_of('self').get('v2', '/none') + '/cgroup.controllers') as f:
+            return set(f.read().split())
+    except OSError:
+        return set()
+
+
+@ours_only
+@unittest.skipUnless({'memory', 'pids'} <= controllers_of_v2() and os.geteuid() == 0, 'memory and pids are not in version 2 here, or not for us')
+class Delegated(Limited):
+    """A cgroup of version 2 that belongs to the server, as systemd gives with Delegate=yes."""
+
+    def setUp(self):
+        super().setUp()
+        own = groups_of('self')['v2']
+        with open(own + '/cgroup.subtree_control', 'w') as f:
+            f.write('+memory +pids +cpu')
+        self.path = '%s/given-%d' % (own, os.getpid())
+        os.mkdir(self.path)
+        self.addCleanup(os.rmdir, self.path)
+
+    def session(self, *args, **how):
+        c = super().session(*args, **how)
+        self.srv.note_cgroup = lambda pid: None  # what is left is looked for here: the cgroup itself is the test's
+        return c
+
+    def enter(self):
+        with open(self.path + '/cgroup.procs', 'w') as f:
+            f.write('0')
+
+    def group_of(self, pid):
+        with open('/proc/%s/cgroup' % pid) as f:
+            return [line.strip()[3:] for line in f if line.startswith('0::')][0]
+
+    def test_a_server_that_is_alone_in_its_cgroup_moves_to_front(self):
+        c = self.session('--limit', 'session:memory=1G', before_exec=self.enter)
+        before = self.group_of(self.srv.pid)
+        self.assertNotIn('front', before)
+        self.start(c, 'hog', hog(200), memoryBytes=64 * MIB)
+        self.assertEqual(self.told(c, 'hog')['reason'], 'memory_limit')
+        self.assertRegex(self.group_of(self.srv.pid), '^%s/sallyport-%d-[0-9a-f]{16}/front$' % (before, self.srv.pid))
+        self.start(c, 'forks', python('print(open("/proc/self/cgroup").read(), flush=True)\n' + FORKS % (40, 0) + 'time.sleep(600)'), pids=20, wallMs=2000)
+        end = self.told(c, 'forks')  # ended with all that it has started
+        self.assertEqual({h['limit'] for h in end['limitsHit']}, {'pids', 'wall'})
+        self.assertRegex(c.process('forks').stdout.decode(), r'(?m)^0::%s/sallyport-[^/]*/s1/c[0-9]+$' % before)
+        self.start(c, 'stray', ['/bin/sh', '-c', 'sleep 600 > /dev/null 2>&1 & echo $!'], pids=20)
+        stray = int(c.wait_closed('stray').stdout)
+        self.srv.stop()
+        self.assertGone(stray)
+        self.assertEqual([f for f in os.listdir(self.path) if os.path.isdir('%s/%s' % (self.path, f))], [])
+
+    def test_where_other_processes_are_nothing_moves(self):
+        other = subprocess.Popen(['sleep', '600'], preexec_fn=self.enter)
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
+        c = self.session(before_exec=self.enter)
+        self.assertError(c.start_error('p', ['true'], limits={'memoryBytes': 64 * MIB}), -32602,
+                         'limit cannot be enforced on this executor: memory (no memory controller; see sallyport doctor)')
+        p = c.start('p', ['true'], limits={'memoryBytes': 64 * MIB, 'pids': 9, 'enforcement': 'best'})
+        self.assertEqual(p.limits, {'memoryBytes': 'process'})
+        self.assertEqual(self.group_of(self.srv.pid), self.group_of(other.pid))
+        self.assertNotIn('front', self.group_of(self.srv.pid))
+        self.srv.stop()
+
+
+@ours_only
+class Neighbours(Limited):
+    @needs('memory', 'pids')
+    def test_a_bomb_a_hog_and_an_endless_writer_disturb_nobody(self):
+        neighbour = self.session('--limit', 'session:pids=200', '--limit', 'session:memory=1G')
+        neighbour.start('cat', ['cat'], pipeStdin=True)
+        c = self.srv.session()
+        self.shell(c, 'bomb', 'b() { b | b & }; b; sleep 600', pids=50, wallMs=3000)
+        self.start(c, 'hog', hog(400), memoryBytes=64 * MIB)
+        self.start(c, 'writer', ['yes'], outputBytes=16 * MIB)
+        self.start(c, 'file', ['dd', 'if=/dev/zero', 'of=%s/file' % self.srv.work, 'bs=1M'], fileSizeBytes=8 * MIB)
+        done = lambda: all(c.process(name).closed for name in ('bomb', 'hog', 'writer', 'file'))
+        rounds = 0
+        while not done() or rounds < 20:
+            neighbour.write('cat', b'%d\n' % rounds)
+            neighbour.wait_output('cat', '%d\n' % rounds)
+            rounds += 1
+            c.fence()
+        ends = {name: c.process(name).told for name in ('bomb', 'hog', 'writer', 'file')}
+        self.assertEqual([ends[n]['reason'] for n in ('bomb', 'hog', 'writer', 'file')], ['wall_limit', 'memory_limit', 'output_limit', 'signal'], ends)
+        self.assertEqual({h['limit'] for h in ends['bomb']['limitsHit']}, {'pids', 'wall'})
+        self.assertEqual(ends['file']['limitsHit'][0]['limit'], 'fsize')
+        self.assertEqual(c.sh('echo next').stdout, b'next\n')
+
+
+@ours_only
+class Remains(Limited):
+    @unittest.skipUnless(os.geteuid() == 0, 'needs root, to make cgroups')
+    @needs('memory', 'pids')
+    def test_empty_directories_of_dead_servers_are_removed_and_no_others(self):
+        gone = subprocess.Popen(['true'])
+        gone.wait()
+        sleeper = subprocess.Popen(['sleep', '600'])
+        self.addCleanup(sleeper.wait)
+        self.addCleanup(sleeper.kill)
+        names = {'dead': 'sallyport-%d-0123456789abcdef' % gone.pid, 'busy': 'sallyport-%d-fedcba9876543210' % gone.pid,
+                 'alive': 'sallyport-%d-0123456789abcdef' % os.getpid(), 'other': 'sallyport-%d-short' % gone.pid, 'mine': 'test-%d' % os.getpid()}
+        made = []
+        groups = groups_of('self')
+        for name in ('memory', 'pids'):
+            path = groups.get(name, groups.get('v2'))
+            for kind in names:
+                where = '%s/%s/s1/c1' % (path, names[kind])
+                if where in made:
+                    continue
+                os.makedirs(where)
+                made.append(where)
+                for level in (os.path.dirname(os.path.dirname(where)), os.path.dirname(where), where):
+                    self.addCleanup(lambda d=level: os.path.isdir(d) and os.rmdir(d))
+            with open('%s/%s/s1/c1/cgroup.procs' % (path, names['busy']), 'w') as f:
+                f.write('%d' % sleeper.pid)
+        self.addCleanup(lambda: (sleeper.kill(), sleeper.wait()))
+        subprocess.run([PROGRAM, 'exec', '--no-local-socket', '--limit', 'memory=64M', '--limit', 'pids=9', '--', 'true'], check=True,
+                       timeout=wire.DEADLINE, env={**os.environ, 'SALLYPORT_CONFIG': '/dev/null'})
+        left = {kind for kind in names for where in made if '/%s/' % names[kind] in where and os.path.isdir(where)}
+        self.assertEqual(left, set(names) - {'dead'})
+        self.assertFalse([w for w in made if names['dead'] in w and os.path.isdir(os.path.dirname(os.path.dirname(w)))])
+
+    @unittest.skipUnless(os.geteuid() == 0, 'needs root, to make a cgroup')
+    @needs('memory')
+    def test_a_server_lives_in_256_mib_whatever_its_commands_print(self):
+        count, at_once = (10000 if tap.IS_LONG else 1000), 16
+        groups = groups_of('self')
+        path = '%s/room-%d' % (groups.get('memory', groups.get('v2')), os.getpid())
+        os.mkdir(path)
+        self.addCleanup(os.rmdir, path)
+        for name in ('memory.limit_in_bytes', 'memory.max'):
+            if os.path.exists('%s/%s' % (path, name)):
+                with open('%s/%s' % (path, name), 'w') as f:
+                    f.write(str(256 * MIB))
+
+        def enter():
+            with open(path + '/cgroup.procs', 'w') as f:
+                f.write('0')
+        listen = os.path.join(self.scratch(), 'socket')
+        self.srv = self.server(listen='unix://' + listen, before_exec=enter)
+        c = self.srv.lines().handshake()
+        channel, kept, closed, sent, output = c.transport.channel, b'', 0, 0, 0
+        os.set_blocking(channel.rfd, True)
+        while closed < count:
+            while sent < count and sent - closed < at_once:
+                params = c.start_params('w%d' % sent, ['head', '-c', '3000000', '/dev/zero'])
+                message = json.dumps({'id': 100000 + sent, 'method': 'process/start', 'params': params}).encode() + b'\n'
+                while message:
+                    message = message[os.write(channel.wfd, message):]
+                sent += 1
+            data = os.read(channel.rfd, 1 << 20)
+            self.assertTrue(data, 'the server closed the connection after %d commands' % closed)
+            output += len(data)
+            text = kept + data
+            self.assertNotIn(b'"error"', text)
+            closed += text.count(b'"method":"process/closed"')
+            kept = text[-24:] if not text.endswith(b'\n') else b''
+            kept = kept if b'"method":"process/closed"' not in kept else b''
+        self.assertGreater(output, count * 4000000)
+        other = self.srv.lines().handshake()
+        self.assertEqual(other.sh('echo alive').stdout, b'alive\n')
 
 
 @ours_only
