@@ -703,11 +703,35 @@ bool sp_managed_is_settling(const struct sp_managed *m)
     return false;
 }
 
+/* The questions about connections of a process that has ended are withdrawn; with `is_leaving` its
+ * answered connections are no longer its own, either. */
+static void end_asks_of(struct sp_managed *m, struct sp_proc *p, bool is_leaving)
+{
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct sp_list *k = m->asks[i].next; k != &m->asks[i];) {
+            struct sp_net_ask *a = SP_CONTAINER(k, struct sp_net_ask, link);
+
+            k = k->next;
+            if (a->proc != p)
+                continue;
+            if (!a->is_answered && p->net.ops != NULL)
+                p->net.ops->gone(p, a);
+            if (is_leaving || !a->is_answered)
+                a->proc = NULL;
+            if (!a->is_answered) {
+                sp_net_answer(a, &(struct sp_net_verdict){.reason = SP_NETWORK_REASON_NOT_ALLOWED});
+                k = m->asks[i].next; /* callbacks may have changed the list */
+            }
+        }
+}
+
 void sp_managed_closed(struct sp_proc *p)
 {
     p->net.is_closed = true;
     if (!p->net.is_settling)
         sp_managed_leave(p);
+    else if (p->net.managed != NULL)
+        end_asks_of(p->net.managed, p, false);
 }
 
 /* false: the proxy breaks the protocol. */
@@ -1319,21 +1343,7 @@ void sp_managed_leave(struct sp_proc *p)
         return;
     p->net.is_settling = p->net.is_closed = false;
     sp_loop_cancel(m->hub->loop, &p->net.settle);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct sp_list *k = m->asks[i].next; k != &m->asks[i];) {
-            struct sp_net_ask *a = SP_CONTAINER(k, struct sp_net_ask, link);
-
-            k = k->next;
-            if (a->proc != p)
-                continue;
-            if (!a->is_answered && p->net.ops != NULL)
-                p->net.ops->gone(p, a);
-            a->proc = NULL;
-            if (!a->is_answered) {
-                sp_net_answer(a, &(struct sp_net_verdict){.reason = SP_NETWORK_REASON_NOT_ALLOWED});
-                k = m->asks[i].next; /* callbacks may have changed the list */
-            }
-        }
+    end_asks_of(m, p, true);
     sp_list_remove(&p->net.link);
     m->proc_count--;
     m->has_left = true;

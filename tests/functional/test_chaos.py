@@ -25,7 +25,7 @@ from chaos import AFTER, BEFORE, DOWN, INSIDE, UP, Cut, Proxy
 AT_ONCE = int(os.environ.get('CHAOS_AT_ONCE', '20'))  # runs: they mostly wait
 agent.PEER = None  # always our own server: the reference's never ends a start whose connection is cut
 SEED = 20260714
-LOST = r'connection|exec-server'
+LOST = r'connection|server ws://'
 RESUME = ('--resume-ms', str(int(25000 * wire.SCALE)))
 WAIT = int(20000 * max(1, wire.SCALE))  # ms that a call may take; what it waits for comes long before
 

@@ -78,7 +78,7 @@ class Start(mcp.Case):
                            (('--connect', 'http://x'), b'want unix:///PATH'),
                            (('--selftest', '--listen', 'unix:///y'), b'--selftest'),
                            (('--token-file', 'f'), b'--token-file'), (('--allow-remote',), b'--allow-remote'),
-                           (('word',), b'no arguments'), (('--nothing',), b'--nothing')):
+                           (('word',), b'unexpected argument `word`'), (('--nothing',), b'--nothing')):
             code, out, err = self.begin(*args)
             self.assertEqual((code, out), (2, b''), args)
             self.assertIn(word, err)

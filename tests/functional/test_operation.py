@@ -53,7 +53,7 @@ class CommandLine(Case):
                            (['serve', '--log-format=xml'], '--log-format: `xml` is not human or json'),
                            (['serve'] + ['--host-name', 'a'] * 17, '--host-name: at most 16 times'),
                            (['serve'] + ['--host-name', 'a', '--allow-host', 'b'] * 9, '--host-name: at most 16 times'),
-                           (['serve', '--max-', '1'], 'option `--max-` may be --max-connections, --max-processes'),
+                           (['serve', '--max-', '1'], 'option `--max-` may be --max-connections, --max-processes, --max-session-processes'),
                            (['mcp', '--structured-output', 'no'], '--structured-output: `no` is not auto, always or never'),
                            (['attach', 'p', '--detach-key', 'x'], '--detach-key: `x` is not a key such as C-] or C-a'),
                            (['logs'], 'which process?'),
