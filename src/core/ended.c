@@ -56,6 +56,7 @@ void sp_ended_shut(struct sp_proc *p)
     p->past->opened = NULL;
     sp_list_remove(&p->link);
     sp_list_remove(&p->unsettled);
+    sp_waiters_wake(&p->on_freed); /* no request: what answered for its network */
     sp_proc_release(p);
 }
 
