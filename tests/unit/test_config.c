@@ -121,7 +121,7 @@ static void test_what_is_wrong_is_refused_with_its_place(void **state)
     refused("approval_policy = '{'\n", ": line 1, column 19: `approval_policy`: EOF");
     refused("approver = 'program:ask'\n",
             ": line 1, column 12: `approver`: `program:ask` is not `deny`, "
-            "`terminal`, `client` or `program:/PATH`");
+            "`terminal`, `client`, `console` or `program:/PATH`");
     refused("default_permissions = 'build'\n",
             ": line 1, column 23: `default_permissions`: there is no profile `build`");
     refused("default_environment = 'far'\n",
