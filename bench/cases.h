@@ -19,6 +19,7 @@
     X(start_cpu, "processor time of a start, 16 at a time, with 1, 2, 4 and 8 cells")           \
     X(seq_cpu, "processor time of a start, one after another, with polling and without")        \
     X(receipt_cpu, "processor time of a start with a receipt, 16 at a time")                    \
+    X(limits_start, "start /bin/true with limits of memory and pids, and without")              \
     X(pty, "the same on a terminal")                                                            \
     X(echo, "one byte to a terminal and back")                                                  \
     X(echo_raw2, "the same; raw has TCP and two processes, too")                                \

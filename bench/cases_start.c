@@ -329,6 +329,33 @@ void bench_case_receipt_cpu(struct bench *b)
     measure_cpu(b, seats, sizeof seats / sizeof seats[0], run_many);
 }
 
+/* The time until the end; where the host has no controllers the two are the same. */
+void bench_case_limits_start(struct bench *b)
+{
+    struct cpu_seat seats[] = {
+        {.option = "--cells 1 --limit memory=512M --limit pids=512",
+         .metric = BENCH_M_LIMITS_START},
+        {.option = "--cells 1", .metric = BENCH_M_LIMITS_OFF},
+    };
+    struct sp_err e = {0};
+
+    for (int i = 0; i < 2; i++)
+        (void)open_cpu_seat(b, &seats[i]);
+    for (int k = 0; k < b->rounds && !bench_is_stopped(); k++)
+        for (int i = 0; i < 2; i++) {
+            struct bench_seat *s = &seats[i].seat;
+
+            if (s->is_on && turn_start(b, s, &e) < 0)
+                bench_seat_drop(b, s, &e);
+            bench_samples_turn(&s->samples);
+        }
+    for (int i = 0; i < 2; i++) {
+        b->report.v[seats[i].metric][BENCH_OURS] = bench_samples_middle(&seats[i].seat.samples);
+        if (seats[i].seat.client != NULL)
+            bench_seat_close(&seats[i].seat);
+    }
+}
+
 void bench_case_seq_cpu(struct bench *b)
 {
     struct cpu_seat seats[] = {

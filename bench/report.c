@@ -45,6 +45,7 @@ static const struct limit {
     {BENCH_M_CPU_8, OVER_OTHER, 1.1, BENCH_M_CPU_1, "the same with 8 cells at most 1.1 x with 1"},
     {BENCH_M_SEQ_CPU, AT_MOST, 260e-6, 0, "one after another at most 260 us each"},
     {BENCH_M_RECEIPT_CPU, ABOVE_OTHER, 5e-6, BENCH_M_RECEIPT_OFF, "a receipt at most 5 us more"},
+    {BENCH_M_LIMITS_START, ABOVE_OTHER, 60e-6, BENCH_M_LIMITS_OFF, "limits at most 60 us more"},
     {BENCH_M_PTY_P50, OVER_RAW, 1.25, 0, "start on a PTY p50 at most 1.25 x raw"},
     {BENCH_M_OUTPUT, OF_RAW, 0.92, 0, "pipe output at least 0.92 x raw"},
     {BENCH_M_LINES, OF_RAW, 0.8, 0, "short lines, one write each, at least 0.8 x raw"},

@@ -32,6 +32,8 @@ enum bench_side { BENCH_OURS, BENCH_PEER, BENCH_RAW, BENCH_SIDES };
     X(SEQ_CPU_ON, "seq_cpu_on", "- the same with --busy-poll on", TIME, false)                  \
     X(RECEIPT_CPU, "receipt_cpu", "- 16 in flight: the same with receipts", TIME, false)        \
     X(RECEIPT_OFF, "receipt_cpu_off", "- 16 in flight: without receipts", TIME, false)          \
+    X(LIMITS_START, "limits_start", "start to closed with limits, p50", TIME, false)            \
+    X(LIMITS_OFF, "limits_start_off", "- the same without limits", TIME, false)                 \
     X(PTY_P50, "pty_start_p50", "/bin/true on a PTY, p50", TIME, false)                         \
     X(ECHO_P50, "pty_echo_p50", "PTY echo, p50", TIME, false)                                   \
     X(ECHO_P99, "pty_echo_p99", "PTY echo, p99", TIME, false)                                   \
