@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 
+#define MAX_KEEPING   64           /* leaves that keep their files open between two commands */
 #define START_ROOM    (8ULL << 20) /* memory of the levels above for one more command */
 #define FIRST_LOOK_MS 20   /* between two looks at leaves with strays; doubled each time ... */
 #define LAST_LOOK_MS  1000 /* ... up to this */
@@ -27,7 +28,7 @@ struct sp_leaves {
     unsigned prepared; /* controllers that the server's group has */
     struct sp_limit_group server;
     struct sp_list sessions;
-    uint32_t ready;
+    uint32_t ready, count; /* leaves: ready ones, and all */
     struct sp_timer look;
     uint64_t look_ms;
 };
@@ -132,6 +133,7 @@ unsigned sp_leaves_prepare(struct sp_leaves *l, unsigned wanted, bool makes)
 
 static void free_leaf(struct sp_leaf *leaf)
 {
+    leaf->session->leaves->count--;
     sp_list_remove(&leaf->link);
     free(leaf);
 }
@@ -253,7 +255,9 @@ static struct sp_leaf *new_leaf(struct sp_leaf_session *s)
         return NULL;
     (void)snprintf(name, sizeof name, "c%u", ++s->last_number);
     leaf->session = s;
+    s->leaves->count++;
     sp_limit_group_init(&leaf->group, &s->leaves->host, &s->group, name);
+    leaf->group.keeps_files = s->leaves->count <= MAX_KEEPING;
     return leaf;
 }
 
@@ -289,9 +293,9 @@ static int set_leaf(struct sp_leaf *leaf, const struct sp_limit_set *set, unsign
 }
 
 /* The groups of a leaf by level; NULL: that level has no limit. */
-static const struct sp_limit_group *group_at(const struct sp_leaf *leaf, int level)
+static struct sp_limit_group *group_at(struct sp_leaf *leaf, int level)
 {
-    const struct sp_leaves *l = leaf->session->leaves;
+    struct sp_leaves *l = leaf->session->leaves;
     bool has_limit = level == SP_LIMIT_COMMAND;
 
     for (int i = 0; i < SP_LIMIT_SHARED && !has_limit; i++)
@@ -302,19 +306,24 @@ static const struct sp_limit_group *group_at(const struct sp_leaf *leaf, int lev
                                        : &l->server;
 }
 
-static void read_levels(const struct sp_leaf *leaf, bool resets_peak,
+/* is_start: the counts of a new leaf are 0, and the levels above need room for one more command. */
+static void read_levels(struct sp_leaf *leaf, bool is_start,
                         struct sp_group_counts ret[SP_LIMIT_LEVELS])
 {
-    for (int level = 0; level < SP_LIMIT_LEVELS; level++) {
-        const struct sp_limit_group *g = group_at(leaf, level);
+    const unsigned above = leaf->controllers & ~SP_CONTROL_BIT(SP_CONTROL_CPUACCT);
+
+    ret[SP_LIMIT_COMMAND] = (struct sp_group_counts){0};
+    if (!is_start || leaf->is_used)
+        sp_limit_group_read(&leaf->group, leaf->controllers,
+                            SP_READ_COUNTS | (is_start ? SP_RESET_PEAK : 0U),
+                            &ret[SP_LIMIT_COMMAND]);
+    for (int level = SP_LIMIT_SESSION; level < SP_LIMIT_LEVELS; level++) {
+        struct sp_limit_group *g = group_at(leaf, level);
 
         ret[level] = (struct sp_group_counts){0};
         if (g != NULL)
-            sp_limit_group_read(g,
-                                level == SP_LIMIT_COMMAND
-                                    ? leaf->controllers
-                                    : leaf->controllers & ~SP_CONTROL_BIT(SP_CONTROL_CPUACCT),
-                                resets_peak && level == SP_LIMIT_COMMAND, &ret[level]);
+            sp_limit_group_read(g, above, SP_READ_COUNTS | (is_start ? SP_READ_HELD : 0U),
+                                &ret[level]);
     }
 }
 
@@ -366,13 +375,13 @@ int sp_leaf_take(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t sessi
     if (err != 0) {
         if (leaf != NULL && !sp_limit_group_remove(&leaf->group))
             sp_list_append(&(*s)->lingering, &leaf->link);
-        else
-            free(leaf);
+        else if (leaf != NULL)
+            free_leaf(leaf);
         return sp_fail(e, SP_E_SYSTEM, err, "make the cgroup that holds the limits of a command");
     }
     sp_list_append(&(*s)->used, &leaf->link);
     leaf->controllers = controllers;
-    read_levels(leaf, leaf->is_used, leaf->before);
+    read_levels(leaf, true, leaf->before);
     /* Until execve the child shares its memory with the cell: were the kernel to kill it for want
      * of memory, the cell would die with it. */
     if (room_of(leaf) < START_ROOM) {
@@ -395,7 +404,7 @@ static void subtract(struct sp_group_counts *from, const struct sp_group_counts 
     from->system_us -= what->system_us;
 }
 
-void sp_leaf_read(const struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVELS])
+void sp_leaf_read(struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVELS])
 {
     read_levels(leaf, false, ret);
     for (int level = 0; level < SP_LIMIT_LEVELS; level++)
@@ -408,11 +417,18 @@ void sp_leaf_read(const struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMI
         ret[0].peak_pids = 0;
 }
 
-/* Neither the leaf nor, in version 2, a cgroup in it has a process. */
-static bool is_empty(const struct sp_limit_group *g)
+/* Neither the leaf nor, in version 2, a cgroup in it has a process. Each process of a command is in
+ * all of its hierarchies. */
+static bool is_empty(struct sp_leaf *leaf)
 {
+    struct sp_limit_group *g = &leaf->group;
+    struct sp_group_counts now;
     char pid;
 
+    if ((leaf->controllers & SP_CONTROL_BIT(SP_CONTROL_PIDS)) != 0) {
+        sp_limit_group_read(g, leaf->controllers, SP_READ_PIDS, &now);
+        return now.pids == 0;
+    }
     for (unsigned h = 0; h < g->host->count; h++) {
         if (g->dirs[h] < 0)
             continue;
@@ -433,7 +449,7 @@ void sp_leaf_give(struct sp_leaf *leaf, bool is_spent)
 {
     struct sp_leaf_session *s = leaf->session;
     struct sp_leaves *l = s->leaves;
-    const bool has_none = is_empty(&leaf->group);
+    const bool has_none = is_empty(leaf);
 
     sp_list_remove(&leaf->link);
     if (has_none && !is_spent && !s->has_ended && s->ready_count < SP_READY_LEAVES &&
@@ -444,7 +460,7 @@ void sp_leaf_give(struct sp_leaf *leaf, bool is_spent)
         return;
     }
     if (has_none && sp_limit_group_remove(&leaf->group)) {
-        free(leaf);
+        free_leaf(leaf);
         return;
     }
     sp_list_append(&s->lingering, &leaf->link);

@@ -55,7 +55,7 @@ int sp_leaf_take(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t sessi
                  struct sp_err *e);
 /* Counts since the command started, by level; peaks are 0 if the kernel cannot tell them apart from
  * those of earlier commands. */
-void sp_leaf_read(const struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVELS]);
+void sp_leaf_read(struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVELS]);
 /* The command is over. is_spent: the leaf was killed, and gets no other command. */
 void sp_leaf_give(struct sp_leaf *leaf, bool is_spent);
 void sp_leaves_end_session(struct sp_leaf_session *s);

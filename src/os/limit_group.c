@@ -348,6 +348,8 @@ void sp_limit_group_init(struct sp_limit_group *g, struct sp_limit_host *host,
     (void)snprintf(g->name, sizeof g->name, "%s", name);
     for (int h = 0; h < SP_HIERARCHIES; h++)
         g->dirs[h] = -1;
+    for (int i = 0; i < SP_GROUP_FILES; i++)
+        g->files[i] = -1;
 }
 
 /* Fills `path` with the group's directory in the hierarchy. */
@@ -565,10 +567,20 @@ static void leave_front(struct sp_limit_group *g, unsigned h)
         g->moved &= ~(1U << h);
 }
 
+static void close_files(struct sp_limit_group *g)
+{
+    for (int i = 0; i < SP_GROUP_FILES; i++) {
+        if (g->files[i] >= 0)
+            (void)close(g->files[i]);
+        g->files[i] = -1;
+    }
+}
+
 bool sp_limit_group_remove(struct sp_limit_group *g)
 {
     char path[PATH_ROOM];
 
+    close_files(g);
     for (unsigned h = 0; h < g->host->count; h++) {
         if ((g->made & 1U << h) == 0)
             continue;
@@ -605,26 +617,42 @@ static uint64_t read_held(int dir, bool is_v2, uint64_t limit)
     return used > files ? used - files : 0;
 }
 
-static void read_memory(int dir, bool is_v2, bool resets_peak, struct sp_group_counts *ret)
+/* As read_number, of a file that may stay open. */
+static uint64_t read_often(struct sp_limit_group *g, enum sp_group_file file, int dir,
+                           const char *name, const char *key)
+{
+    char text[1024];
+    int *fd = &g->files[file];
+
+    if (!g->keeps_files)
+        return read_number(dir, name, key);
+    if (*fd < 0)
+        *fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = *fd < 0 ? -1 : pread(*fd, text, sizeof text - 1, 0);
+    text[n < 0 ? 0 : n] = 0;
+    return number_of(text, key);
+}
+
+static void read_memory(struct sp_limit_group *g, int dir, bool is_v2, bool resets_peak,
+                        struct sp_group_counts *ret)
 {
     char text[1024];
 
-    if (is_v2) {
-        if (read_at(dir, "memory.events", text, sizeof text))
-            ret->kills = number_of(text, "oom_kill");
-        /* Its own limit alone: not those of groups below or above. */
-        if (read_at(dir, "memory.events.local", text, sizeof text))
-            ret->memory_hits = number_of(text, "oom");
-        ret->peak_memory = read_number(dir, "memory.peak", NULL);
+    ret->kills = read_often(g, SP_GROUP_KILLS, dir, is_v2 ? "memory.events" : "memory.oom_control",
+                            "oom_kill");
+    /* Version 2 resets it for one open file only (from 6.12 on), and not by its name. */
+    ret->has_reset_peak = resets_peak && !is_v2 && write_at(dir, "memory.max_usage_in_bytes", "0");
+    ret->peak_memory = read_often(g, SP_GROUP_PEAK_MEMORY, dir,
+                                  is_v2 ? "memory.peak" : "memory.max_usage_in_bytes", NULL);
+    if (ret->kills == 0)
         return;
-    }
-    ret->kills = read_number(dir, "memory.oom_control", "oom_kill");
-    /* Memory with swap is charged first, and has the same limit. */
-    ret->memory_hits =
-        read_number(dir, "memory.failcnt", NULL) + read_number(dir, "memory.memsw.failcnt", NULL);
-    /* Version 2 resets it for one open file only (from 6.12 on), which would have to stay open. */
-    ret->has_reset_peak = resets_peak && write_at(dir, "memory.max_usage_in_bytes", "0");
-    ret->peak_memory = read_number(dir, "memory.max_usage_in_bytes", NULL);
+    /* Its own limit alone: not those of groups below or above. In version 1 memory with swap is
+     * charged first, and has the same limit. */
+    if (!is_v2)
+        ret->memory_hits = read_number(dir, "memory.failcnt", NULL) +
+                           read_number(dir, "memory.memsw.failcnt", NULL);
+    else if (read_at(dir, "memory.events.local", text, sizeof text))
+        ret->memory_hits = number_of(text, "oom");
 }
 
 static void read_cpu(int dir, bool is_v2, struct sp_group_counts *ret)
@@ -644,7 +672,7 @@ static void read_cpu(int dir, bool is_v2, struct sp_group_counts *ret)
     ret->system_us = read_number(dir, "cpuacct.usage_sys", NULL) / 1000;
 }
 
-void sp_limit_group_read(const struct sp_limit_group *g, unsigned controllers, bool resets_peak,
+void sp_limit_group_read(struct sp_limit_group *g, unsigned controllers, unsigned what,
                          struct sp_group_counts *ret)
 {
     *ret = (struct sp_group_counts){0};
@@ -655,14 +683,18 @@ void sp_limit_group_read(const struct sp_limit_group *g, unsigned controllers, b
             continue;
         const int dir = g->dirs[h];
         const bool is_v2 = g->host->items[h].is_v2;
-        if (i == SP_CONTROL_MEMORY) {
-            read_memory(dir, is_v2, resets_peak, ret);
-            if (g->limits[i] != 0)
-                ret->held_memory = read_held(dir, is_v2, g->limits[i]);
-        } else if (i == SP_CONTROL_PIDS) {
-            ret->refusals = read_number(dir, "pids.events", "max");
-            ret->peak_pids = read_number(dir, "pids.peak", NULL);
-        } else if (i == SP_CONTROL_CPUACCT)
+        const bool has_counts = (what & SP_READ_COUNTS) != 0;
+        if (i == SP_CONTROL_MEMORY && has_counts)
+            read_memory(g, dir, is_v2, (what & SP_RESET_PEAK) != 0, ret);
+        if (i == SP_CONTROL_MEMORY && (what & SP_READ_HELD) != 0 && g->limits[i] != 0)
+            ret->held_memory = read_held(dir, is_v2, g->limits[i]);
+        if (i == SP_CONTROL_PIDS && has_counts) {
+            ret->refusals = read_often(g, SP_GROUP_REFUSALS, dir, "pids.events", "max");
+            ret->peak_pids = read_often(g, SP_GROUP_PEAK_PIDS, dir, "pids.peak", NULL);
+        }
+        if (i == SP_CONTROL_PIDS && (what & SP_READ_PIDS) != 0)
+            ret->pids = read_often(g, SP_GROUP_PIDS, dir, "pids.current", NULL);
+        if (i == SP_CONTROL_CPUACCT && has_counts)
             read_cpu(dir, is_v2, ret);
     }
 }

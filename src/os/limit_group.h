@@ -56,6 +56,16 @@ void sp_limit_host_find(bool may_move, struct sp_limit_host *ret);
 void sp_limit_host_read(const char *mountinfo, const char *cgroup, bool may_move,
                         struct sp_limit_host *ret);
 
+/* Files that are read for each command. */
+enum sp_group_file {
+    SP_GROUP_KILLS,
+    SP_GROUP_PEAK_MEMORY,
+    SP_GROUP_REFUSALS,
+    SP_GROUP_PEAK_PIDS,
+    SP_GROUP_PIDS,
+    SP_GROUP_FILES
+};
+
 struct sp_limit_group {
     struct sp_limit_host *host;
     struct sp_limit_group *parent; /* NULL: our own cgroup */
@@ -66,6 +76,8 @@ struct sp_limit_group {
     unsigned moved;                  /* bits: hierarchies in which front/ was made */
     int dirs[SP_HIERARCHIES];        /* -1: not open */
     uint64_t limits[SP_CONTROLLERS]; /* 0: unlimited */
+    bool keeps_files;                /* `files` stay open between two reads */
+    int files[SP_GROUP_FILES];       /* -1: not open */
 };
 
 void sp_limit_group_init(struct sp_limit_group *g, struct sp_limit_host *host,
@@ -79,17 +91,24 @@ bool sp_limit_group_make(struct sp_limit_group *g, unsigned controllers,
 bool sp_limit_group_remove(struct sp_limit_group *g);
 struct sp_group_counts {
     uint64_t kills;       /* processes in it that the kernel killed for want of memory */
-    uint64_t memory_hits; /* times that memory met its own limit */
+    uint64_t memory_hits; /* times that memory met its own limit; 0 without kills */
     uint64_t refusals;    /* forks refused, in version 2 from 6.11 on by its own limit alone */
     uint64_t cpu_us;
     uint64_t user_us, system_us;
     uint64_t peak_memory, peak_pids; /* since it was made, or memory since it was reset; 0: the
                                         kernel does not tell */
     bool has_reset_peak;             /* that of memory */
-    uint64_t held_memory;            /* what no reclaim frees, of a group with a limit of memory */
+    uint64_t held_memory;            /* what no reclaim frees */
+    uint64_t pids;
 };
-/* Counts of other controllers are 0. */
-void sp_limit_group_read(const struct sp_limit_group *g, unsigned controllers, bool resets_peak,
+enum sp_group_read {
+    SP_READ_COUNTS = 1,
+    SP_READ_HELD = 2,  /* held_memory, of a group with a limit of memory */
+    SP_READ_PIDS = 4,  /* pids */
+    SP_RESET_PEAK = 8, /* before it is read */
+};
+/* What was not asked for, and counts of other controllers, are 0. `what`: enum sp_group_read. */
+void sp_limit_group_read(struct sp_limit_group *g, unsigned controllers, unsigned what,
                          struct sp_group_counts *ret);
 
 #endif

@@ -246,7 +246,7 @@ static void counts_are_read(void **state)
     put("v2/cpu.stat", "usage_usec 70\nuser_usec 40\nsystem_usec 30\nnr_periods 1\n");
     look("0::/\n", V2("/"), base);
     open_group(&g);
-    sp_limit_group_read(&g, 15, true, &c);
+    sp_limit_group_read(&g, 15, SP_READ_COUNTS | SP_RESET_PEAK, &c);
     assert_int_equal(c.kills, 2);
     assert_int_equal(c.memory_hits, 1);
     assert_int_equal(c.peak_memory, 4096);
@@ -255,7 +255,7 @@ static void counts_are_read(void **state)
     assert_int_equal(c.peak_pids, 0); /* before Linux 6.11 */
     assert_int_equal(c.cpu_us, 70);
     assert_int_equal(c.user_us + c.system_us, 70);
-    sp_limit_group_read(&g, SP_CONTROL_BIT(SP_CONTROL_PIDS), false, &c);
+    sp_limit_group_read(&g, SP_CONTROL_BIT(SP_CONTROL_PIDS), SP_READ_COUNTS, &c);
     assert_int_equal(c.kills, 0);
     assert_int_equal(c.refusals, 12);
     close_group(&g);
@@ -276,16 +276,16 @@ static void counts_of_version_1_are_read(void **state)
     put("memory/memory.stat", "cache 1\ntotal_inactive_file 300\ntotal_active_file 200\n");
     look("5:memory:/\n", V1("memory"), base);
     open_group(&g);
-    sp_limit_group_read(&g, 15, false, &c);
+    sp_limit_group_read(&g, 15, SP_READ_COUNTS | SP_READ_HELD, &c);
     assert_int_equal(c.kills, 4);
     assert_int_equal(c.memory_hits, 5);
     assert_int_equal(c.peak_memory, 8192);
     assert_int_equal(c.held_memory, 0); /* without a limit it is not read */
     assert_true(set(&g, SP_CONTROL_MEMORY, 1024));
-    sp_limit_group_read(&g, 15, false, &c);
+    sp_limit_group_read(&g, 15, SP_READ_COUNTS | SP_READ_HELD, &c);
     assert_int_equal(c.held_memory, 500);
     assert_true(set(&g, SP_CONTROL_MEMORY, 16000)); /* far from its limit the caches count */
-    sp_limit_group_read(&g, 15, false, &c);
+    sp_limit_group_read(&g, 15, SP_READ_COUNTS | SP_READ_HELD, &c);
     assert_int_equal(c.held_memory, 1000);
     close_group(&g);
 }
