@@ -715,6 +715,7 @@ static void on_closed(void *user, const char *why)
     struct sp_rpc *rpc = conn->rpc;
 
     sp_log(SP_LOG_INFO, "connection %s closed: %s", sp_link_peer(conn->link), why);
+    conn->is_closing = true; /* denied questions must not link processes to it */
     while (!sp_list_is_empty(&conn->requests)) {
         struct sp_request *r =
             SP_CONTAINER(sp_list_first(&conn->requests), struct sp_request, link);
@@ -747,6 +748,8 @@ static void on_news(struct sp_session_client *client, struct sp_proc *p)
 {
     struct sp_conn *conn = SP_CONTAINER(client, struct sp_conn, client);
 
+    if (conn->is_closing)
+        return; /* the next connection of the session begins with all processes */
     if (!sp_list_is_linked(&p->in_news))
         sp_list_append(&conn->news, &p->in_news);
     sp_push_all(conn);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/rpc/network_callback.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -468,7 +469,7 @@ static void on_closed(struct sp_conn *conn)
 {
     struct sp_list *i = conn->asks.next;
 
-    conn->is_closing = true; /* the link takes no more messages */
+    assert(conn->is_closing); /* the link takes no more messages */
     while (i != &conn->asks) {
         struct sp_ask *ask = SP_CONTAINER(i, struct sp_ask, link);
 
