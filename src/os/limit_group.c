@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "os/limit_group.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -359,7 +360,9 @@ static void path_of(const struct sp_limit_group *g, unsigned h, char path[PATH_R
     char longer[200];
 
     for (; g->parent != NULL; g = g->parent) {
-        (void)snprintf(longer, sizeof longer, "/%s%s", g->name, names);
+        const int n = snprintf(longer, sizeof longer, "/%s%s", g->name, names);
+
+        assert(n < (int)sizeof longer); /* server, session, command */
         memcpy(names, longer, sizeof names);
     }
     (void)snprintf(path, PATH_ROOM, "%s/%s%s", g->host->items[h].own, g->name, names);
