@@ -1106,7 +1106,7 @@ void sp_carry_print_denied(const struct sp_carry_result *r, bool is_long)
         (void)fprintf(stderr, "sallyport: the sandbox may have denied this (guessed from its "
                               "output): ");
         print_guess(&r->denial);
-    } else { /* the verdict of a server, which gives no reasons */
+    } else if (r->told_denials == 0) { /* the verdict of a server, which gives no reasons */
         (void)fprintf(stderr, "sallyport: the sandbox denied the command something\n");
     }
 }
