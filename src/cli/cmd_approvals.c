@@ -23,7 +23,7 @@ struct approvals_options {
 
 static const struct sp_option options[] = {
     SP_OPT_FLAG(struct approvals_options, watches, "watch",
-                "go on with the questions that come from what runs now, until it has ended",
+                "go on with the questions that come, also of what starts later, until interrupted",
                 .short_name = 'f'),
     SP_OPT_FLAG(struct approvals_options, for_session, "session",
                 "allow: for this session, not only once"),
@@ -53,6 +53,7 @@ struct approvals {
     struct asked *items;
     size_t count;
     int failed;
+    int write_error; /* errno */
 };
 
 /* ---- reading ---- */
@@ -287,6 +288,39 @@ static int answer(struct approvals *a, struct sp_err *e)
 
 /* ---- following ---- */
 
+static void drop_questions(struct approvals *a)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        free(a->items[i].digest);
+        free(a->items[i].text);
+        free(a->items[i].rest);
+        free(a->items[i].rule);
+        free(a->items[i].json);
+    }
+    a->count = 0;
+}
+
+/* Prints the questions that were read, and forgets them. After a reconnect a server lists open
+ * questions again; its numbers only grow. */
+static void print_new(struct approvals *a, struct sp_observe *o)
+{
+    if (a->failed != 0)
+        (void)fprintf(stderr, "sallyport: a question of %s/%d cannot be read\n", o->kind,
+                      (int)o->pid);
+    for (size_t i = 0; i < a->count && a->failed == 0; i++)
+        if (a->items[i].number > o->last_shown) {
+            print_asked(a, &a->items[i], false);
+            o->last_shown = a->items[i].number;
+        }
+    a->failed = 0;
+    drop_questions(a);
+    if (fflush(stdout) != 0) {
+        a->write_error = errno;
+        o->all->is_over = true;
+        sp_loop_stop(o->all->loop);
+    }
+}
+
 static void on_told(void *user, const struct sp_observe *o, struct sp_str method, struct sp_json *j,
                     uint32_t params)
 {
@@ -294,28 +328,39 @@ static void on_told(void *user, const struct sp_observe *o, struct sp_str method
 
     if (params == SP_JSON_NONE || !sp_str_eq(method, SP_STR("approval/opened")))
         return;
-    for (size_t i = 0; i < o->all->count; i++)
-        if (&o->all->servers[i] == o)
-            add_asked(a, &o->all->servers[i], j, params);
-    if (a->failed == 0 && a->verb == NULL && a->options->watches)
-        print_asked(a, &a->items[a->count - 1], false);
-    (void)fflush(stdout);
+    a->server = &o->all->servers[o - o->all->servers];
+    add_asked(a, a->server, j, params);
+    print_new(a, a->server);
 }
 
-static bool is_any_alive(const struct sp_observe_all *all)
+static void on_listed(void *user, struct sp_observe *o, struct sp_json *j, uint32_t result)
 {
-    for (size_t i = 0; i < all->order_count; i++)
-        if (all->order[i]->death.code == SP_E_NONE)
-            return true;
-    return false;
+    struct approvals *a = user;
+
+    a->server = o;
+    on_open(a, j, result);
+    print_new(a, o);
+}
+
+static int follow(struct sp_observe_all *all, struct approvals *a, struct sp_err *e)
+{
+    static const struct sp_observe_ops ops = {.notified_by = on_told};
+
+    all->ops = &ops;
+    all->user = a;
+    const int r = sp_observe_follow(all, "approval/watch", on_listed, a, e);
+    if (r == 0 && a->write_error != 0)
+        return sp_fail(e, SP_E_SYSTEM, a->write_error, "write the questions");
+    return r;
 }
 
 static int run_all(struct sp_observe_all *all, void *user, struct sp_err *e)
 {
-    static const struct sp_observe_ops ops = {.notified_by = on_told};
     struct approvals *a = user;
     int r = 0;
 
+    if (all->follows)
+        return follow(all, a, e);
     for (size_t i = 0; i < all->order_count; i++) {
         a->server = all->order[i];
         if (a->server->can_watch)
@@ -329,19 +374,7 @@ static int run_all(struct sp_observe_all *all, void *user, struct sp_err *e)
     }
     for (size_t i = 0; i < a->count; i++)
         print_asked(a, &a->items[i], false);
-    if (fflush(stdout) != 0)
-        return sp_fail(e, SP_E_SYSTEM, errno, "write the questions");
-    all->ops = &ops;
-    all->user = a;
-    while (a->options->watches && r == 0 && is_any_alive(all))
-        r = sp_loop_run(all->loop, e);
-    if (a->options->watches && r == 0) { /* no question can come any more */
-        all->is_unreachable = true;
-        return sp_fail(e, SP_E_NOT_FOUND, 0,
-                       "all servers that were followed have ended; those that started meanwhile "
-                       "are found by another `sallyport approvals -f`");
-    }
-    return r < 0 ? r : SP_EXIT_OK;
+    return fflush(stdout) == 0 ? SP_EXIT_OK : sp_fail(e, SP_E_SYSTEM, errno, "write the questions");
 }
 
 static int misuse_verb(const char *verb)
@@ -382,14 +415,10 @@ static int run_approvals(void *values, char **operands)
         !sp_buf_printf(&console, ",\"roles\":[\"approver\"],\"via\":\"sallyport approvals\"}") ||
         !sp_buf_add(&console, "", 1))
         return SP_EXIT_FAILED;
-    const int status = sp_observe_run(&a.options->server, console.data, run_all, &a);
-    for (size_t i = 0; i < a.count; i++) {
-        free(a.items[i].digest);
-        free(a.items[i].text);
-        free(a.items[i].rest);
-        free(a.items[i].rule);
-        free(a.items[i].json);
-    }
+    struct sp_observe_options server = a.options->server;
+    server.follows = a.options->watches && a.verb == NULL;
+    const int status = sp_observe_run(&server, console.data, run_all, &a);
+    drop_questions(&a);
     free(a.items);
     return status;
 }
@@ -405,7 +434,8 @@ const struct sp_cli_command sp_command_approvals = {
              "answer counts, also one that is given elsewhere.\n",
     .notes =
         "Exit status: 0; 1 if it failed, there is no such question, or it was answered before; "
-        "2 for a wrong command line; 123 if no server runs.\n"
+        "2 for a wrong command line; 123 if no server runs. -f waits for servers, and ends with "
+        "123 when the one of --on has ended.\n"
         "Example: sallyport approvals allow 102 --session\n",
     .options = options,
     .max_operands = 2,

@@ -19,11 +19,14 @@
 #include "base/uri.h"
 #include "cli/escape_text.h"
 #include "cli/own_stdio.h"
+#include "os/notify.h"
 #include "server/net/own_sockets.h"
 
 #define RESUME_MS  5000 /* a person waits for the connection to come back */
 #define LOCAL_MS   500  /* a socket of this machine is lost when its program ends */
 #define SILENCE_MS 3000 /* for an answer of one server among several: a stopped one is left out */
+#define SETTLE_MS  100  /* from the first change of the directory of sockets to the next scan */
+#define LISTEN_MS  1000 /* to the scan after that: a socket appears before its server listens */
 
 const struct sp_option sp_observe_options[] = {
     SP_OPT_HEADING("Which server:"),
@@ -65,9 +68,13 @@ static int name_token_file(const struct sp_observe_options *o, int r, struct sp_
 /* Every server of this user that runs here. Their sockets need no token. */
 static int add_local(struct sp_observe_all *a, struct sp_err *e)
 {
-    auto_free struct sp_own_socket *found = calloc(SP_OWN_SOCKETS_MAX, sizeof *found);
+    auto_free struct sp_own_socket *found = NULL;
     int r = 0;
 
+    a->is_local = true;
+    if (a->follows && a->unknown == NULL)
+        return 0; /* sp_observe_follow finds them */
+    found = calloc(SP_OWN_SOCKETS_MAX, sizeof *found);
     if (found == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "look for servers");
     const unsigned count = sp_own_sockets_find(found);
@@ -79,7 +86,6 @@ static int add_local(struct sp_observe_all *a, struct sp_err *e)
         if (!is_known)
             r = add_server(a, found[i].url, NULL, e);
     }
-    a->is_local = true;
     return r;
 }
 
@@ -171,6 +177,9 @@ static void on_ready(void *user, struct sp_json *j, uint32_t at, bool was_resume
     struct sp_observe *o = user;
     const struct sp_observe_all *a = o->all;
 
+    o->is_fresh = true;
+    if (a->follows)
+        sp_loop_stop(a->loop);
     (void)was_resumed; /* attachments end with the connection also if the session is resumed */
     if (o->is_ready) {
         if (a->ops != NULL && a->ops->back != NULL)
@@ -382,6 +391,244 @@ int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str param
     return r;
 }
 
+/* ---- following ---- */
+
+struct following {
+    struct sp_observe_all *all;
+    const char *method;
+    void (*fn)(void *user, struct sp_observe *o, struct sp_json *j, uint32_t result);
+    void *user;
+    struct sp_watch in;
+    struct sp_timer timer;
+    int fd;    /* inotify, on the directory of sockets */
+    int error; /* -errno of the last read of it */
+    bool has_changed, is_settling, is_due;
+};
+
+static void on_due(struct sp_timer *t)
+{
+    struct following *f = SP_CONTAINER(t, struct following, timer);
+
+    f->is_due = true;
+    sp_loop_stop(f->all->loop);
+}
+
+/* Scans in ms milliseconds; at once without memory for the timer. */
+static void scan_in(struct following *f, unsigned ms)
+{
+    if (!sp_loop_timer(f->all->loop, &f->timer, sp_loop_now(f->all->loop) + ms, on_due))
+        on_due(&f->timer);
+}
+
+/* Later changes do not postpone the scan. */
+static void scan_soon(struct following *f)
+{
+    if (!f->is_settling)
+        scan_in(f, SETTLE_MS);
+    f->is_settling = true;
+}
+
+static void on_notice(void *user, const struct sp_file_notice *n)
+{
+    struct following *f = user;
+
+    f->has_changed |= !n->is_gone;
+}
+
+static void on_changed(struct sp_watch *in, uint32_t events)
+{
+    struct following *f = SP_CONTAINER(in, struct following, in);
+
+    (void)events;
+    f->error = sp_notify_read(f->fd, on_notice, f);
+    if (f->error < 0)
+        sp_loop_stop(f->all->loop);
+    if (f->has_changed)
+        scan_soon(f);
+    f->has_changed = false;
+}
+
+static void forget_server(struct sp_observe *o)
+{
+    free_server(o);
+    *o = (struct sp_observe){0};
+}
+
+/* A server may have two sockets: PID.sock and NAME.sock. */
+static bool is_connected(const struct sp_observe_all *a, const struct sp_own_socket *s)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        const struct sp_observe *o = &a->servers[i];
+
+        if (o->url != NULL &&
+            (strcmp(o->url, s->url) == 0 || (s->pid != 0 && o->listener == s->pid)))
+            return true;
+    }
+    return false;
+}
+
+/* A socket for which there is no memory, or no place, is tried again with the next scan. */
+static void begin_following(struct sp_observe_all *a, const struct sp_own_socket *s)
+{
+    struct sp_err e = {0};
+    size_t at = 0;
+
+    while (at < a->count && a->servers[at].url != NULL)
+        at++;
+    if (at == SP_OWN_SOCKETS_MAX)
+        return;
+    const size_t end = at == a->count ? at + 1 : a->count;
+    a->count = at;
+    const int r = add_server(a, s->url, NULL, &e);
+    a->count = end;
+    struct sp_observe *o = &a->servers[at];
+    o->listener = s->pid;
+    o->since_ms = sp_loop_now(a->loop);
+    if (r < 0 || begin_connecting(o, &e) < 0)
+        forget_server(o);
+}
+
+/* Adds the watch before it reads the directory, and again each time: the directory may have been
+ * removed. */
+static int scan(struct following *f, struct sp_err *e)
+{
+    auto_free struct sp_own_socket *found = calloc(SP_OWN_SOCKETS_MAX, sizeof *found);
+    char path[600];
+    int r = sp_own_socket_path("default", path, sizeof path, e);
+
+    if (r < 0)
+        return r;
+    *strrchr(path, '/') = 0;
+    r = sp_notify_add(f->fd, path, SP_NOTIFY_NAMES | SP_NOTIFY_FOLDER);
+    if (r < 0)
+        return sp_fail(e, SP_E_SYSTEM, -r, "watch %s for new servers", path);
+    if (found == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "look for servers");
+    const unsigned count = sp_own_sockets_find(found);
+    for (unsigned i = 0; i < count; i++)
+        if (!is_connected(f->all, &found[i]))
+            begin_following(f->all, &found[i]);
+    return 0;
+}
+
+/* The socket of a server that has ended may belong to another one by now. A silent server is tried
+ * again with the next change of the directory. */
+static void drop_dead(struct following *f)
+{
+    struct sp_observe_all *a = f->all;
+
+    for (size_t i = 0; i < a->count; i++) {
+        struct sp_observe *o = &a->servers[i];
+
+        if (o->death.code == SP_E_NONE)
+            continue;
+        if (o->is_ready)
+            scan_soon(f);
+        else if (sp_loop_now(a->loop) - o->since_ms >= SILENCE_MS)
+            (void)fprintf(stderr,
+                          "sallyport: the server at %s does not answer; it is tried again when "
+                          "another one starts\n",
+                          o->shown_url);
+        forget_server(o);
+    }
+}
+
+static void on_followed(struct sp_client_request *r, const struct sp_client_reply *reply)
+{
+    struct sp_observe *o = SP_CONTAINER(r, struct sp_observe, request);
+    const struct following *f = o->all->following;
+
+    if (reply->fate == SP_CLIENT_RESULT)
+        f->fn(f->user, o, reply->j, reply->value);
+}
+
+/* After a reconnect, a request without an answer is sent again by the client. */
+static void ask_fresh(const struct following *f)
+{
+    for (size_t i = 0; i < f->all->count; i++) {
+        struct sp_observe *o = &f->all->servers[i];
+
+        if (!o->is_fresh)
+            continue;
+        o->is_fresh = false;
+        if (o->can_observe && o->can_watch && o->request.client == NULL) {
+            o->request = (struct sp_client_request){.fn = on_followed, .is_repeatable = true};
+            sp_client_ask(o->client, &o->request, f->method, SP_STR("{}"));
+        }
+    }
+}
+
+static int follow_named(struct following *f, struct sp_err *e)
+{
+    struct sp_observe_all *a = f->all;
+    const struct sp_observe *o = &a->servers[0];
+    int r = 0;
+
+    while (r == 0 && !a->is_over && o->death.code == SP_E_NONE) {
+        ask_fresh(f);
+        r = sp_loop_run(a->loop, e);
+    }
+    if (r < 0 || a->is_over)
+        return r;
+    a->is_unreachable = true;
+    return sp_fail(e, SP_E_NOT_FOUND, 0, "the server at %s has ended", o->shown_url);
+}
+
+static int follow_local(struct following *f, struct sp_err *e)
+{
+    struct sp_observe_all *a = f->all;
+    int r = scan(f, e);
+
+    while (r == 0 && !a->is_over) {
+        ask_fresh(f);
+        r = sp_loop_run(a->loop, e);
+        drop_dead(f);
+        if (r == 0 && f->error < 0)
+            r = sp_fail(e, SP_E_SYSTEM, -f->error, "watch the directory of sockets");
+        if (r < 0 || !f->is_due)
+            continue;
+        f->is_due = false;
+        if (f->is_settling)
+            scan_in(f, LISTEN_MS);
+        f->is_settling = false;
+        r = scan(f, e);
+    }
+    return r;
+}
+
+static int watch_local(struct following *f, struct sp_err *e)
+{
+    struct sp_loop *l = f->all->loop;
+
+    f->fd = sp_notify_open();
+    if (f->fd < 0)
+        return sp_fail(e, SP_E_SYSTEM, -f->fd,
+                       "watch for new servers (the sysctl fs.inotify.max_user_instances limits "
+                       "watches)");
+    int r = sp_loop_watch(l, &f->in, f->fd, EPOLLIN, on_changed, e);
+    if (r == 0) {
+        scan_soon(f);
+        r = follow_local(f, e);
+        sp_loop_unwatch(l, &f->in);
+    }
+    sp_loop_cancel(l, &f->timer);
+    (void)close(f->fd);
+    return r;
+}
+
+int sp_observe_follow(struct sp_observe_all *a, const char *method,
+                      void (*fn)(void *user, struct sp_observe *o, struct sp_json *j,
+                                 uint32_t result),
+                      void *user, struct sp_err *e)
+{
+    struct following f = {.all = a, .method = method, .fn = fn, .user = user, .fd = -1};
+
+    a->following = &f;
+    const int r = a->is_local ? watch_local(&f, e) : follow_named(&f, e);
+    a->following = NULL;
+    return r;
+}
+
 /* ---- the list of processes ---- */
 
 struct reading {
@@ -505,7 +752,7 @@ static int run_connected(struct sp_observe_all *a,
                          int (*run)(struct sp_observe_all *a, void *user, struct sp_err *e),
                          void *user, struct sp_err *e)
 {
-    if (a->is_local && a->order_count == 0) {
+    if (a->is_local && a->order_count == 0 && (!a->follows || a->unknown != NULL)) {
         a->is_unreachable = true;
         if (a->unknown != NULL)
             return sp_fail(e, SP_E_NOT_FOUND, 0,
@@ -534,7 +781,7 @@ static int run_connected(struct sp_observe_all *a,
 int sp_observe_run(const struct sp_observe_options *options, const char *console,
                    int (*run)(struct sp_observe_all *a, void *user, struct sp_err *e), void *user)
 {
-    struct sp_observe_all a = {.console = console};
+    struct sp_observe_all a = {.console = console, .follows = options->follows};
     struct sp_err e = {0};
     int r;
 

@@ -17,10 +17,14 @@
 struct sp_observe_options {
     const char *server, *token_file;
     struct sp_config_options config;
+    bool
+        follows; /* no option: the command calls sp_observe_follow, and may begin without servers */
 };
 extern const struct sp_option sp_observe_options[];
 
 /* ---- the connections ---- */
+
+struct following;
 
 /* One server. */
 struct sp_observe {
@@ -37,6 +41,14 @@ struct sp_observe {
     pid_t pid;
     int64_t started_ms;
     char *directory; /* escaped; NULL: unknown */
+
+    uint64_t last_shown; /* of approvals -f: the highest number of a question that was printed */
+
+    /* private, for sp_observe_follow */
+    struct sp_client_request request;
+    pid_t listener; /* of the socket; 0: unknown */
+    uint64_t since_ms;
+    bool is_fresh; /* connected or reconnected, and the request is not sent yet */
 };
 
 struct sp_observe_ops {
@@ -62,12 +74,15 @@ struct sp_observe_all {
     bool has_list, has_history;
     bool is_local;            /* all servers of this user, not one that was named */
     bool is_unreachable;      /* the exit status says so */
+    bool is_over;             /* set by the command: sp_observe_follow returns */
     struct sp_buf candidates; /* lines behind the error of an ambiguous name */
 
     /* private */
     const char *unknown; /* --on names no server; NULL: it does */
     struct sp_timer timer;
     bool is_late;
+    struct following *following;
+    bool follows; /* the loop also stops at reconnects */
 };
 
 /* Connects to the servers, runs `run` and disconnects. console: as in struct sp_client_options.
@@ -82,6 +97,15 @@ int sp_observe_run(const struct sp_observe_options *options, const char *console
 int sp_observe_ask(struct sp_observe *o, const char *method, struct sp_str params,
                    void (*fn)(void *user, struct sp_json *j, uint32_t result), void *user,
                    struct sp_err *e);
+
+/* Sends a request without parameters to each server that lets approvals be watched: to those that
+ * run, those that start later if no server was named, and again after a reconnect. `fn` gets the
+ * results, the ops get the notifications. Runs until is_over, or until the named server has ended,
+ * which is an error. */
+int sp_observe_follow(struct sp_observe_all *a, const char *method,
+                      void (*fn)(void *user, struct sp_observe *o, struct sp_json *j,
+                                 uint32_t result),
+                      void *user, struct sp_err *e);
 
 /* Reports an error, and the candidates of an ambiguous name. Returns SP_EXIT_FAILED. */
 int sp_observe_complain(struct sp_observe_all *a, const struct sp_err *e);

@@ -5,7 +5,9 @@ end; and what confined commands see of the local sockets."""
 import hashlib
 import json
 import os
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import unittest
@@ -80,15 +82,74 @@ class Mcp(Approvals, Asking):
         id = host.call_later('exec_command', note('a'))
         return host, id, host.question()
 
-    def test_following_ends_with_what_it_follows(self):
+    def follow(self, *words):
+        p = subprocess.Popen([PROGRAM, 'approvals', '-f', '--json', *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             env=self.environ())
+        self.addCleanup(p.communicate)
+        self.addCleanup(p.kill)
+        return p
+
+    def told(self, p):
+        """The next question that is shown, within the deadline."""
+        self.assertTrue(select.select([p.stdout], [], [], wire.DEADLINE)[0], 'no question is shown')
+        return json.loads(p.stdout.readline())
+
+    def asking_exec(self, word):
+        p = subprocess.Popen([PROGRAM, 'exec', '--approve', 'untrusted', '--approver', 'console', '--cwd', self.work, '--',
+                              './note', word], env=self.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+        self.addCleanup(p.communicate)
+        self.addCleanup(p.kill)
+        return p
+
+    def test_following_ends_with_the_server_that_is_named(self):
         host, _, _ = self.legacy()
         q = self.opened()
-        with subprocess.Popen([PROGRAM, 'approvals', '-f'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environ()) as p:
-            self.assertIn(b'%d  mcp/' % q['number'], p.stdout.readline())
-            host.process.terminate()
-            _, err = p.communicate(timeout=60)
+        p = self.follow('--on', str(host.process.pid))
+        self.assertEqual(self.told(p)['number'], q['number'])
+        host.process.terminate()
+        _, err = p.communicate(timeout=wire.DEADLINE)
         self.assertEqual(p.returncode, 123, err)
-        self.assertIn(b'all servers that were followed have ended', err)
+
+    def test_following_finds_what_starts_later(self):
+        """Also after the directory of sockets was removed; it shows each question once, and ends at Ctrl-C."""
+        follower = self.follow()
+        for word in ('one', 'two'):
+            run = self.asking_exec(word)
+            q = self.told(follower)
+            self.assertEqual(q['question']['command'], ['./note', word])
+            self.approvals('allow', self.name(q))
+            self.assertEqual(run.wait(wire.DEADLINE), 0)
+        self.assertEqual(self.runs(), ['one', 'two'])
+        os.rename(self.runtime + '/sallyport', self.runtime + '/before')
+        host = self.wary('--approver', 'console')
+        id = host.call_later('exec_command', note('three'))
+        q = self.told(follower)
+        self.assertEqual(q['question']['command'], ['./note', 'three'])
+        self.approvals('allow', self.name(q))
+        self.assertRan(host.result(id))
+        self.assertIsNone(follower.poll())
+        follower.send_signal(signal.SIGINT)
+        out, err = follower.communicate(timeout=wire.DEADLINE)
+        self.assertEqual((out, err, follower.returncode), (b'', b'', -signal.SIGINT))
+
+    def test_following_does_not_wait_for_silent_servers(self):
+        """One accepts and does not answer, one does not accept: the questions of others are shown meanwhile."""
+        os.mkdir(self.runtime + '/sallyport', 0o700)
+        for name in ('accepts', 'full'):
+            s = socket.socket(socket.AF_UNIX)
+            self.addCleanup(s.close)
+            s.bind('%s/sallyport/%s.sock' % (self.runtime, name))
+            s.listen(64 if name == 'accepts' else 0)
+        first = self.asking_exec('first')
+        follower = self.follow()
+        self.assertEqual(self.told(follower)['question']['command'], ['./note', 'first'])
+        second = self.asking_exec('second')
+        q = self.told(follower)
+        self.assertEqual(q['question']['command'], ['./note', 'second'])
+        self.assertEqual([p.poll() for p in (first, second, follower)], [None] * 3)
+        self.assertTrue(select.select([follower.stderr], [], [], wire.DEADLINE)[0], 'nothing is said of the silent server')
+        self.assertIn(b'accepts.sock does not answer', follower.stderr.readline())
 
     def test_an_open_elicitation_is_withdrawn_when_a_console_answers(self):
         host, id, form = self.legacy()
