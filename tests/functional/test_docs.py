@@ -438,6 +438,7 @@ class Truth(Case):
         script = read('tools/check-layers')
         table = dict(re.findall(r"^    '(\w+)': \{(.*?)\},$", script.split('MAY_USE', 1)[1].split('\n}', 1)[0], re.M))
         text = read('docs/ARCHITECTURE.md')
+        self.assertLessEqual(len(text.encode()), 20 * 1024, 'one sitting: move details to the headers')
         self.assertEqual(set(table), set(os.listdir(os.path.join(ROOT, 'src'))) - {'meson.build'})
         for layer, may in table.items():
             others = [name for name in re.findall(r"'(\w+)'", may) if name != layer]
