@@ -314,7 +314,7 @@ static enum sp_history_reason reason_of(const struct sp_proc *p)
         return SP_HISTORY_SESSION_ENDED;
     if (p->is_lost && p->state.exit.code == -1)
         return SP_HISTORY_LOST;
-    if (p->was_terminated && !p->limits.hits.has_ended)
+    if (p->was_terminated && !sp_proc_hits(p)->has_ended)
         return SP_HISTORY_TERMINATED;
     return p->state.exit.signal != 0 ? SP_HISTORY_SIGNALED : SP_HISTORY_EXITED;
 }

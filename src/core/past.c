@@ -141,7 +141,11 @@ static void code_facts(struct codec *k, struct sp_proc *p)
     code_exit(k, &p->state.exit);
     code_times(k, &p->times);
     CODE(k, p->limits.is_asked);
-    code_hits(k, &p->limits.hits);
+    struct sp_limit_hits hits = *sp_proc_hits(p);
+    code_hits(k, &hits);
+    if (k->is_reading && (hits.count != 0 || hits.has_ended || hits.is_host_suspected) &&
+        sp_proc_own_hits(p) != NULL)
+        *p->limits.hits = hits;
     CODE(k, p->view.bytes_at_exit);
     CODE(k, p->view.has_exit);
 }

@@ -609,6 +609,7 @@ void sp_proc_release(struct sp_proc *p)
     forget_kept_start(p);
     sp_proc_limits_done(p);
     sp_managed_done(p);
+    free(p->limits.hits);
     free(p->denial);
     sp_output_times_done(&p->times);
     sp_ring_view_close(&p->view.ring);

@@ -136,10 +136,13 @@ int sp_proc_limits_begin(struct sp_proc *p, const struct sp_limit_ask *ask, stru
 
 static void end_by(struct sp_proc *p, enum sp_limit limit)
 {
-    if (p->limits.hits.has_ended || !sp_proc_terminate(p))
+    if (sp_proc_hits(p)->has_ended || !sp_proc_terminate(p))
         return;
-    p->limits.hits.has_ended = true;
-    p->limits.hits.ended_by = limit;
+    struct sp_limit_hits *hits = sp_proc_own_hits(p);
+    if (hits != NULL) {
+        hits->has_ended = true;
+        hits->ended_by = limit;
+    }
 }
 
 static void on_wall(struct sp_timer *t)
@@ -193,6 +196,20 @@ void sp_proc_limits_started(struct sp_proc *p)
 
 /* ---- what was reached ---- */
 
+const struct sp_limit_hits *sp_proc_hits(const struct sp_proc *p)
+{
+    static const struct sp_limit_hits none;
+
+    return p->limits.hits != NULL ? p->limits.hits : &none;
+}
+
+struct sp_limit_hits *sp_proc_own_hits(struct sp_proc *p)
+{
+    if (p->limits.hits == NULL)
+        p->limits.hits = calloc(1, sizeof *p->limits.hits);
+    return p->limits.hits;
+}
+
 static uint64_t value_at(const struct sp_proc *p, enum sp_limit_level level, enum sp_limit limit)
 {
     return level == SP_LIMIT_COMMAND ? p->limits.set.of[limit]
@@ -202,9 +219,11 @@ static uint64_t value_at(const struct sp_proc *p, enum sp_limit_level level, enu
 /* A hit that is known already gets the newer count. */
 static void add_hit(struct sp_proc *p, const struct sp_limit_hit *hit)
 {
-    struct sp_limit_hits *all = &p->limits.hits;
+    struct sp_limit_hits *all = sp_proc_own_hits(p);
     uint32_t i = 0;
 
+    if (all == NULL)
+        return; /* out of memory: the limit holds and is not told */
     while (i < all->count && all->items[i].limit != hit->limit)
         i++;
     if (i < all->count) {
@@ -220,12 +239,14 @@ static void add_hit(struct sp_proc *p, const struct sp_limit_hit *hit)
  * asked for. */
 static bool has_ended(struct sp_proc *p, enum sp_limit limit, int signal)
 {
-    struct sp_limit_hits *hits = &p->limits.hits;
+    const struct sp_limit_hits *hits = sp_proc_hits(p);
+    struct sp_limit_hits *own;
 
     if (!hits->has_ended && p->state.exit.signal == signal && !p->was_terminated &&
-        !p->was_killed) {
-        hits->has_ended = true;
-        hits->ended_by = limit;
+        !p->was_killed && (own = sp_proc_own_hits(p)) != NULL) {
+        own->has_ended = true;
+        own->ended_by = limit;
+        hits = own;
     }
     return hits->has_ended && hits->ended_by == limit;
 }
@@ -235,18 +256,18 @@ static void note_reached(struct sp_proc *p, enum sp_limit limit, bool is_reached
 {
     const bool leader = p->limits.set.of[limit] != 0 && is_reached && has_ended(p, limit, signal);
 
+    const struct sp_limit_hits *hits = sp_proc_hits(p);
+
     if (p->limits.set.of[limit] != 0 &&
-        (is_reached || (p->limits.hits.has_ended && p->limits.hits.ended_by == limit)))
+        (is_reached || (hits->has_ended && hits->ended_by == limit)))
         add_hit(p, &(struct sp_limit_hit){
-                       .limit = limit, .count = 1, .leader = leader || p->limits.hits.has_ended});
+                       .limit = limit, .count = 1, .leader = leader || hits->has_ended});
 }
 
 /* The level with the exhausted memory limit; SP_LIMIT_LEVELS: none, the host or a container around
  * us was short of memory. Few kernels count the hits of version 1; its peak shows them. */
-static int memory_level(const struct sp_proc *p)
+static int memory_level(const struct sp_proc *p, const struct sp_group_counts *counts)
 {
-    const struct sp_group_counts *counts = p->limits.counts;
-
     for (int by_peak = 0; by_peak < 2; by_peak++)
         for (int level = 0; level < SP_LIMIT_LEVELS; level++) {
             const uint64_t value = value_at(p, (enum sp_limit_level)level, SP_LIMIT_MEMORY);
@@ -258,10 +279,9 @@ static int memory_level(const struct sp_proc *p)
     return SP_LIMIT_LEVELS;
 }
 
-static void note_memory(struct sp_proc *p)
+static void note_memory(struct sp_proc *p, const struct sp_group_counts *counts)
 {
-    const struct sp_group_counts *counts = p->limits.counts;
-    const int level = counts[0].kills == 0 ? SP_LIMIT_LEVELS : memory_level(p);
+    const int level = counts[0].kills == 0 ? SP_LIMIT_LEVELS : memory_level(p, counts);
 
     if (level < SP_LIMIT_LEVELS)
         add_hit(p, &(struct sp_limit_hit){.limit = SP_LIMIT_MEMORY,
@@ -272,9 +292,8 @@ static void note_memory(struct sp_proc *p)
 
 /* Version 1, and version 2 before Linux 6.11, count a refused fork in the cgroup of the forking
  * process, later kernels in the cgroup with the limit. */
-static void note_pids(struct sp_proc *p)
+static void note_pids(struct sp_proc *p, const struct sp_group_counts *counts)
 {
-    const struct sp_group_counts *counts = p->limits.counts;
     const uint64_t own = value_at(p, SP_LIMIT_COMMAND, SP_LIMIT_PIDS);
     const bool is_own = own != 0 && (counts[0].peak_pids == 0 || counts[0].peak_pids >= own);
     uint64_t refusals = counts[0].refusals;
@@ -292,6 +311,18 @@ static void note_pids(struct sp_proc *p)
                                           .count = refusals});
 }
 
+/* What the leaf counted of the command's whole tree. */
+static void complete_exit(struct sp_exit *how, const struct sp_group_counts *counts)
+{
+    how->peak_memory_bytes = counts->peak_memory;
+    how->peak_processes = counts->peak_pids;
+    if (how->has_usage == 0 || counts->user_us + counts->system_us == 0)
+        return;
+    how->has_usage = SP_USAGE_OF_TREE;
+    how->user_us = counts->user_us;
+    how->system_us = counts->system_us;
+}
+
 /* Read at the exit, and once more at the close: strays count, too. */
 static void read_leaf(struct sp_proc *p)
 {
@@ -300,9 +331,11 @@ static void read_leaf(struct sp_proc *p)
     if (p->limits.leaf == NULL || (int)p->limits.read >= due)
         return;
     p->limits.read = due;
-    sp_leaf_read(p->limits.leaf, p->limits.counts);
-    note_memory(p);
-    note_pids(p);
+    struct sp_group_counts counts[SP_LIMIT_LEVELS];
+    sp_leaf_read(p->limits.leaf, counts);
+    note_memory(p, counts);
+    note_pids(p, counts);
+    complete_exit(&p->state.exit, &counts[SP_LIMIT_COMMAND]);
 }
 
 /* An unexplained SIGKILL: the OOM killer's count of the whole host has risen since the last sample.
@@ -313,25 +346,12 @@ static void suspect_host(struct sp_proc *p)
     const uint64_t before = front->oom_kills.kills;
 
     front->oom_kills = (struct sp_oom_sample){count_oom_kills(), sp_loop_now(front->loop)};
-    p->limits.hits.is_host_suspected = p->state.exit.signal == SIGKILL &&
-                                       !p->limits.hits.has_ended && !p->was_terminated &&
-                                       !p->was_killed && front->oom_kills.kills > before;
-}
-
-static void complete_exit(struct sp_proc *p)
-{
-    const struct sp_group_counts *counts = &p->limits.counts[SP_LIMIT_COMMAND];
-    struct sp_exit *how = &p->state.exit;
-
-    if (p->limits.hits.has_ended)
-        how->reason = sp_limit_kinds[p->limits.hits.ended_by].reason;
-    how->peak_memory_bytes = counts->peak_memory;
-    how->peak_processes = counts->peak_pids;
-    if (how->has_usage == 0 || counts->user_us + counts->system_us == 0)
+    if (p->state.exit.signal != SIGKILL || sp_proc_hits(p)->has_ended || p->was_terminated ||
+        p->was_killed || front->oom_kills.kills <= before)
         return;
-    how->has_usage = SP_USAGE_OF_TREE;
-    how->user_us = counts->user_us;
-    how->system_us = counts->system_us;
+    struct sp_limit_hits *hits = sp_proc_own_hits(p);
+    if (hits != NULL)
+        hits->is_host_suspected = true;
 }
 
 void sp_proc_limits_judge(struct sp_proc *p)
@@ -341,6 +361,9 @@ void sp_proc_limits_judge(struct sp_proc *p)
     const bool is_first = !p->limits.is_judged;
 
     p->limits.is_judged = true;
+    if (is_first)
+        p->state.exit.peak_memory_bytes = p->state.exit.peak_processes =
+            0; /* not the cell's word */
     sp_loop_cancel(p->session->front->loop, &p->limits.wall);
     sp_loop_cancel(p->session->front->loop, &p->limits.cpu);
     read_leaf(p);
@@ -355,14 +378,15 @@ void sp_proc_limits_judge(struct sp_proc *p)
         add_hit(p, &(struct sp_limit_hit){.limit = SP_LIMIT_FSIZE, .count = 1, .leader = true});
     if (is_first && how->signal == SIGKILL)
         suspect_host(p);
-    complete_exit(p);
+    if (sp_proc_hits(p)->has_ended)
+        p->state.exit.reason = sp_limit_kinds[sp_proc_hits(p)->ended_by].reason;
 }
 
 void sp_proc_limits_done(struct sp_proc *p)
 {
     struct sp_front *front = p->session->front;
-    const bool is_spent =
-        p->was_terminated || p->was_killed || p->limits.hits.has_ended || p->life != SP_PROC_CLOSED;
+    const bool is_spent = p->was_terminated || p->was_killed || sp_proc_hits(p)->has_ended ||
+                          p->life != SP_PROC_CLOSED;
 
     sp_loop_cancel(front->loop, &p->limits.wall);
     sp_loop_cancel(front->loop, &p->limits.cpu);
@@ -372,6 +396,6 @@ void sp_proc_limits_done(struct sp_proc *p)
     if (p->seat.cell == NULL || p->life != SP_PROC_CLOSED || p->limits.is_counted)
         return;
     p->limits.is_counted = true;
-    for (uint32_t i = 0; i < p->limits.hits.count; i++)
-        front->stats.limit_hits[p->limits.hits.items[i].limit]++;
+    for (uint32_t i = 0; i < sp_proc_hits(p)->count; i++)
+        front->stats.limit_hits[p->limits.hits->items[i].limit]++;
 }

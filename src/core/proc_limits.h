@@ -25,11 +25,10 @@ struct sp_proc_limits {
     enum sp_limit_scope scopes[SP_LIMIT_COUNT];
     bool is_asked; /* the client asked for limits, and is told about them */
     bool is_judged, is_counted;
-    struct sp_limit_hits hits;
+    struct sp_limit_hits *hits; /* NULL: none was reached; see sp_proc_hits */
     struct sp_timer wall, cpu;
     struct sp_leaf *leaf; /* NULL: it needs none, or has left it */
     enum { SP_LEAF_UNREAD, SP_LEAF_READ_AT_EXIT, SP_LEAF_READ_AT_CLOSE } read;
-    struct sp_group_counts counts[SP_LIMIT_LEVELS]; /* as they were read */
 };
 
 /* The OOM killer's count of the host, and when it was read. */
@@ -47,6 +46,10 @@ int sp_proc_limits_begin(struct sp_proc *p, const struct sp_limit_ask *ask, stru
                          struct sp_err *e);
 /* It runs. */
 void sp_proc_limits_started(struct sp_proc *p);
+/* What was reached, also before it has exited; for past.h: the same, to fill it. NULL: no memory.
+ */
+const struct sp_limit_hits *sp_proc_hits(const struct sp_proc *p);
+struct sp_limit_hits *sp_proc_own_hits(struct sp_proc *p);
 /* It has exited or closed: fills `hits`. Called again, it adds what was reached since. */
 void sp_proc_limits_judge(struct sp_proc *p);
 /* It has closed, or was never started: gives the leaf back, and counts the limits that were

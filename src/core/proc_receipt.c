@@ -104,7 +104,7 @@ bool sp_proc_receipt(const struct sp_proc *p, struct sp_kept_receipt *ret)
     ret->is =
         begin_receipt(&p->state.exit, p->is_tty, p->state.output_bytes, p->state.dropped_bytes);
     ret->is_known = true;
-    ret->is.limits = p->limits.hits;
+    ret->is.limits = *sp_proc_hits(p);
     if (!p->is_confined)
         return true;
     const struct sp_sandbox_facts f = sp_proc_sandbox_facts(p);

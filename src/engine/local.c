@@ -295,7 +295,7 @@ static bool tell_record(struct sp_local_task *t, const struct sp_record *r)
             .kernel = &p->state.exit,
             .by = p->ended_by,
             .by_uid = p->ended_by_uid,
-            .limits = p->limits.hits,
+            .limits = *sp_proc_hits(p),
             .network = has_network ? sp_buf_str(&network) : (struct sp_str){0},
         };
 

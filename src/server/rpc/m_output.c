@@ -40,7 +40,7 @@ const struct sp_str sp_stream_names[SP_STREAM_MAX] = {[SP_STREAM_STDOUT] = {"std
 static bool add_end(struct sp_buf *out, const struct sp_conn *c, const struct sp_proc *p)
 {
     const char *reason = sp_end_reason_name((enum sp_end_reason)p->state.exit.reason);
-    const struct sp_limit_hits *hits = &p->limits.hits;
+    const struct sp_limit_hits *hits = sp_proc_hits(p);
 
     if (!c->takes_receipts && !p->limits.is_asked)
         return true;
