@@ -696,7 +696,7 @@ static int receive_hello(struct cell *cell, struct sp_err *e)
     if (r < 0)
         return r;
     if (h->head.op != SP_WIRE_HELLO || cell->message->fd_count < 2 || cell->message->fd_count > 3 ||
-        h->slots == 0 || h->slots > (1U << 20)) {
+        h->slots == 0 || h->slots > SP_MAX_SLOTS) {
         sp_wire_close_fds(cell->message);
         return sp_fail(e, SP_E_MALFORMED, 0, "the front did not say hello");
     }

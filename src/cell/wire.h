@@ -65,6 +65,7 @@ struct sp_wire_head {
     uint64_t number;
 };
 
+#define SP_MAX_SLOTS (1U << 20) /* of a cell */
 struct sp_wire_hello {
     struct sp_wire_head head;
     uint32_t slots;

@@ -665,6 +665,7 @@ static void on_gap(struct sp_job *j, uint64_t bytes)
     struct sp_carry *c = carry_of(j);
     const struct sp_carry_scribe *s = c->options->scribe;
 
+    c->result.has_gap = true;
     if (s != NULL)
         flush_output(c, s->gap(s->user, bytes, &c->output.pending));
     else if (bytes > 0)

@@ -42,6 +42,7 @@ struct sp_carry_result {
     struct sp_exit exit;
     bool was_denied; /* by the sandbox: known or guessed, `denial` says which */
     bool was_taken;  /* bytes of our stdin were read */
+    bool has_gap;    /* output was lost with the connection */
     bool was_killed; /* TIMED_OUT: the kill was confirmed */
     struct sp_denial_facts denial;
     uint32_t told_denials; /* of its network, which were printed while it ran */

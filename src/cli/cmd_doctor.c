@@ -469,7 +469,9 @@ static void print_limits(const struct findings *f)
         const enum sp_limit_scope scope = scope_of(f, i);
 
         print_state(words[scope], scope != SP_LIMIT_NOWHERE);
-        (void)printf("%-18s %s\n", sp_limit_kinds[i].name, means[scope]);
+        (void)printf("%-18s %s%s\n", sp_limit_kinds[i].name, means[scope],
+                     i == SP_LIMIT_MEMORY && scope == SP_LIMIT_PER_PROCESS ? ", below 1G as 1G"
+                                                                           : "");
     }
 }
 

@@ -380,6 +380,10 @@ static int exec_status(const struct exec_run *x, const struct sp_carry_result *r
         if (r->killed_by != 0)
             (void)snprintf(text, size, "killed by process %d of user %u (sallyport kill)",
                            (int)r->killed_by, (unsigned)r->killed_by_uid);
+        if (r->exit.code == 0 && r->has_gap) {
+            (void)snprintf(text, size, "the command ended with 0, but not all of its output came");
+            return EXIT_LOST;
+        }
         if (r->exit.code >= 0)
             return r->exit.code;
         (void)snprintf(text, size, "how the command ended is not known");
@@ -704,9 +708,18 @@ static bool is_in(const struct sp_limit_levels *limits, int limit)
     return ret;
 }
 
-/* A limit asks for what can be had; one that the command runs without is not kept quiet. */
+/* A limit asks for what can be had; one that the command runs without, or that counts less, is not
+ * kept quiet. */
 static void say_unenforced(const struct exec_run *x, const struct sp_backend_facts *facts)
 {
+    if (!x->o->is_quiet && is_in(limits_of(x), SP_LIMIT_MEMORY) &&
+        facts->limits[SP_LIMIT_MEMORY] == SP_LIMIT_PER_PROCESS)
+        (void)fprintf(stderr,
+                      "sallyport: %s memory holds for each process alone %s, and below 1G as 1G: "
+                      "no cgroup can be used%s\n",
+                      is_in(&x->o->limits, SP_LIMIT_MEMORY) ? "--limit" : "the configured limit",
+                      x->is_here ? "here" : "on that server",
+                      x->is_here ? " (see sallyport doctor)" : "");
     for (int i = 0; i < SP_LIMIT_COUNT && !x->o->is_quiet; i++)
         if (is_in(limits_of(x), i) && facts->limits[i] == SP_LIMIT_NOWHERE)
             (void)fprintf(stderr,

@@ -587,27 +587,13 @@ static bool is_on_loopback(const struct serve *s)
     return true;
 }
 
-/* Without --approve, the configuration only names files that sandboxes must not change: the rules
- * of trusted projects, the audit log, token files. `exec --detach` promises that, so the server of
- * a user does not start without it; other servers need no valid configuration. */
+/* Also without --approve: the configuration has limits, and names files that sandboxes must not
+ * change: the rules of trusted projects, the audit log, token files. */
 static int load_config(struct serve *s, struct sp_err *e)
 {
     const struct sp_config_request ask = {.env = environ};
-    struct sp_err ignored = {0};
-    char why[640];
-    bool is_user = false;
 
-    for (unsigned i = 0; i < s->place_count; i++)
-        is_user = is_user || s->places[i].is_user;
-    if (sp_config_load(&ask, &s->config, is_user ? e : &ignored) == 0)
-        return 0;
-    if (is_user)
-        return -(int)e->code;
-    sp_log(
-        SP_LOG_WARN,
-        "the configuration has no effect on limits, and its files are not kept from sandboxes: %s",
-        sp_error_text(&ignored, why, sizeof why));
-    return 0;
+    return sp_config_load(&ask, &s->config, e);
 }
 
 /* Clients are told what the host allows when they connect: it is found out before, so that the

@@ -79,10 +79,11 @@ static void on_cell_idle(void *user)
 static struct sp_cell_options cell_options(struct sp_open_cell *o)
 {
     const struct sp_front_options *of = &o->front->options;
+    const uint32_t slots = of->max_processes + of->max_processes / 4 + SPARE_SLOTS;
 
     return (struct sp_cell_options){
         .program = of->program,
-        .slots = of->max_processes + of->max_processes / 4 + SPARE_SLOTS,
+        .slots = slots < SP_MAX_SLOTS ? slots : SP_MAX_SLOTS,
         .use_cgroups = of->use_cgroups,
         .journal = o->front->journal,
         .nofile_soft = of->nofile_soft,

@@ -233,6 +233,13 @@ def read_error(x):
     x.output(5, 'after a gap\n')
 
 
+def lost_output(x):
+    x.output(1, 'first\n')
+    x.output(5, 'last\n')
+    x.exited(6, 0)
+    x.closed(7)
+
+
 def no_exit_code(x):
     time.sleep(0.4)
     x.output(1, 'gone\n')

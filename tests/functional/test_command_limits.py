@@ -4,6 +4,7 @@
 import json
 import os
 import subprocess
+import tempfile
 
 import mcp
 import tap
@@ -167,6 +168,22 @@ class Doors(Case):
                     self.assertEqual((code, f'--limit {name} cannot be enforced {place}: the command runs without it' in err),
                                      (0, doctor[name] is None), err)
                     self.assertEqual(exec_verb('-q', *args)[2], '')
+
+    def test_a_memory_limit_for_each_process_alone_is_told(self):
+        run = subprocess.run([PROGRAM, 'doctor', '--json'], capture_output=True, timeout=wire.DEADLINE)
+        scope = json.loads(run.stdout)['limits']['memory']
+        code, _, err = exec_verb('--limit', 'memory=64M', '--', 'true')
+        self.assertEqual((code, 'memory holds for each process alone here, and below 1G as 1G' in err), (0, scope == 'process'), err)
+
+    def test_a_server_without_its_limits_does_not_start(self):
+        with tempfile.TemporaryDirectory() as base:
+            path = os.path.join(base, 'sallyport.conf')
+            with open(path, 'w') as f:
+                f.write('[limits.command]\nwall = "1s"\nwal = "2s"\n')
+            run = subprocess.run([PROGRAM, 'serve', '--listen', 'ws://127.0.0.1:0'], capture_output=True, timeout=wire.DEADLINE,
+                                 env={**os.environ, 'SALLYPORT_CONFIG': path})
+        self.assertEqual((run.returncode, run.stdout), (1, b''))
+        self.assertIn(b'line 3', run.stderr)
 
     def test_a_limit_of_a_server_or_the_configuration_without_effect_is_told(self):
         srv = self.server('--limit', 'session:pids=4096', '--limit', 'wall=1h')

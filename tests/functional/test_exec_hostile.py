@@ -41,6 +41,12 @@ class Hostile(test_exec_verb.Exec):
     def test_a_verdict_that_does_not_come_is_not_waited_for(self):
         self.assertEqual(self.end(self.begin('exit_and_silence')), (6, b'last words\n', b''))
 
+    def test_lost_output_is_no_success(self):
+        code, out, err = self.end(self.begin('lost_output'))
+        self.assertEqual((code, out), (123, b'first\nlast\n'))
+        self.assertEqual(err, b'sallyport: some output was lost here\n'
+                              b'sallyport: the command ended with 0, but not all of its output came\n')
+
     def test_empty_output_without_end_has_an_end(self):
         code, out, err = self.end(self.begin('start_is_empty_output'))
         self.assertEqual((code, out), (125, b''))

@@ -28,6 +28,9 @@ class Processes(Case):
         wait_until(lambda: 'result' in c.reply(c.post_start('again', ['true'])), 'room', step=0.1)
         self.assertEqual(c.wait_closed('again').exit_code, 0)
 
+    def test_the_most_processes_that_may_be_asked_for(self):
+        self.assertEqual(self.session('--max-processes', '1000000').run(['true']).exit_code, 0)
+
     def test_closed_ones_do_not_count(self):
         c = self.session('--max-processes', '10', '--closed-ttl', '600')
         for i in range(10):

@@ -13,6 +13,7 @@ struct scene {
     struct sp_front front;
     struct sp_session session;
     struct sp_proc proc;
+    struct sp_limit_hits hits;
     struct rings rings;
     struct sp_ring ring;
 };
@@ -37,8 +38,9 @@ static struct scene *new_scene(void)
     p->argc = 3;
     p->started_ms = 1000;
     p->ended_ms = 2000;
-    p->limits.hits = (struct sp_limit_hits){
+    s->hits = (struct sp_limit_hits){
         .count = 1, .items = {{.limit = SP_LIMIT_OUTPUT, .value = 1 << 20, .count = 1}}};
+    p->limits.hits = &s->hits;
     sp_input_init(&p->input, s->front.loop, NULL);
     sp_list_init(&p->observers);
     assert_true(sp_buf_add(&p->strings, "/work\0/bin/sh\0sh\0-c\0make all", 28));
@@ -116,7 +118,7 @@ static void test_a_record_has_all_facts(void **state)
     assert_int_equal(p->argc, 3);
     assert_memory_equal(p->strings.data, "/work\0\0sh\0-c\0make all", 22);
     assert_memory_equal(&p->state, &s->proc.state, sizeof p->state);
-    assert_memory_equal(&p->limits.hits, &s->proc.limits.hits, sizeof p->limits.hits);
+    assert_memory_equal(p->limits.hits, &s->hits, sizeof s->hits);
     assert_int_equal(sp_output_times_of(&p->times, 2), 1500);
     assert_int_equal(sp_output_times_of(&p->times, 43), 9000);
     sp_proc_release(p);
