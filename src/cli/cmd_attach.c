@@ -451,6 +451,7 @@ static void on_interrupted(void *user, const char *why)
 
 static void on_dead(void *user)
 {
+    switch_screen(user, false); /* nothing that the process writes comes here any more */
     finish(user, SP_EXIT_UNREACHABLE);
 }
 
@@ -600,6 +601,7 @@ static int attach_until_over(struct attach *a, struct sp_err *e)
         sp_port_open(&a->outs[i].port, i == 0 ? STDOUT_FILENO : STDERR_FILENO, false);
     }
     read_screen(a);
+    a->observe->all->only = a->observe; /* other servers may end meanwhile */
     a->observe->all->ops = &ops;
     a->observe->all->user = a;
     request_attach(a, !a->options->is_read_only);

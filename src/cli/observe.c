@@ -133,6 +133,12 @@ static int find_servers(struct sp_observe_all *a, const struct sp_observe_option
 
 /* ---- events of the connections ---- */
 
+/* The ops that get the events of this server; NULL: they are ignored. */
+static const struct sp_observe_ops *ops_of(const struct sp_observe *o)
+{
+    return o->all->only == NULL || o->all->only == o ? o->all->ops : NULL;
+}
+
 /* What the server says about itself; it goes to a terminal, and a foreign server may lie. */
 static void read_server(struct sp_observe *o, struct sp_json *j, uint32_t result)
 {
@@ -176,14 +182,15 @@ static void on_ready(void *user, struct sp_json *j, uint32_t at, bool was_resume
 {
     struct sp_observe *o = user;
     const struct sp_observe_all *a = o->all;
+    const struct sp_observe_ops *ops = ops_of(o);
 
     o->is_fresh = true;
     if (a->follows)
         sp_loop_stop(a->loop);
     (void)was_resumed; /* attachments end with the connection also if the session is resumed */
     if (o->is_ready) {
-        if (a->ops != NULL && a->ops->back != NULL)
-            a->ops->back(a->user);
+        if (ops != NULL && ops->back != NULL)
+            ops->back(a->user);
         return;
     }
     if (sp_json_type(j, at) == SP_JSON_OBJECT)
@@ -195,34 +202,35 @@ static void on_ready(void *user, struct sp_json *j, uint32_t at, bool was_resume
 static void on_notified(void *user, struct sp_str method, struct sp_json *j, uint32_t params)
 {
     const struct sp_observe *o = user;
-    const struct sp_observe_all *a = o->all;
+    const struct sp_observe_ops *ops = ops_of(o);
 
-    if (a->ops != NULL && a->ops->notified != NULL)
-        a->ops->notified(a->user, method, j, params);
-    else if (a->ops != NULL && a->ops->notified_by != NULL)
-        a->ops->notified_by(a->user, o, method, j, params);
+    if (ops != NULL && ops->notified != NULL)
+        ops->notified(o->all->user, method, j, params);
+    else if (ops != NULL && ops->notified_by != NULL)
+        ops->notified_by(o->all->user, o, method, j, params);
 }
 
 static void on_interrupted(void *user, const char *why)
 {
-    const struct sp_observe_all *a = ((const struct sp_observe *)user)->all;
+    const struct sp_observe *o = user;
+    const struct sp_observe_ops *ops = ops_of(o);
 
-    if (a->ops != NULL && a->ops->interrupted != NULL)
-        a->ops->interrupted(a->user, why);
+    if (ops != NULL && ops->interrupted != NULL)
+        ops->interrupted(o->all->user, why);
 }
 
 /* The loop stops in any case, so that sp_observe_ask() does not wait for ever. */
 static void on_dead(void *user, const struct sp_err *why)
 {
     struct sp_observe *o = user;
-    const struct sp_observe_all *a = o->all;
+    const struct sp_observe_ops *ops = ops_of(o);
 
     o->death = *why;
     if (o->death.code == SP_E_NONE)
         o->death.code = SP_E_FAILED;
-    if (a->ops != NULL && a->ops->dead != NULL)
-        a->ops->dead(a->user);
-    sp_loop_stop(a->loop);
+    if (ops != NULL && ops->dead != NULL)
+        ops->dead(o->all->user);
+    sp_loop_stop(o->all->loop);
 }
 
 /* ---- connecting ---- */

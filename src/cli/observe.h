@@ -70,7 +70,8 @@ struct sp_observe_all {
     size_t order_count;
     const struct sp_observe_ops *ops; /* NULL: events are ignored */
     void *user;
-    struct sp_listed_all all; /* after sp_observe_list */
+    const struct sp_observe *only; /* the ops get the events of this server; NULL: of each */
+    struct sp_listed_all all;      /* after sp_observe_list */
     bool has_list, has_history;
     bool is_local;            /* all servers of this user, not one that was named */
     bool is_unreachable;      /* the exit status says so */

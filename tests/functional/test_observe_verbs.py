@@ -798,6 +798,41 @@ class Attach(Verbs):
         self.assertEqual(s.end(), 123)
         self.assertIn(b'sallyport: ', s.seen)
 
+    def test_the_end_of_another_server(self):
+        other = self.server(env={'XDG_RUNTIME_DIR': self.runtime})
+        gate = Gate(self.srv.work)
+        self.interactive()
+        with subprocess.Popen([PROGRAM, 'exec', '--', 'sh', '-c', 'echo up; ' + gate.wait], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, env=self.env) as run:
+            self.assertEqual(run.stdout.readline(), b'up\n')
+            s = self.attached()
+            s.type('one\r')
+            s.wait('got one')
+            gate.open()
+            self.assertEqual(run.wait(wire.DEADLINE), 0)
+        other.stop(signal.SIGKILL, -signal.SIGKILL)
+        until = time.monotonic() + 1  # twice as long as the connection to a server here is tried again
+        while time.monotonic() < until:
+            s.take(0.1)
+        s.type('two\r')
+        s.wait('got two')
+        self.assertNotIn(b'the connection is lost', s.seen)
+        s.type('quit\r')
+        self.assertEqual(s.end(), 6)
+
+    def test_a_killed_server_leaves_no_full_screen(self):
+        self.shell(r"printf '\033[?1049h\033[?25l\033[?1000;1006h'; echo drawn; read x; echo \"got $x\"; read x", tty=True)
+        self.c.wait_output('p', 'drawn')
+        s = self.attached()
+        s.type('one\r')
+        s.wait('got one')
+        self.srv.stop(signal.SIGKILL, -signal.SIGKILL)
+        self.assertEqual(s.end(), 123)
+        before, after = s.seen.split(b'\x1b[?1049l')
+        for off in (b'\x1b[?25h', b'\x1b[?1000l', b'\x1b[?1006l'):
+            self.assertIn(off, before)
+        self.assertIn(b'sallyport: ', after)
+
     def test_the_end_of_the_session(self):
         srv = self.server('--session-ttl', '0', '--no-local-socket')
         owner = srv.session()
