@@ -159,6 +159,11 @@ bool sp_question_is_free(const struct sp_approval_question *q)
                           q->kind != SP_QUESTION_NETWORK);
 }
 
+bool sp_question_leaves_sandbox(const struct sp_approval_question *q)
+{
+    return q->opened_count != 0 && !sp_question_is_free(q);
+}
+
 struct sp_str sp_question_place(const struct sp_entry *entry)
 {
     static const char *const places[] = {

@@ -38,6 +38,9 @@ struct sp_approval_question {
     const char *profile_name;               /* NULL: it has none */
     const struct sp_patch_changes *changes; /* PATCH; else NULL */
     struct sp_str grant_root;               /* PATCH: n 0: none */
+    /* PATCH: directories outside of what the sandbox allows to write, opened by a yes. */
+    char *const *opened;
+    uint32_t opened_count;
     /* NETWORK; else empty. argv is what is asked for, asking_command the command that runs. */
     struct sp_str asking_command; /* as a person would type it */
     struct sp_str shown_host;     /* `github.com, port 22, by ssh` */
@@ -94,6 +97,9 @@ struct sp_decision {
 
 /* Whether a yes means that something runs without a sandbox. */
 bool sp_question_is_free(const struct sp_approval_question *q);
+/* Whether a yes lets a patch write outside of what its sandbox allows: in the `opened` directories.
+ */
+bool sp_question_leaves_sandbox(const struct sp_approval_question *q);
 /* The place of a permission that is asked for, as a person reads it. */
 struct sp_str sp_question_place(const struct sp_entry *entry);
 

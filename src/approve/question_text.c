@@ -74,9 +74,21 @@ static bool add_effect(struct sp_buf *out, const struct sp_approval_question *q)
         return sp_buf_printf(out, "what is asked, from now on");
     if (q->profile == NULL || q->is_free)
         return sp_buf_printf(out, "everything: no sandbox");
-    if (q->profile_name != NULL)
-        return sp_buf_printf(out, "what the sandbox %s allows", q->profile_name);
-    return sp_buf_printf(out, "what its sandbox allows");
+    return (q->profile_name != NULL
+                ? sp_buf_printf(out, "what the sandbox %s allows", q->profile_name)
+                : sp_buf_printf(out, "what its sandbox allows")) &&
+           (!sp_question_leaves_sandbox(q) ||
+            sp_buf_printf(out, ", and to write outside of what the sandbox allows"));
+}
+
+/* The directories that a patch opens, with the label of an additional permission. */
+static bool add_opened(const struct page *out, const struct sp_approval_question *q)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && sp_question_leaves_sandbox(q) && i < q->opened_count; i++)
+        ok = add_line(out, "+ write", sp_str_of(q->opened[i]));
+    return ok;
 }
 
 static bool add_allowed(const struct page *out, const struct sp_approval_question *q)
@@ -90,7 +102,7 @@ static bool add_allowed(const struct page *out, const struct sp_approval_questio
                add_strong(out, "everything: no sandbox") && sp_buf_add(out->out, "\n", 1) &&
                (q->additional == NULL || add_paths(out, q->additional));
     return add_effect(&text, q) && add_line(out, "allowed:", sp_buf_str(&text)) &&
-           (q->additional == NULL || add_paths(out, q->additional));
+           add_opened(out, q) && (q->additional == NULL || add_paths(out, q->additional));
 }
 
 static const char *rule_effect(const struct sp_approval_question *q)
@@ -184,6 +196,8 @@ static const char *headline_of(const struct sp_approval_question *q)
         [SP_QUESTION_NETWORK] = "may a command reach this host?",
     };
 
+    if (sp_question_leaves_sandbox(q))
+        return "may these files be changed, outside of what the sandbox allows?";
     return q->kind == SP_QUESTION_RETRY && q->is_guess
                ? "this says that its sandbox got in the way. Once more, without it?"
                : headlines[q->kind];
@@ -270,6 +284,16 @@ static bool add_writable(struct places *p, const struct sp_policy *policy,
     return ok;
 }
 
+/* The opened directories, as far as `places` has room. */
+static bool add_opened_places(struct places *p, const struct sp_approval_question *q)
+{
+    bool ok = true;
+
+    for (uint32_t i = 0; ok && sp_question_leaves_sandbox(q) && i < q->opened_count; i++)
+        ok = add_place(p, q->opened[i]);
+    return ok;
+}
+
 static bool add_effect_json(struct sp_buf *b, const struct sp_approval_question *q)
 {
     const bool is_free = sp_question_is_free(q);
@@ -280,6 +304,7 @@ static bool add_effect_json(struct sp_buf *b, const struct sp_approval_question 
         (profile != NULL && (profile->kind != SP_PROFILE_MANAGED || profile->is_unrestricted));
     const char *network = "none";
     struct places places = {.out = b};
+    struct places outside = {.out = b};
     auto_buf struct sp_buf text = {0};
     bool ok = sp_buf_printf(b, ",\"effect\":{\"sandbox\":");
 
@@ -297,10 +322,15 @@ static bool add_effect_json(struct sp_buf *b, const struct sp_approval_question 
     if (is_open)
         ok = ok && add_place(&places, "/");
     else
-        ok = ok && (profile == NULL || add_writable(&places, q->profile, profile)) &&
+        ok = ok && add_opened_places(&places, q) &&
+             (profile == NULL || add_writable(&places, q->profile, profile)) &&
              (extra == NULL || add_writable(&places, q->profile, extra));
-    return ok && sp_buf_add(b, "]", 1) && add_effect(&text, q) &&
-           sp_json_add_member(b, "text", sp_buf_str(&text)) && sp_buf_add(b, "}", 1);
+    ok = ok && sp_buf_add(b, "]", 1);
+    if (sp_question_leaves_sandbox(q))
+        ok = ok && sp_buf_printf(b, ",\"outside\":[") && add_opened_places(&outside, q) &&
+             sp_buf_add(b, "]", 1);
+    return ok && add_effect(&text, q) && sp_json_add_member(b, "text", sp_buf_str(&text)) &&
+           sp_buf_add(b, "}", 1);
 }
 
 /* The rule that is kept with an answer, as it will be written. */

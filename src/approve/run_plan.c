@@ -507,6 +507,8 @@ static void begin_question(struct sp_run_plan *p, bool is_review)
         .profile = p->has_policy ? &p->policy : NULL,
         .profile_name = request->policy_name,
         .changes = request->changes,
+        .opened = p->patch.parents,
+        .opened_count = p->patch.parent_count,
     };
     p->asking.decided = on_decision;
     p->asking.is_known = is_cached;

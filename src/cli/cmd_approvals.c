@@ -43,7 +43,7 @@ struct asked {
     char *digest, *text, *rest,
         *rule; /* text and rest escaped; rule: JSON; NULL: none is offered */
     char *json;
-    bool is_free;
+    bool is_free, leaves_sandbox; /* leaves_sandbox: a patch that writes outside of it */
 };
 
 struct approvals {
@@ -98,6 +98,7 @@ static void add_asked(struct approvals *a, struct sp_observe *server, struct sp_
     struct sp_str rest = {0};
     struct sp_str sandbox = {0};
     uint32_t effect = SP_JSON_NONE;
+    uint32_t outside = SP_JSON_NONE;
     struct asked *items = realloc(a->items, (a->count + 1) * sizeof *items);
 
     if (items == NULL || sp_json_type(j, t) != SP_JSON_OBJECT) {
@@ -115,9 +116,11 @@ static void add_asked(struct approvals *a, struct sp_observe *server, struct sp_
         sp_json_need_str(j, t, "digest", &digest, NULL) < 0 ||
         sp_json_need_str(j, t, "text", &text, NULL) < 0 ||
         sp_json_need_str(j, t, "rest", &rest, NULL) < 0 ||
-        sp_json_opt_str(j, effect, "sandbox", &sandbox, NULL) < 0)
+        sp_json_opt_str(j, effect, "sandbox", &sandbox, NULL) < 0 ||
+        sp_json_opt_array(j, effect, "outside", &outside, NULL) < 0)
         a->failed = 1;
     q->is_free = sandbox.n == 0;
+    q->leaves_sandbox = outside != SP_JSON_NONE;
     q->digest = copy_lines(digest);
     q->text = copy_lines(text);
     q->rest = copy_lines(rest);
@@ -151,7 +154,7 @@ static void print_asked(const struct approvals *a, const struct asked *q, bool i
     if (is_whole) /* the digest comes last: whoever has it has had all of it printed */
         (void)printf("%s  to allow it: sallyport approvals allow %" PRIu64 "-%.*s\n", q->rest,
                      q->number, DIGEST_SHOWN, q->digest);
-    else if (q->rest[0] != 0 || q->is_free)
+    else if (q->rest[0] != 0 || q->is_free || q->leaves_sandbox)
         (void)printf("  to allow it: see `sallyport approvals show %" PRIu64 "`\n", q->number);
     (void)putchar('\n');
 }
@@ -270,13 +273,14 @@ static int answer(struct approvals *a, struct sp_err *e)
     /* Only `show` prints the digest, behind the whole question: it proves that a wide answer, or
      * one to a question that the list shortens, was given to what was seen. */
     if (allows && strchr(a->number, '-') == NULL &&
-        (q->rest[0] != 0 || q->is_free || a->options->always))
+        (q->rest[0] != 0 || q->is_free || q->leaves_sandbox || a->options->always))
         return sp_fail(e, SP_E_INVALID, 0,
                        "%s: read `sallyport approvals show %" PRIu64 "`, then allow it as "
                        "%" PRIu64 "-DIGEST, as its last line says",
-                       q->rest[0] != 0 ? "this question is longer than the list shows"
-                       : q->is_free    ? "this runs without a sandbox"
-                                       : "--always keeps a rule for later commands",
+                       q->rest[0] != 0     ? "this question is longer than the list shows"
+                       : q->is_free        ? "this runs without a sandbox"
+                       : q->leaves_sandbox ? "this writes outside of what the sandbox allows"
+                                           : "--always keeps a rule for later commands",
                        q->number, q->number);
     if (!sp_buf_printf(&params, "{\"number\":%" PRIu64 ",\"digest\":", q->number) ||
         !sp_json_add_str(&params, sp_str_of(q->digest)) ||

@@ -135,6 +135,9 @@ static bool add_headline(struct message *m, const struct sp_approval_question *q
     case SP_QUESTION_NETWORK:
         return sp_buf_printf(m->out, "Let a command reach this host?");
     case SP_QUESTION_PATCH:
+        if (sp_question_leaves_sandbox(q))
+            return sp_buf_printf(m->out, "Change these files outside of what ") &&
+                   add_sandbox(m, q) && sp_buf_printf(m->out, " allows?");
         return sp_buf_printf(m->out, "Change these files%s?",
                              sp_question_is_free(q) ? ", " FREE : "");
     case SP_QUESTION_RETRY:
@@ -174,6 +177,23 @@ static bool add_places(struct message *m, const struct sp_grant *g)
         return ok;
     m->is_cut = true;
     return sp_buf_printf(m->out, "\nNOT SHOWN: %zu more places", g->extra.count - i);
+}
+
+/* The directories that a yes to a patch opens. */
+static bool add_opened(struct message *m, const struct sp_approval_question *q)
+{
+    const size_t mark = m->out->len;
+    uint32_t i = 0;
+    bool ok = true;
+
+    if (!sp_question_leaves_sandbox(q))
+        return true;
+    for (; ok && i < q->opened_count && m->out->len - mark < PLACES_MAX - PATH_BYTES_MAX; i++)
+        ok = add_line(m, "also allowed to write", sp_str_of(q->opened[i]), PATH_BYTES_MAX);
+    if (!ok || i == q->opened_count)
+        return ok;
+    m->is_cut = true;
+    return sp_buf_printf(m->out, "\nNOT SHOWN: %u more places", q->opened_count - i);
 }
 
 /* All file names before the diffs, which may be cut. */
@@ -256,7 +276,7 @@ static bool add_message(struct message *m, const struct sp_approval_question *q)
             add_line(m, "host", q->shown_host.n != 0 ? q->shown_host : q->host, PATH_BYTES_MAX)) &&
            (!has_command || add_command(m, q->command, false)) &&
            add_note(m, "reason", q->reason, REASON_MAX) &&
-           (!is_patch || add_changes(m, q->changes)) &&
+           (!is_patch || (add_opened(m, q) && add_changes(m, q->changes))) &&
            (!is_network || add_line(m, "command", q->asking_command, COMMAND_MAX)) &&
            (q->additional == NULL || add_places(m, q->additional)) &&
            add_line(m, "in", q->cwd, CWD_MAX) &&

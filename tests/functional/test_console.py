@@ -5,6 +5,7 @@ end; and what confined commands see of the local sockets."""
 import hashlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -230,6 +231,51 @@ class Mcp(Approvals, Asking):
         self.assertRefused(host.result(id), 'approval')
         self.closed()
         self.assertEqual(self.runs(), ['a'])
+
+    def patch(self, path):
+        return {'argv': ['apply_patch', '*** Begin Patch\n*** Add File: %s\n+text\n*** End Patch\n' % path]}
+
+    def test_a_patch_that_leaves_the_sandbox(self):
+        """Each door says so, names the directory that a yes opens, and a number alone does not allow it."""
+        hooks = os.path.join(self.work, '.git', 'hooks')
+        os.makedirs(hooks)
+        form = self.wary('--sandbox', ':workspace')
+        form.open(capabilities={'elicitation': {}})
+        for host, place in ((form, hooks), (form, self.beside), (self.wary('--sandbox', ':workspace', '--approver', 'console'), hooks)):
+            made = os.path.join(place, 'pre-push-%d' % host.process.pid)
+            id = host.call_later('exec_command', self.patch(made))
+            if host is form:
+                message = host.question()['params']['message']
+                self.assertEqual(message.splitlines()[:2], [
+                    'Change these files outside of what the sandbox :workspace allows?', 'also allowed to write: ' + place])
+            q = self.opened()
+            self.assertEqual((q['headline'], q['effect']['sandbox'], q['effect']['outside'], q['effect']['writable'][0]), (
+                'may these files be changed, outside of what the sandbox allows?', ':workspace', [place], place))
+            for text in (self.approvals(), self.approvals('show', str(q['number']))):
+                self.assertIn('may these files be changed, outside of what the sandbox allows?\n', text)
+                self.assertIn('what the sandbox :workspace allows, and to write outside of what the sandbox allows\n', text)
+                self.assertRegex(text, r'\+ write +%s\n' % re.escape(place))
+            self.assertNotIn(q['digest'][:8], self.approvals())
+            for more in ([], ['--session']):
+                self.assertIn('outside of what the sandbox allows', self.approvals('allow', str(q['number']), *more, code=1))
+            self.assertFalse(os.path.exists(made))
+            self.approvals('allow', self.name(q))
+            self.assertFalse(host.result(id).failed)
+            self.assertTrue(os.path.exists(made))
+            self.closed()
+
+    def test_a_patch_inside_the_sandbox_is_allowed_by_its_number(self):
+        host = self.wary('--sandbox', ':workspace')
+        host.open(capabilities={'elicitation': {}})
+        id = host.call_later('exec_command', self.patch('new'))
+        self.assertTrue(host.question()['params']['message'].startswith('Change these files?\nadd: '))
+        q = self.opened()
+        self.assertEqual((q['headline'], q['effect']['text'], 'outside' in q['effect']),
+                         ('may these files be changed?', 'what the sandbox :workspace allows', False))
+        self.assertNotIn('+ write', self.approvals())
+        self.approvals('allow', str(q['number']))
+        self.assertFalse(host.result(id).failed)
+        self.assertTrue(os.path.exists(os.path.join(self.work, 'new')))
 
     def test_cells_do_not_see_the_sockets(self):
         """Neither when the directory was there before the cell, nor when it came later."""
