@@ -774,12 +774,29 @@ static int prepare_there(void *user, const struct sp_backend_facts *facts, struc
     return make_policy(x, e);
 }
 
-/* Here the command gets all of our variables; on a server, what the policy makes of the server's.
- * --env comes on top. */
+/* The TERM that a command with --tty gets on a server, which has none or that of another terminal;
+ * p NULL: the configuration sets one, or we have none. */
+static struct sp_str term_of_ours(const struct exec_run *x)
+{
+    const char *term = getenv("TERM");
+
+    if (x->is_here || !x->o->is_tty || term == NULL || term[0] == 0 ||
+        !sp_utf8_is_valid(sp_str_of(term)))
+        return (struct sp_str){0};
+    for (uint32_t i = 0; i < x->config.env_set.count; i++)
+        if (sp_str_eq(x->config.env_set.items[i].name, SP_STR("TERM")))
+            return (struct sp_str){0};
+    return sp_str_of(term);
+}
+
+/* Here the command gets all of our variables; on a server, what the policy makes of the server's,
+ * and with --tty our TERM. --env comes on top. */
 static int choose_env(struct exec_run *x, struct sp_err *e)
 {
     static char *const nothing[] = {NULL};
     const struct sp_option_list *given = &x->o->env;
+    const struct sp_str term = term_of_ours(x);
+    uint32_t count = 0;
 
     if (x->is_here) {
         x->env.own = x->own_env != NULL ? x->own_env : environ;
@@ -796,14 +813,16 @@ static int choose_env(struct exec_run *x, struct sp_err *e)
     x->env_vars = calloc(given->count + 1, sizeof *x->env_vars);
     if (x->env_vars == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "copy variables");
+    if (term.p != NULL)
+        x->env_vars[count++] = (struct sp_env_var){SP_STR("TERM"), term};
     for (size_t i = 0; i < given->count; i++) {
         const char *name = given->items[i];
         const char *equals = strchr(name, '=');
 
-        x->env_vars[i] =
+        x->env_vars[count++] =
             (struct sp_env_var){{name, (size_t)(equals - name)}, sp_str_of(equals + 1)};
     }
-    x->env.plain = (struct sp_env_vars){x->env_vars, (uint32_t)given->count};
+    x->env.plain = (struct sp_env_vars){x->env_vars, count};
     return 0;
 }
 

@@ -357,6 +357,20 @@ class Detached(Users):
         self.assertRegex(line, '^[a-z][a-z0-9]{7}\n$')
         return line[:-1]
 
+    def test_a_terminal_there_has_our_term(self):
+        self.ok('connect', '--spawn', input=HELLO)
+
+        def seen(*words):
+            screen = Screen([PROGRAM, 'exec', '--on', 'default', *words, '--', 'sh', '-c', 'echo "<$TERM>"'],
+                            dict(self.env, TERM='vt220'))
+            self.addCleanup(screen.close)
+            self.assertEqual(screen.end(), 0, screen.seen)
+            return screen.seen
+        self.assertIn(b'<vt220>', seen('-t'))
+        self.assertIn(b'<ansi>', seen('-t', '-e', 'TERM=ansi'))
+        self.assertIn(b'<ansi>', seen('-t', '--set', 'shell_environment_policy.set={TERM="ansi"}'))
+        self.assertNotIn(b'vt220', seen())
+
     def test_it_runs_on_with_the_directory_and_the_variables_of_its_caller(self):
         self.serve('--listen', 'user', '--session-ttl', '0')
         web = self.start('--name', 'web', '--', 'sh', '-c', 'echo $FOO $MY_TOKEN $TERM; pwd; exec sleep 600',
