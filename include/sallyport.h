@@ -175,6 +175,11 @@ struct sp_engine_options {
                                                                      the configuration */
     const char *cwd; /* working directory of commands; NULL: that of this process (remote: of the
                         server) */
+    /* Listens on a private unix socket of this user: `sallyport ps`, `logs`, `attach`, `kill` and
+     * `wait` then reach the commands that run on this machine, and `sallyport approvals` answers
+     * what `ask` is asked; the first answer counts. Nothing can be started there. One engine of a
+     * process can listen. */
+    bool has_local_socket;
 };
 
 SP_API int sp_engine_new(const struct sp_engine_options *options, struct sp_engine **ret,

@@ -76,10 +76,12 @@ static int fail_ended(const struct sp_listed *p, struct sp_err *e)
                : sp_fail(e, SP_E_STATE, 0, "it has ended already");
 }
 
-/* `exec` and `mcp` end with their command, perhaps before the wait for it, and have none after. */
+/* `exec`, `mcp` and a program with the library may end with their command, before the wait for it,
+ * and have no command after. */
 static bool ends_with_commands(const struct sp_observe *o)
 {
-    return strcmp(o->kind, "exec") == 0 || strcmp(o->kind, "mcp") == 0;
+    return strcmp(o->kind, "exec") == 0 || strcmp(o->kind, "mcp") == 0 ||
+           strcmp(o->kind, "library") == 0;
 }
 
 /* process/terminate kills; the wait confirms that the processes are gone. */

@@ -69,7 +69,7 @@ static bool on_opened(void *user, struct sp_link *link, const struct sp_link_ops
     return sp_conn_opened(&l->door, link, ret_ops, ret_user);
 }
 
-void sp_local_socket_open(struct sp_local_socket *l)
+int sp_local_socket_listen(struct sp_local_socket *l, struct sp_err *e)
 {
     const struct sp_listen_options o = {
         .is_narrow = true,
@@ -82,21 +82,26 @@ void sp_local_socket_open(struct sp_local_socket *l)
         .opened = on_opened,
     };
     struct sp_listen_url url;
-    struct sp_err e = {0};
     char name[600];
-    char why[640];
 
     if (l->was_opened)
-        return;
+        return 0;
     l->was_opened = true;
     sp_host_detect(&l->rpc.host);
     sp_loop_cancel(l->o.loop, &l->timer);
-    int r = sp_own_socket_url(name, sizeof name, &e);
-    if (r == 0)
-        r = sp_listen_parse(name, &url, &e);
-    if (r == 0)
-        r = sp_listener_new(l->o.loop, &url, &o, &l->listener, &e);
+    const int r = sp_own_socket_url(name, sizeof name, e);
     if (r < 0)
+        return r;
+    const int parsed = sp_listen_parse(name, &url, e);
+    return parsed < 0 ? parsed : sp_listener_new(l->o.loop, &url, &o, &l->listener, e);
+}
+
+void sp_local_socket_open(struct sp_local_socket *l)
+{
+    struct sp_err e = {0};
+    char why[640];
+
+    if (sp_local_socket_listen(l, &e) < 0)
         sp_log(SP_LOG_WARN, "no local socket: %s", sp_error_text(&e, why, sizeof why));
 }
 

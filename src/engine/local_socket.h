@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local_socket: the local socket of a front that is no server: `sallyport mcp`, `sallyport exec`.
- * Over it `sallyport ps`, `logs`, `attach`, `kill` and `approvals` reach
+ * local_socket: the local socket of a front that is no server: `sallyport mcp`, `sallyport exec`, a
+ * program with the library. Over it `sallyport ps`, `logs`, `attach`, `kill` and `approvals` reach
  * the processes and the questions of that program; nothing can be started there (conn.c).
  *
  *   new --LATE_MS, or a question--> listening --the first connection--> has a front
@@ -19,7 +19,7 @@ struct sp_rpc;
 
 struct sp_local_socket_options {
     struct sp_loop *loop;
-    const char *kind; /* static: mcp, exec */
+    const char *kind; /* static: mcp, exec, library */
     /* Where a local one will be when the first client connects; NULL: commands run elsewhere. */
     struct sp_backend *const *backend;
 };
@@ -35,5 +35,7 @@ struct sp_rpc *sp_local_socket_rpc(struct sp_local_socket *l);
 void sp_local_socket_flush(struct sp_local_socket *l); /* NULL is fine */
 /* Listens now: there is something to see. */
 void sp_local_socket_open(struct sp_local_socket *l);
+/* The same, for a caller who has to know: the error is not logged. */
+int sp_local_socket_listen(struct sp_local_socket *l, struct sp_err *e);
 
 #endif

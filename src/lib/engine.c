@@ -30,6 +30,7 @@
 #include "lib/engine_priv.h"
 
 #define ANSWER_MS 5000
+#define HISTORY   1000 /* ended commands that a local socket still shows */
 
 #ifndef SP_BINDIR /* meson passes the installed one */
 #define SP_BINDIR "/usr/local/bin"
@@ -148,13 +149,19 @@ static int open_local(struct sp_engine *engine, struct sp_lib_where *w, const ch
         return r;
     const struct sp_local_options lo = {
         .program = program,
+        .history = engine->console != NULL ? HISTORY : 0,
         .use_cgroups = true,
         .limits = engine->config.limits,
         .fixed = sp_hidden_paths_places(&engine->hidden_paths),
         .runtime_dir = engine->runtime_dir,
         .cwd = cwd,
     };
-    return sp_local_new(engine->loop, &lo, &w->backend, e);
+    r = sp_local_new(engine->loop, &lo, &w->backend, e);
+    if (r == 0 && engine->console != NULL) {
+        engine->local = w->backend;
+        w->refs++; /* the local socket shows it as long as the engine lives */
+    }
+    return r;
 }
 
 /* All places that used the backend are gone. */
@@ -363,20 +370,26 @@ static void warn_host(void *user, const char *text)
 
 /* ---- approvals and the manager ---- */
 
-/* Without an `ask` function of the host, the configured approver programs answer. */
+/* Without an `ask` function of the host, the configured approvers answer. */
 static int open_approvers(struct sp_engine *engine, struct sp_approvals_options *o,
                           struct sp_err *e)
 {
+    const bool has_console = engine->console != NULL;
+    const bool asks_host = engine->ask != NULL;
     const struct sp_approvers_options ask = {
         .loop = engine->loop,
-        .words = (const char *const *)engine->config.approvers,
+        .words = asks_host ? NULL : (const char *const *)engine->config.approvers,
         .is_configured = true,
-        .choices = "deny or program:/PATH",
+        .choices = has_console ? "deny, console or program:/PATH" : "deny or program:/PATH",
+        .has_client = asks_host,
+        .begins_with_client = asks_host,
+        .has_console = has_console,
+        .joins_console = has_console,
         .timeout_ms = o->timeout_ms,
     };
     struct sp_err why = {0};
 
-    if (engine->ask != NULL || engine->config.approvers == NULL)
+    if (asks_host ? !has_console : engine->config.approvers == NULL)
         return 0;
     int r = sp_approvers_open(&ask, &engine->approvers, &why);
     if (r == -SP_E_INVALID) { /* `terminal` and `client` do not exist in a library */
@@ -399,7 +412,9 @@ static int open_approvers(struct sp_engine *engine, struct sp_approvals_options 
         return r;
     }
     if (engine->approvers != NULL)
-        r = sp_approvers_chain(engine->approvers, NULL, NULL, &engine->approver, e);
+        r = has_console ? sp_lib_console_chain(engine->console, engine->approvers, o->user_dir,
+                                               &engine->approver, e)
+                        : sp_approvers_chain(engine->approvers, NULL, NULL, &engine->approver, e);
     o->approver = engine->approver;
     o->timeout_ms = sp_approvers_timeout_ms(engine->approvers);
     return r;
@@ -449,8 +464,9 @@ static int find_approvals(struct sp_engine *engine, const char *asked, struct sp
 static int open_manager(struct sp_engine *engine, const struct sp_engine_options *o,
                         struct sp_err *e)
 {
+    const bool asks_host = engine->ask != NULL && engine->console == NULL;
     const struct sp_manager_ops ops = {.event = sp_lib_tell_event,
-                                       .ask = engine->ask != NULL ? sp_lib_tell_question : NULL};
+                                       .ask = asks_host ? sp_lib_tell_question : NULL};
     const struct sp_lib_place *place = engine->places[0];
     const bool is_local = place->where->is_local;
     const struct sp_environment_spec spec = spec_of(place);
@@ -508,6 +524,7 @@ static void free_now(struct sp_engine *engine)
     sp_approvers_free(engine->approvers);
     sp_hooks_done(&engine->hooks);
     sp_snapshots_free(engine->snapshots);
+    sp_lib_console_free(engine->console);
     while (engine->place_count != 0)
         sp_lib_place_unref(engine->places[--engine->place_count]);
     while (engine->wheres != NULL)
@@ -544,6 +561,8 @@ static int open_engine(struct sp_engine *engine, const struct sp_engine_options 
     if (r < 0)
         return r;
     sp_loop_busy_poll(engine->loop)->mode = sp_busy_poll_mode_of(engine->config.busy_poll);
+    if (o->has_local_socket && (r = sp_lib_console_new(engine, &engine->console, e)) < 0)
+        return r;
     if (o->sandbox == NULL)
         primary.sandbox = engine->config.default_permissions;
     engine->places[0] = make_place(engine, &primary, e);

@@ -5,6 +5,7 @@
  *   engine.c    makes and frees it, with its environments: where commands run, with which program
  *               and policy
  *   lib_host.c  guards every entry, tells events and questions
+ *   lib_console.c  its local socket, for other terminals, if the host wants one
  *   calls.c     calls, from the options to the manager, and their answers
  */
 #ifndef SP_LIB_ENGINE_PRIV_H
@@ -65,6 +66,8 @@ struct sp_lib_call {
     int session;           /* TERMINATE */
 };
 
+struct sp_lib_console;
+
 struct sp_lib_warnings {
     char *texts[SP_LIB_WARNINGS_MAX];
     uint32_t count;
@@ -82,7 +85,9 @@ struct sp_engine {
     struct sp_config config;
     struct sp_manager *manager;
     struct sp_snapshots *snapshots; /* NULL: none */
-    struct sp_approvers *approvers; /* NULL: the host answers, or all is denied */
+    struct sp_lib_console *console; /* NULL: no local socket */
+    struct sp_backend *local;       /* what the local socket shows; NULL: none is open */
+    struct sp_approvers *approvers; /* NULL: the host alone answers, or all is denied */
     struct sp_approver *approver;   /* the chain of all approvers */
     struct sp_hooks hooks;
     struct sp_config_approvals approvals; /* watches the rules files */
@@ -135,6 +140,15 @@ void sp_lib_tell_question(void *engine, const struct sp_approval_question *from)
 /* ---- engine.c ---- */
 
 void sp_lib_place_unref(struct sp_lib_place *p); /* NULL is fine */
+/* ---- lib_console.c ---- */
+
+/* Also sets *ret when it fails, to be freed. */
+int sp_lib_console_new(struct sp_engine *engine, struct sp_lib_console **ret, struct sp_err *e);
+/* After the manager and the approvers, before the backends; NULL is fine. */
+void sp_lib_console_free(struct sp_lib_console *c);
+/* The approvers of the set as one; its client is the `ask` function, if there is one. */
+int sp_lib_console_chain(struct sp_lib_console *c, struct sp_approvers *set, const char *user_dir,
+                         struct sp_approver **ret, struct sp_err *e);
 /* ---- calls.c ---- */
 
 /* only_runs: before the backends and the manager; the rest after the manager, which answers them.

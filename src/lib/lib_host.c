@@ -261,37 +261,6 @@ void sp_lib_tell_question(void *user, const struct sp_approval_question *from)
 
 /* ---- functions that are done when they return ---- */
 
-/* The amendment is the one that the question offered; the host cannot make up a rule. */
-int sp_engine_reply(struct sp_engine *engine, uint64_t question, enum sp_consent consent,
-                    struct sp_error *e)
-{
-    static const enum sp_decision_kind decisions[] = {
-        [SP_CONSENT_YES] = SP_DECISION_APPROVED,
-        [SP_CONSENT_NO] = SP_DECISION_DENIED,
-        [SP_CONSENT_ABORT] = SP_DECISION_ABORT,
-        [SP_CONSENT_FOR_SESSION] = SP_DECISION_APPROVED_FOR_SESSION,
-        [SP_CONSENT_RULE] = SP_DECISION_AMENDMENT,
-    };
-    struct sp_err why = {0};
-    int r = sp_lib_enter(engine, e);
-
-    if (r < 0)
-        return r;
-    if ((unsigned)consent >= sizeof decisions / sizeof decisions[0]) {
-        r = sp_fail(&why, SP_E_INVALID, 0, "%d is not an enum sp_consent", (int)consent);
-        return sp_lib_give(r, &why, e);
-    }
-    struct sp_decision d = {.kind = decisions[consent], .by = SP_DECIDER_USER};
-    if (d.kind == SP_DECISION_AMENDMENT) {
-        const struct sp_approval_question *q =
-            sp_approvals_question(sp_manager_approvals(engine->manager), question);
-
-        d.amendment = q != NULL ? q->amendment : d.amendment; /* as offered */
-    }
-    sp_approvals_decide(sp_manager_approvals(engine->manager), question, &d);
-    return 0;
-}
-
 /* sp_lib_enter, for functions about a session; there is no call whose answer could report an
  * unknown session later. */
 static int enter_session(struct sp_engine *engine, int session, struct sp_error *e)

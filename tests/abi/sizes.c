@@ -68,6 +68,7 @@ int main(void)
     MEMBER(sp_engine_options, event);
     MEMBER(sp_engine_options, ask);
     MEMBER(sp_engine_options, cwd);
+    MEMBER(sp_engine_options, has_local_socket);
 
     SIZE(sp_answer);
     MEMBER(sp_answer, call);
