@@ -103,6 +103,13 @@ static void on_read_some(struct sp_file_answer *a, uint64_t bytes, uint64_t size
     m->has_begun = true;
 }
 
+static void on_copied_some(struct sp_file_answer *a, uint64_t bytes)
+{
+    const struct progress *m = SP_CONTAINER(a, struct progress, answer);
+
+    atomic_store_explicit(&m->head->filled, bytes, memory_order_relaxed);
+}
+
 /* Data that does not fit the window comes in a memory file, mapped for this call. */
 static void carry_out(const struct datagram *t, char *window, struct progress *progress)
 {
@@ -131,6 +138,7 @@ static void carry_out(const struct datagram *t, char *window, struct progress *p
                                  .window = window,
                                  .window_size = SP_FILES_WINDOW,
                                  .read_some = on_read_some,
+                                 .copied_some = on_copied_some,
                                  .err = EINVAL};
     progress->number = h->number;
     progress->has_begun = false;

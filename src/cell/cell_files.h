@@ -30,9 +30,10 @@
 #define SP_FILES_WINDOW (2U << 20)
 #define SP_FILES_SHARED (SP_FILES_WINDOW + 4096) /* the memory file: the window, and its head */
 
-/* Behind the window. The front sets it to 0 before a READ. */
+/* Behind the window. The front sets it to 0 before each request. */
 struct sp_files_head {
-    _Atomic uint64_t filled; /* bytes of the file that are in the window, and stay there */
+    /* READ: bytes of the file that are in the window, and stay there; COPY: bytes copied so far */
+    _Atomic uint64_t filled;
 };
 
 enum { /* flags of a request */

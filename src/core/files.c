@@ -21,10 +21,11 @@
 #define PIECE            (64U << 10) /* symbols of base64, decoded at a time: their bytes are whole pages */
 #define SPARE_MAX        (64U << 20)
 #define CLOSER_STACK     (256U << 10)
-#define BUILDING_MS      10  /* until a cell that is being built is looked at again */
-#define MAX_TRIES        8   /* as for a start, when the disk changes under its sandbox */
-#define EXPECTED_US      100 /* the loop polls this long for an answer (sp_loop_expect) */
-#define IDLE_CONFINED_MS 250 /* short: a resting worker keeps its cell, and its placeholders */
+#define BUILDING_MS      10   /* until a cell that is being built is looked at again */
+#define MAX_TRIES        8    /* as for a start, when the disk changes under its sandbox */
+#define EXPECTED_US      100  /* the loop polls this long for an answer (sp_loop_expect) */
+#define SLOW_MS          2000 /* a copy that takes longer is logged, again and again */
+#define IDLE_CONFINED_MS 250  /* short: a resting worker keeps its cell, and its placeholders */
 #define WINDOW_SEALS     (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define MEMORY_SEALS     (F_SEAL_SHRINK | F_SEAL_WRITE)
 
@@ -56,6 +57,8 @@ struct sp_file_worker {
     int socket;
     struct sp_watch watch;
     struct sp_timer idle; /* rests too long; or see end_worker */
+    struct sp_timer slow; /* of a copy */
+    uint64_t began_ms;    /* the same */
     struct sp_deferred end;
     char *window;
     struct sp_files_call *call; /* NULL: the answer is dropped */
@@ -136,6 +139,7 @@ static void hang_up(struct sp_file_worker *w)
         drop_spare(w->files);
     sp_loop_unwatch(w->files->loop, &w->watch);
     sp_loop_cancel(w->files->loop, &w->idle);
+    sp_loop_cancel(w->files->loop, &w->slow);
     (void)shutdown(w->socket, SHUT_RDWR);
     (void)close(TAKE_FD(w->socket));
     sp_cell_leave(&w->in_cell);
@@ -181,6 +185,7 @@ static void set_resting(struct sp_file_worker *w)
 {
     const uint64_t ms = w->is_confined ? IDLE_CONFINED_MS : SP_FILES_IDLE_MS;
 
+    sp_loop_cancel(w->files->loop, &w->slow);
     w->files->working -= w->is_working;
     w->is_working = false;
     w->is_closing = false;
@@ -705,6 +710,23 @@ static int find_worker_for(struct sp_files_call *c, const struct sp_policy *poli
     return make_worker(c->files, cell, policy != NULL, ret, e);
 }
 
+/* A copy takes long: tells how far it is. */
+static void on_slow(struct sp_timer *t)
+{
+    struct sp_file_worker *w = SP_CONTAINER(t, struct sp_file_worker, slow);
+    struct sp_loop *loop = w->files->loop;
+    const struct sp_files_message *p = w->call != NULL ? w->call->message : NULL;
+    const uint64_t now = sp_loop_now(loop);
+
+    if (p == NULL) /* dropped */
+        return;
+    sp_log(SP_LOG_INFO, "copying %.*s to %.*s: %.1f MiB in %.0f s so far", (int)p->head.path_len,
+           p->paths, (int)p->head.other_len, p->paths + p->head.path_len,
+           (double)atomic_load_explicit(&head_of(w)->filled, memory_order_relaxed) / (1 << 20),
+           (double)(now - w->began_ms) / 1000);
+    (void)sp_loop_timer(loop, t, now + SLOW_MS, on_slow); /* without memory: no more lines */
+}
+
 static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, struct sp_err *e)
 {
     struct sp_files_message *p = c->message;
@@ -743,6 +765,10 @@ static int begin_call(struct sp_files_call *c, struct sp_file_worker *worker, st
     worker->in_cell.is_idle = false;
     worker->files->working++;
     sp_loop_expect(worker->files->loop, EXPECTED_US);
+    worker->began_ms = sp_loop_now(worker->files->loop);
+    if (worker->op == SP_FILE_COPY)
+        (void)sp_loop_timer(worker->files->loop, &worker->slow, worker->began_ms + SLOW_MS,
+                            on_slow);
     c->worker = worker;
     c->client->working++;
     c->client->reading += bytes_to_read(c);

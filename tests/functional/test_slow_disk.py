@@ -2,6 +2,7 @@
 """A disk that does not answer holds up those who asked for it, and nobody else."""
 
 import os
+import re
 import signal
 import time
 import unittest
@@ -173,6 +174,23 @@ class Pieces(SlowDiskCase):
         self.disk.release()
         wait_until(lambda: slow_disk.RELEASE in self.disk.seen, 'a closed file')
         self.assertEqual(self.other_fs.read(self.file), self.disk.content)
+
+
+class Copies(SlowDiskCase):
+    args = ('--log-level', 'info')
+
+    def test_a_copy_that_takes_long_is_logged(self):
+        self.disk.content = bytearray(os.urandom(1 << 20))
+        self.disk.held_from = 512 << 10
+        target = os.path.join(self.w, 'copy')
+        number = self.fs.post('copy', sourcePath=file_uri(self.file), destinationPath=file_uri(target), recursive=False)
+        self.disk.wait_kept()
+        says = r'info  copying %s to %s: \d\.\d MiB in [2-9]\d* s so far\n' % (self.file, target)
+        wait_until(lambda: re.search(says, self.srv.stderr()), 'the line')
+        self.all_is_well()
+        self.disk.release()
+        self.assertEqual(self.client.result(number), {})
+        self.assertEqual(self.fs.read(target), self.disk.content)
 
 
 class Starts(SlowDiskCase):

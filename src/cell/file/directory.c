@@ -26,7 +26,7 @@
 #define MAX_REFILLED 1000    /* gives up if a process keeps refilling the tree */
 #define MAX_ABOVE    1000000 /* gives up if a process keeps moving directories while we climb */
 #define BUFFER       (128U << 10)
-#define PIECE        (1U << 30)
+#define PIECE        (16U << 20)
 
 /* ---- making ---- */
 
@@ -335,8 +335,15 @@ int sp_file_op_remove(const struct sp_file_request *request, struct sp_file_answ
 
 /* ---- copying data ---- */
 
+static void count_copied(struct sp_file_answer *a, ssize_t n)
+{
+    a->copied += (uint64_t)n;
+    if (a->copied_some != NULL)
+        a->copied_some(a, a->copied);
+}
+
 /* At most `max` bytes between the current offsets. */
-static int copy_bytes(int from, int to, uint64_t max)
+static int copy_bytes(int from, int to, uint64_t max, struct sp_file_answer *a)
 {
     static char buffer[BUFFER]; /* one operation at a time */
     bool has_some = false;
@@ -347,6 +354,7 @@ static int copy_bytes(int from, int to, uint64_t max)
            (n = copy_file_range(from, NULL, to, NULL, max < PIECE ? (size_t)max : PIECE, 0)) > 0) {
         max -= (uint64_t)n;
         has_some = true;
+        count_copied(a, n);
     }
     if (max == 0 || (n == 0 && has_some))
         return 0;
@@ -362,12 +370,13 @@ static int copy_bytes(int from, int to, uint64_t max)
             return n < 0 ? -errno : 0;
         r = -sp_write_all(to, buffer, (size_t)n);
         max -= (uint64_t)n;
+        count_copied(a, n);
     }
     return r;
 }
 
 /* Copies the data between holes. `to` is empty, so holes become holes there as well. */
-static int copy_sparse(int from, int to)
+static int copy_sparse(int from, int to, struct sp_file_answer *a)
 {
     off_t data = 0;
     off_t hole = 0;
@@ -379,7 +388,7 @@ static int copy_sparse(int from, int to)
             return -errno;
         if (hole == data) /* truncated meanwhile */
             break;
-        r = copy_bytes(from, to, (uint64_t)(hole - data));
+        r = copy_bytes(from, to, (uint64_t)(hole - data), a);
     }
     if (r == 0 && data < 0 && errno != ENXIO)
         return -errno;
@@ -430,12 +439,12 @@ static int copy_file(int from, int to_dir, const char *to_name, bool follows,
         return 0;
     }
     if (!S_ISREG(target.st_mode))
-        return copy_bytes(from, to, UINT64_MAX);
+        return copy_bytes(from, to, UINT64_MAX, a);
     if (((target.st_mode & 0777) != mode && fchmod(to, mode) < 0) ||
         (target.st_size != 0 && ftruncate(to, 0) < 0))
         return -errno;
     const bool has_holes = (uint64_t)source.st_blocks * 512 < (uint64_t)source.st_size;
-    const int r = has_holes ? copy_sparse(from, to) : copy_bytes(from, to, UINT64_MAX);
+    const int r = has_holes ? copy_sparse(from, to, a) : copy_bytes(from, to, UINT64_MAX, a);
     const int closed = sp_file_close(TAKE_FD(to));
     return r < 0 ? r : closed;
 }

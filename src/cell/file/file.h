@@ -137,6 +137,9 @@ struct sp_file_answer {
     /* Set by the caller. READ of a file that fits the window: so many bytes of `size` are in it,
      * and more follow. NULL: not called. */
     void (*read_some)(struct sp_file_answer *a, uint64_t bytes, uint64_t size);
+    /* Set by the caller. COPY: so many bytes were copied so far, of all files. NULL: not called. */
+    void (*copied_some)(struct sp_file_answer *a, uint64_t bytes);
+    uint64_t copied; /* COPY: these bytes */
     /* Only in the front (core/files.h). Not NULL: window is a mapping of its own, of data_len
      * bytes. A callback that sets *is_kept takes it over and must munmap it. The memory behind it
      * is sealed.
