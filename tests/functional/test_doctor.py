@@ -8,12 +8,16 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
+import time
 import unittest
 
 import tap
 import wire
-from server import PASS_ON, PROGRAM, Case, ours_only
+from server import PASS_ON, PROGRAM, Case, ours_only, stat_of
+from terminal import Screen
+from wire import wait_until
 
 REFUSE = os.environ.get('REFUSE') or os.path.join(os.path.dirname(PROGRAM), 'tests', 'unit', 'refuse')
 LAYERS = ['namespaces', 'id_maps', 'mounts', 'proc', 'network_namespace', 'managed_network', 'privileges', 'landlock', 'seccomp', 'notifications',
@@ -100,6 +104,48 @@ class Doctor(Case):
             self.assertEqual(x['value'], real)
             self.assertEqual(x['allows'], counts[x['name']](real))
             self.assertIn('  %-9d %s (%s = %d)\n' % (x['allows'], x['of'], x['name'], x['value']), text)
+
+    def stop_child(self, parent):
+        """A descriptor of a child that was stopped; -1: there is none now."""
+        try:
+            with open('/proc/%d/task/%d/children' % (parent, parent)) as f:
+                pid = int(f.read().split()[0])
+            fd = os.pidfd_open(pid)
+        except (OSError, IndexError):
+            return -1
+        if (stat_of(pid) or ('', 0))[1] == parent:
+            try:
+                signal.pidfd_send_signal(fd, signal.SIGSTOP)
+                wait_until(lambda: (stat_of(pid) or 'Z')[0] in 'TZX', 'a stopped child')
+                if (stat_of(pid) or 'Z')[0] == 'T':
+                    return fd
+            except ProcessLookupError:
+                pass
+        os.close(fd)
+        return -1
+
+    def test_what_takes_long_is_said(self):
+        """One of its attempts, a child, is stopped for a while."""
+        env = {k: v for k, v in os.environ.items() if k.endswith('SAN_OPTIONS')}
+        end = wire.deadline()
+        stopped = -1
+        while stopped < 0:
+            self.assertLess(time.monotonic(), end, 'no child was met')
+            screen = Screen([PROGRAM, 'doctor'], dict(env, PATH='/usr/bin:/bin', TERM='xterm'))
+            while screen.popen.poll() is None and stopped < 0:
+                screen.take(0)
+                stopped = self.stop_child(screen.popen.pid)
+            if stopped < 0:
+                screen.close()
+        self.addCleanup(os.close, stopped)
+        self.addCleanup(screen.close)
+        try:
+            screen.wait('sallyport: trying each layer of a sandbox, and a network ...\r\n')
+            self.assertIsNone(screen.popen.poll())
+        finally:
+            signal.pidfd_send_signal(stopped, signal.SIGCONT)
+        screen.end()
+        self.assertIn(b'confinement: ', screen.seen)
 
     @needs_refuse
     def test_without_user_namespaces(self):
