@@ -29,7 +29,8 @@ help:
 
 build:
 	@tools/install-packages build
-	@test -f $(BUILD)/build.ninja || meson setup $(BUILD) $(if $(CI),--werror) >/dev/null
+	@test -f $(BUILD)/build.ninja || { echo 'configuring $(BUILD) ...' >&2 && log=$$(meson setup $(BUILD) $(if $(CI),--werror) 2>&1) || \
+	   { printf '%s\n' "$$log" >&2; exit 1; }; }
 	@ninja -C $(BUILD) sallyport
 
 run: build
