@@ -154,27 +154,26 @@ struct note {
     bool is_denial; /* counts for SP_NETWORK_LOGGED_DENIALS */
 };
 
-/* Whether the log has this decision already: a command may try a host again and again, so a
- * decision without a question is logged once per command, host and decision. */
-static bool is_noted(struct sp_approvals *a, const struct note *n)
+/* A command may try a host again and again, so a decision without a question is logged once per
+ * command, host and decision. false: no memory. */
+static bool add_note_key(struct sp_buf *out, const struct note *n)
 {
-    auto_buf struct sp_buf key = {0};
-    struct sp_network *known = a->network;
     const struct sp_str call = n->command->call_id;
 
-    if (known == NULL ||
-        !sp_buf_printf(&key, "%s %s %zu ", n->decision, sp_decider_name(n->by), call.n) ||
-        !sp_buf_add_str(&key, call) || !sp_buf_add_str(&key, n->url))
-        return false;
-    if (known->noted == NULL)
-        known->noted = sp_cache_new();
-    const struct sp_str text = sp_buf_str(&key);
-    if (known->noted == NULL || sp_cache_has(known->noted, text, false))
-        return known->noted != NULL;
-    (void)sp_cache_store(known->noted, text, false); /* without memory it is logged again */
-    return false;
+    return sp_buf_printf(out, "%s %s %zu ", n->decision, sp_decider_name(n->by), call.n) &&
+           sp_buf_add_str(out, call) && sp_buf_add_str(out, n->url);
 }
 
+/* Only what the log really has is noted. Without memory it is logged again. */
+static void note_logged(struct sp_network *known, struct sp_str key)
+{
+    if (known->noted == NULL)
+        known->noted = sp_cache_new();
+    if (known->noted != NULL && key.n != 0)
+        (void)sp_cache_store(known->noted, key, false);
+}
+
+/* false: the decision must be logged and cannot be. */
 static bool audit_note(struct sp_approvals *a, const struct note *n, struct sp_err *e)
 {
     const struct sp_str argv[] = {SP_STR("network-access"), n->url};
@@ -188,11 +187,27 @@ static bool audit_note(struct sp_approvals *a, const struct note *n, struct sp_e
         .decision = n->decision,
         .decided_by = sp_decider_name(n->by),
     };
+    auto_buf struct sp_buf key = {0};
 
-    if (a->options.audit_log == NULL || (!n->is_asked && is_noted(a, n)))
+    if (a->options.audit_log == NULL)
         return true;
-    n->command->logged_denials += n->is_denial;
-    return sp_approvals_audit(a, &entry, e);
+    if (n->is_asked || a->network == NULL)
+        return sp_approvals_audit(a, &entry, e);
+    if (!add_note_key(&key, n))
+        key.len = 0;
+    if (a->network->noted != NULL && sp_cache_has(a->network->noted, sp_buf_str(&key), false))
+        return true;
+    if (!n->is_denial && n->command->logged_approvals == SP_NETWORK_LOGGED_APPROVALS) {
+        if (a->options.must_audit)
+            (void)sp_fail(e, SP_E_LIMIT, 0, "audit log: it has %d hosts of this command",
+                          SP_NETWORK_LOGGED_APPROVALS);
+        return !a->options.must_audit;
+    }
+    *(n->is_denial ? &n->command->logged_denials : &n->command->logged_approvals) += 1;
+    if (!sp_approvals_audit(a, &entry, e))
+        return false;
+    note_logged(a->network, sp_buf_str(&key));
+    return true;
 }
 
 /* ---- what rules and earlier decisions say ---- */

@@ -27,6 +27,9 @@
 /* Denials without a question that the log has of one command; more are not logged, so that a
  * command in a sandbox cannot fill a disk of the user's. */
 #define SP_NETWORK_LOGGED_DENIALS 1000
+/* Hosts allowed without a question that the log has of one command. More are not logged, or refused
+ * if the log is mandatory. */
+#define SP_NETWORK_LOGGED_APPROVALS 10000
 
 /* name, in rules and questions, in texts and keys */
 #define SP_NETWORK_PROTOCOLS(X)               \
@@ -74,7 +77,7 @@ struct sp_network_command {
     bool is_cancelled; /* a request was refused: no more questions */
     enum sp_decider cancelled_by;
     /* private */
-    uint32_t logged_denials;
+    uint32_t logged_denials, logged_approvals;
     struct sp_list link;
 };
 

@@ -371,15 +371,16 @@ class Questions(Network):
         log = os.path.join(self.home, 'log.jsonl')
         self.config(top='audit_log = "%s"' % log)
         host = self.begin()
+        self.run_now(host, 'sleep 600', yield_time_ms=250)  # beside another command no verdict is kept
         get = self.get('%s', options='-o /dev/null -w "%%{http_code} "')
-        id = self.run_later(host, 'read x < go; ' + '; '.join(get % n for n in ('listed', 'a')) + '; echo lives')
+        id = self.run_later(host, 'read x < go; ' + '; '.join(get % n for n in ('listed', 'listed', 'a')) + '; echo lives')
         wait_until(lambda: os.path.exists(log) and 'read x' in open(log).read(), 'the command in the log')
         os.rename(log, log + '.old')
         os.mkdir(log)
         self.go()
         host.answer(self.asked_about(host, 'a'), ONCE)
         r = host.result(id)
-        self.assertIn('403 403 lives', r.text)
+        self.assertIn('403 403 403 lives', r.text)
         self.assertEqual(self.web.connections, 0)
 
 

@@ -431,6 +431,30 @@ static void test_a_command_that_tries_many_does_not_fill_the_log(void **state)
     assert_int_equal(audit_lines("https://10.0."), SP_NETWORK_LOGGED_DENIALS + 1);
 }
 
+static void test_a_command_that_reaches_many_does_not_fill_the_log(void **state)
+{
+    struct sp_network_ask ask = for_host("ok.com");
+
+    (void)state;
+    ask.standing = SP_STANDING_LISTED;
+    for (int must = 0; must < 2; must++) {
+        const int before = audit_lines("https://ok.com:");
+
+        options.must_audit = must != 0;
+        remake("");
+        ask.command->logged_approvals = SP_NETWORK_LOGGED_APPROVALS - 1;
+        ask.port = 1;
+        expect_state(&ask, SP_NETWORK_ALLOWED);
+        ask.port = 2;
+        expect_state(&ask, must ? SP_NETWORK_DENIED : SP_NETWORK_ALLOWED);
+        expect_state(&ask, must ? SP_NETWORK_DENIED : SP_NETWORK_ALLOWED);
+        ask.port = 1; /* the log has it */
+        expect_state(&ask, SP_NETWORK_ALLOWED);
+        assert_int_equal(audit_lines("https://ok.com:"), before + 1);
+    }
+    assert_non_null(strstr(outcome, "it has 10000 hosts of this command"));
+}
+
 static void test_what_must_be_logged_and_cannot_be_is_denied(void **state)
 {
     struct request r;
@@ -440,6 +464,7 @@ static void test_what_must_be_logged_and_cannot_be_is_denied(void **state)
     options.must_audit = true;
     remake("network_rule(host=\"ok.com\", protocol=\"http\", decision=\"allow\")\n");
     expect_host("ok.com", SP_NETWORK_DENIED);
+    expect_host("ok.com", SP_NETWORK_DENIED); /* the first one was not logged, either */
     assert_non_null(strstr(outcome, "audit log: /site/nowhere/audit.jsonl"));
     begin(&r, "x.com");
     answer(0, SP_DECISION_APPROVED_FOR_SESSION);
@@ -472,6 +497,7 @@ static const struct CMUnitTest tests[] = {
     network_test(test_every_decision_is_in_the_log),
     network_test(test_a_command_that_tries_again_does_not_fill_the_log),
     network_test(test_a_command_that_tries_many_does_not_fill_the_log),
+    network_test(test_a_command_that_reaches_many_does_not_fill_the_log),
     network_test(test_what_must_be_logged_and_cannot_be_is_denied),
 };
 
