@@ -291,6 +291,9 @@ static bool take_response_head(struct sp_proxy_conn *c, size_t n)
     const bool is_interim = r->status >= 100 && r->status < 200 && !is_tunnel;
     if (r->status == 101 && !is_tunnel)
         return fail_response(c, "the server switches protocols without a request for it");
+    h->interim += is_interim ? n : 0;
+    if (h->interim > SP_HTTP1_HEAD_MAX)
+        return fail_response(c, "the server sends too many interim responses");
     if (r->body == SP_HTTP1_CHUNKED && h->head.minor == 0)
         return fail_response(c, "the server answers HTTP/1.0 in chunks");
     if (!is_interim && !is_tunnel) {

@@ -124,6 +124,7 @@ struct sp_proxy_http {
     struct sp_http1_head head; /* the request's; its strings are in client.in until it is sent */
     size_t head_len;
     struct sp_http1_body request, response;
+    size_t interim;    /* bytes of interim responses: a server may send them for ever */
     bool has_response; /* its head was passed on */
     bool is_reused;    /* not the first exchange of the outward connection */
     bool closes, server_closes;

@@ -279,6 +279,39 @@ class Http(Case):
         self.assertEqual(read_response(sock)[0], 413)
         front.wait_done(1, outcome='reached')
 
+    def test_interim_responses_without_end(self):
+        """A server that sends them for ever gets neither the proxy's time nor its memory; a few pass."""
+        hints = b'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'
+
+        def serve(conn):
+            read_head(conn)
+            while True:
+                conn.sendall(hints * 1000)
+        endless, server = self.server(serve), self.server(web([]))
+        few = self.server(lambda conn: (read_head(conn), conn.sendall(hints * 20 + b'HTTP/1.1 204 Fine\r\n\r\n')))
+        front = self.front()
+        door = front.front_door()
+        get = lambda port: b'GET http://127.0.0.1:%d/ HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n' % (port, port)
+        flooded = []
+        for _ in range(4):  # which read nothing
+            flooded.append(self.connect(door))
+            flooded[-1].sendall(get(endless.port))
+        front.ping()
+        sock = self.connect(door)
+        sock.sendall(get(server.port))
+        self.assertEqual(read_response(sock)[0], 200)
+        sock = self.connect(door)
+        sock.sendall(get(few.port))
+        data, _ = read_all(sock)
+        self.assertEqual((data.count(b'HTTP/1.1 103 '), data.count(b'HTTP/1.1 204 ')), (20, 1))
+        for sock in flooded:
+            data, was_reset = read_all(sock)
+            self.assertIn(b'\r\n\r\nHTTP/1.1 502 ', data)
+            self.assertLess(len(data), 128 << 10)
+            self.assertFalse(was_reset)
+        if not SANITIZED:
+            self.assertLess(front.memory_kb(), 16 << 10)
+
     def test_upgrade_becomes_a_tunnel(self):
         def serve(conn):
             text, rest = read_head(conn)
