@@ -662,11 +662,14 @@ static int start_in(struct sp_proc *p, struct sp_cell *cell, struct sp_wire_star
     struct sp_managed *network = cell->options.managed;
     int r = network == NULL ? 0 : sp_managed_check(network, e);
     p->tier = cell->tier;
-    if (r == 0)
-        r = sp_cell_start(cell, &p->seat, m, strings, p->limits.leaf, p->session->client != NULL,
-                          e);
-    if (r == 0 && network != NULL)
+    if (r < 0)
+        return r;
+    /* First, so that the proxy is told to forget verdicts for others before the command runs. */
+    if (network != NULL)
         sp_managed_join(network, p);
+    r = sp_cell_start(cell, &p->seat, m, strings, p->limits.leaf, p->session->client != NULL, e);
+    if (r < 0)
+        sp_managed_leave(p);
     return r;
 }
 

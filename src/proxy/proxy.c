@@ -141,6 +141,16 @@ static void refill(struct sp_timer *t)
     sp_proxy_conn_gone(SP_CONTAINER(t, struct sp_proxy, refill));
 }
 
+static bool receive(struct sp_proxy *p);
+
+/* What the front sent before a command began counts for all connections of the command: a FORGET
+ * may lie unread while the connection is accepted. */
+static void catch_up(struct sp_proxy *p)
+{
+    while (receive(p))
+        ;
+}
+
 static void on_connection(struct sp_watch *w, uint32_t events)
 {
     struct sp_proxy_listener *l = SP_CONTAINER(w, struct sp_proxy_listener, watch);
@@ -158,6 +168,7 @@ static void on_connection(struct sp_watch *w, uint32_t events)
         }
         if (fd < 0)
             return;
+        catch_up(p);
         if (l->kind == SP_PROXY_DNS_TCP)
             sp_proxy_dns_accept(p, fd);
         else

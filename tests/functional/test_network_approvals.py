@@ -274,7 +274,7 @@ class Questions(Network):
         host = self.begin()
         id = self.run_later(host, 'curl -sS --max-time 1 http://a.test/; echo gave up; read x < go; ' + self.get('a'))
         q = self.asked_about(host, 'a')
-        time.sleep(2)
+        time.sleep(20 if tap.IS_LONG else 2)
         self.assertFalse(self.is_answered(host, id))
         host.answer(q, ONCE)
         self.go()
@@ -345,6 +345,42 @@ class Questions(Network):
         wait_until(lambda: os.path.exists(told), 'the one left behind')
         with open(told) as f:
             self.assertEqual((f.read(), host.questions), ('403', []))
+
+    def test_once_is_not_for_the_next_command(self):
+        """Its connection is accepted in one turn with an earlier one, by a proxy that has not read yet that a command began."""
+        host = self.begin()
+        talk = """
+import os, socket, sys, time
+def touch(name):
+    open(name, 'w').close()
+def wait(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+def begin():
+    s = socket.create_connection(('127.0.0.1', 808))
+    s.sendall(b'GET http://a.test/ HTTP/1.1\\r\\nHost: a.test\\r\\nConnection: close\\r\\n\\r\\n')
+    return s
+def end(s):
+    print(s.makefile('rb').readline().split()[1].decode())
+"""
+        run = lambda code: host.call_later('exec_command', {'argv': ['python3', '-c', talk + code], 'yield_time_ms': 30000})
+        here = lambda name: wait_until(lambda: os.path.exists(os.path.join(self.work, name)), name)
+        one = run("end(begin()); touch('allowed'); wait('stopped'); s = begin(); touch('first'); end(s); wait('over')")
+        host.answer(self.asked_about(host, 'a'), ONCE)
+        here('allowed')
+        (proxy,) = helpers_of(host.process.pid, 'proxy')
+        os.kill(proxy, signal.SIGSTOP)
+        try:
+            open(os.path.join(self.work, 'stopped'), 'w').close()
+            here('first')
+            two = run("s = begin(); touch('second'); end(s)")
+            here('second')
+        finally:
+            os.kill(proxy, signal.SIGCONT)
+        host.answer(self.asked_about(host, 'a'), ONCE)
+        self.assertEqual(host.result(two)['output'], '200\n')
+        open(os.path.join(self.work, 'over'), 'w').close()
+        self.assertEqual((host.result(one)['output'], host.questions), ('200\n200\n', []))
 
     def test_ssh_is_shown_as_ssh(self):
         self.table += ',a.test:22=127.0.0.1:%d*' % self.web.port
