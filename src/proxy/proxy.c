@@ -96,10 +96,8 @@ static void send_unsent(struct sp_proxy *p)
     sp_loop_rewatch(p->loop, &p->on_control, EPOLLIN);
 }
 
-static void send_counts(struct sp_timer *t)
+static void send_counts(struct sp_proxy *p)
 {
-    struct sp_proxy *p = SP_CONTAINER(t, struct sp_proxy, counts_timer);
-
     if (!p->has_hello)
         return;
     p->counts.active = p->conn_count;
@@ -112,11 +110,16 @@ static void send_counts(struct sp_timer *t)
     sp_proxy_tell(p, &counts, sizeof counts, SP_STR(""), SP_STR(""));
 }
 
+static void on_counts_due(struct sp_timer *t)
+{
+    send_counts(SP_CONTAINER(t, struct sp_proxy, counts_timer));
+}
+
 void sp_proxy_count_changed(struct sp_proxy *p)
 {
     if (p->counts_timer.slot == 0) /* without memory: the next change tries again */
         (void)sp_loop_timer(p->loop, &p->counts_timer, sp_loop_now(p->loop) + COUNTS_EVERY,
-                            send_counts);
+                            on_counts_due);
 }
 
 /* ---- listeners ---- */
@@ -265,6 +268,7 @@ static void end_settling(struct sp_proxy *p)
 
     p->settling = 0;
     sp_loop_cancel(p->loop, &p->settle);
+    send_counts(p); /* after its last command the cell, and with it this process, may end soon */
     send_pong(p, number);
 }
 

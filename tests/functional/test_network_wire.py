@@ -7,6 +7,7 @@ Servers are the test's own, on loopback; names come from a table (SALLYPORT_TEST
 import json
 import os
 import re
+import signal
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ import server
 import tap
 import wire
 from asked import Asked
+from managed import helpers_of
 from proxy_front import Server as Loopback
 from proxy_front import echo, web
 from sandbox_policy import (ROOT, SandboxCase, confined_cells, context, project_write, read_only, restricted, unrestricted)
@@ -605,6 +607,32 @@ class Cells(Wire):
             self.assertEqual(len(confined_cells(self.srv)), i + 2)
         self.assertNotIn('200', self.run_in(self.c, quick, read_only(self.w)).text.split())
         self.c.terminate('dev')
+
+
+@ours_only
+class Metrics(Wire):
+    def metric(self, name, label=''):
+        text = self.srv.http('GET', '/metrics').body.decode()
+        return float(re.search(r'^sallyport_network_%s (\S+)$' % re.escape(name + label), text, re.M).group(1))
+
+    def test_they_count(self):
+        """48: for hosts on no list, and denied ones, nothing is looked up."""
+        names = 'python3 -S -c "import socket; [socket.gethostbyname(n) for n in (\'u.test\', \'x.b.test\')]"'
+        self.managed(names)
+        self.assertEqual(self.managed(self.connects('u.test:443', 'x.b.test:443')).text.split('\n')[0][:3], '403')
+        wait_until(lambda: self.metric('dns_total', '{answer="name"}') == 2, 'the counts of the proxy')
+        self.assertEqual([self.metric('connections_total', '{verdict="%s"}' % v) for v in ('allowed', 'denied')], [0, 2])
+        self.assertEqual((self.metric('resolve_seconds_count'), self.metric('decision_seconds_count')), (0, 2))
+        self.assertEqual(self.managed(GET % 'a.test').text, '200\n')
+        wait_until(lambda: self.metric('resolve_seconds_count') == 1, 'the lookup')
+        self.assertEqual((self.metric('connections_total', '{verdict="allowed"}'), self.metric('questions_open')), (1, 0))
+        self.assertEqual([self.metric('bytes_total', '{direction="%s"}' % d) for d in ('sent', 'received')],
+                         [0, len('GET / HTTP/1.1|a.test|0')])
+        self.begin('p', 'exec sleep 600')
+        wait_until(lambda: len(helpers_of(self.srv.pid, 'proxy')) == 1, 'the end of the sandbox before')
+        os.kill(helpers_of(self.srv.pid, 'proxy')[0], signal.SIGKILL)
+        wait_until(lambda: self.metric('proxy_restarts_total') == 1, 'another proxy')
+        self.c.terminate('p')
 
 
 @ours_only
