@@ -7,16 +7,21 @@
  * All candidates come from the tables of options; what an argument can be follows from its name.
  */
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/clock.h"
+#include "base/io.h"
 #include "cli/cli.h"
 #include "cli/completion_scripts.h"
 #include "cli/escape_text.h"
@@ -25,8 +30,8 @@
 #include "server/net/own_sockets.h"
 
 #define MAX_CANDIDATES 200
-#define MAX_DESCRIBED  60     /* bytes of a description */
-#define WAIT_US        200000 /* for all servers */
+#define MAX_DESCRIBED  60  /* bytes of a description */
+#define WAIT_MS        200 /* for all servers */
 
 struct completion {
     const char *word; /* up to the cursor */
@@ -188,25 +193,74 @@ static int offer_listed(struct sp_observe_all *a, void *user, struct sp_err *e)
     return r;
 }
 
-static void give_up(int number)
+/* In a child: offers the processes of one server, a write for each, or dies when the time is over.
+ */
+static _Noreturn void offer_of_server(const struct completion *c, const char *url, int out)
 {
-    (void)number;
-    _exit(SP_EXIT_FAILED);
+    static const struct itimerval wait = {.it_value = {.tv_usec = WAIT_MS * 1000}};
+    struct completion own = {.word = c->word, .before = c->before};
+
+    (void)signal(SIGALRM, SIG_DFL);
+    (void)setitimer(ITIMER_REAL, &wait, NULL);
+    (void)sp_observe_run(&(struct sp_observe_options){.server = url}, NULL, offer_listed, &own);
+    for (struct sp_str rest = sp_buf_str(&own.out); rest.n > 0;) {
+        const struct sp_str line = sp_str_cut(&rest, '\n');
+
+        if (sp_write_all(out, line.p, line.n + 1) != 0)
+            break;
+    }
+    _exit(SP_EXIT_OK);
 }
 
-/* Only the servers of this user are asked, and no longer than a person waits for a Tab. */
+/* What children write until the time is over. */
+static void collect_offers(struct completion *c, int in)
+{
+    const uint64_t until = sp_clock_ms() + WAIT_MS;
+    auto_buf struct sp_buf text = {0};
+    char piece[4096];
+    ssize_t n = 1;
+
+    for (uint64_t now = sp_clock_ms(); n > 0 && now < until; now = sp_clock_ms()) {
+        struct pollfd p = {.fd = in, .events = POLLIN};
+
+        if (poll(&p, 1, (int)(until - now)) > 0 && (n = read(in, piece, sizeof piece)) > 0 &&
+            !sp_buf_add(&text, piece, (size_t)n))
+            break;
+    }
+    for (struct sp_str rest = sp_buf_str(&text); rest.n > 0 && c->count < MAX_CANDIDATES;) {
+        const struct sp_str line = sp_str_cut(&rest, '\n');
+
+        if (line.p + line.n == text.data + text.len) /* the end of it did not come in time */
+            return;
+        c->count++;
+        (void)(sp_buf_add_str(&c->out, line) && sp_buf_add(&c->out, "\n", 1));
+    }
+}
+
+/* Only the servers of this user are asked, and no longer than a person waits for a Tab: all at
+ * once, so that one that does not answer hides no other. */
 static void offer_processes(struct completion *c)
 {
-    static const struct itimerval wait = {.it_value = {.tv_usec = WAIT_US}};
     auto_free struct sp_own_socket *found = calloc(SP_OWN_SOCKETS_MAX, sizeof *found);
     const unsigned count = found == NULL ? 0 : sp_own_sockets_find(found);
+    pid_t children[SP_OWN_SOCKETS_MAX];
+    int ends[2];
 
-    (void)signal(SIGALRM, give_up);
-    (void)setitimer(ITIMER_REAL, &wait, NULL);
-    for (unsigned i = 0; i < count && c->count < MAX_CANDIDATES; i++)
-        (void)sp_observe_run(&(struct sp_observe_options){.server = found[i].url}, NULL,
-                             offer_listed, c);
-    (void)setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    if (count == 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            offer_of_server(c, found[i].url, ends[1]);
+    }
+    (void)close(ends[1]);
+    collect_offers(c, ends[0]);
+    (void)close(ends[0]);
+    for (unsigned i = 0; i < count; i++)
+        if (children[i] > 0) {
+            (void)kill(children[i], SIGKILL);
+            (void)waitpid(children[i], NULL, 0);
+        }
 }
 
 static void offer_urls(struct completion *c)

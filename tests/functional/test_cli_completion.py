@@ -4,6 +4,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -117,6 +118,24 @@ class Candidates(unittest.TestCase):
                 killed = subprocess.run([PROGRAM, 'kill', '-9', process], capture_output=True, env=self.env, timeout=wire.DEADLINE)
                 self.assertEqual((killed.returncode, killed.stderr), (0, b''))
                 self.assertEqual(run.wait(wire.DEADLINE), 137)
+            finally:
+                run.kill()
+
+    def test_a_server_that_does_not_answer_is_not_waited_for(self):
+        os.mkdir(os.path.join(self.runtime, 'sallyport'), 0o700)
+        with socket.socket(socket.AF_UNIX) as silent, \
+                subprocess.Popen([PROGRAM, 'exec', '--', 'sh', '-c', 'echo ready; exec sleep 1000'], stdout=subprocess.PIPE,
+                                 env=self.env) as run:
+            silent.bind(os.path.join(self.runtime, 'sallyport', '0%d.sock' % os.getpid()))
+            silent.listen(8)
+            try:
+                run.stdout.readline()
+                wire.wait_until(lambda: self.complete('sallyport kill '), 'the process of the one that answers')
+                began = time.monotonic()
+                self.complete('sallyport kill ')
+                self.assertLess(time.monotonic() - began, 0.2 + 1.8 * wire.SCALE)  # 200 ms, on a busy machine
+                silent.setblocking(False)
+                silent.accept()[0].close()  # it was asked
             finally:
                 run.kill()
 
