@@ -368,6 +368,13 @@ class Man(Case):
             self.assertEqual((run.returncode, run.stderr), (0, b''), page)
             self.assertRegex(run.stdout.decode().rstrip().splitlines()[-1], r'^sallyport ', page)  # the footer
 
+    @unittest.skipUnless(shutil.which('man') and shutil.which('groff'), 'man-db is not installed')
+    def test_man_has_no_warnings(self):
+        for page in self.pages():
+            run = subprocess.run(['man', '--warnings', '-E', 'UTF-8', '-l', '-Tutf8', '-Z', os.path.join(ROOT, page)], capture_output=True,
+                                 timeout=wire.DEADLINE, env=dict(os.environ, LC_ALL='C.UTF-8', MANROFFSEQ=''))
+            self.assertEqual((run.returncode, run.stderr), (0, b''), page)
+
     @unittest.skipUnless(shutil.which('mandoc'), 'mandoc is not installed')
     def test_the_pages_pass_lint(self):
         run = subprocess.run(['mandoc', '-Tlint', '-Wwarning', *(os.path.join(ROOT, p) for p in self.pages())],

@@ -173,6 +173,15 @@ class Installed(Case):
         _, out, _ = run('ninja', '-C', BUILD, '-t', 'query', 'installed')
         self.assertEqual(set(re.search(r'input: phony\n((?:    .*\n)+)', out).group(1).split()) - {'|'}, built)
 
+    def test_make_uninstall_removes_what_was_installed(self):
+        root = os.path.join(self.scratch(), 'root')
+        self.assertEqual(run(MESON, 'install', '-C', BUILD, '--no-rebuild', '--quiet', '--destdir', root)[0], 0)
+        left = [f for _, _, names in os.walk(root) for f in names]
+        self.assertIn('sallyport', left)
+        code, out, err = run('make', 'uninstall', 'BUILD=' + os.path.relpath(BUILD, SOURCE), cwd=SOURCE)
+        self.assertEqual(code, 0, out + err)
+        self.assertEqual([f for _, _, names in os.walk(root) for f in names], [])
+
     def pkg_config(self, *words):
         code, out, err = run(PKG_CONFIG, *words, 'sallyport', PKG_CONFIG_PATH=os.path.dirname(self.at.pc),
                              PKG_CONFIG_SYSROOT_DIR=self.at.root)
