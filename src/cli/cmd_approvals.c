@@ -401,6 +401,8 @@ static int run_approvals(void *values, char **operands)
     const struct passwd *me = getpwuid(geteuid());
     auto_buf struct sp_buf console = {0};
 
+    if (a.verb != NULL && strcmp(a.verb, "list") == 0 && operands[1] == NULL)
+        a.verb = NULL; /* a habit from elsewhere */
     if (a.verb != NULL && strcmp(a.verb, "show") != 0 && strcmp(a.verb, "allow") != 0 &&
         strcmp(a.verb, "deny") != 0)
         return misuse_verb(a.verb);

@@ -999,9 +999,10 @@ static const char *find_misuse(const struct exec_options *o, char **command)
         return "--timeout is not for --detach, which leaves nothing behind that could end the "
                "command: give --limit wall=TIME instead";
     if (o->is_detached && o->policy.publish.count != 0) /* before the server is started */
-        return "--publish: only ports of our own sandboxes can be published, not those of a "
-               "server: "
-               "leave it out with --detach";
+        return "--publish is not for --detach: a server publishes no ports of its sandboxes; run "
+               "it "
+               "without --detach, or give --network, with which the command listens on this "
+               "machine itself";
     return NULL;
 }
 

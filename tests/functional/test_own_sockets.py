@@ -256,6 +256,7 @@ class Questions(Own):
         q = self.question()
         shown = self.verb('approvals').stdout.decode()
         self.assertIn("command:     sh -c 'echo ran; touch /dev/null'", shown)
+        self.assertEqual(self.verb('approvals', 'list').stdout.decode(), shown)
         self.assertEqual(self.verb('approvals', 'allow', '%d-zz' % q['number']).returncode, 1)
         self.assertEqual(self.verb('approvals', 'allow', '%d-%s' % (q['number'], q['digest'][:8])).returncode, 0)
         self.assertEqual((p.communicate()[0], p.returncode), (b'ran\n', 0))

@@ -284,8 +284,8 @@ class Refused(PublishCase):
         for args in (['--sandbox', ':danger-full-access'], ['--sandbox', ':workspace', '--network', 'enabled'], []):
             self.assertIn('--publish: the command has the host\'s network and listens there itself',
                           self.refusal(*args, '--publish', str(free_port())))
-        for args in (['--on', 'ws://127.0.0.1:1'], ['--detach']):
-            self.assertIn('only ports of our own sandboxes', self.refusal(*args, '--publish', '1'))
+        self.assertIn('only ports of our own sandboxes', self.refusal('--on', 'ws://127.0.0.1:1', '--publish', '1'))
+        self.assertIn('or give --network, with which', self.refusal('--detach', '--publish', '1'))
         port = free_port()
         self.configure('publish = ["%d"]\n' % port)
         with socket.create_server(('127.0.0.1', port)):  # it is not listened there
