@@ -346,12 +346,20 @@ static void on_listed(void *user, struct sp_observe *o, struct sp_json *j, uint3
     print_new(a, o);
 }
 
+/* At a terminal silence looks like a command that hangs, or that has found no server. */
+static void say_at_terminal(const char *text)
+{
+    if (isatty(STDERR_FILENO))
+        sp_cli_warn(NULL, text);
+}
+
 static int follow(struct sp_observe_all *all, struct approvals *a, struct sp_err *e)
 {
     static const struct sp_observe_ops ops = {.notified_by = on_told};
 
     all->ops = &ops;
     all->user = a;
+    say_at_terminal("waiting for questions; Ctrl-C ends");
     const int r = sp_observe_follow(all, "approval/watch", on_listed, a, e);
     if (r == 0 && a->write_error != 0)
         return sp_fail(e, SP_E_SYSTEM, a->write_error, "write the questions");
@@ -376,6 +384,8 @@ static int run_all(struct sp_observe_all *all, void *user, struct sp_err *e)
         r = strcmp(a->verb, "show") == 0 ? show(a, e) : answer(a, e);
         return r < 0 ? r : a->failed;
     }
+    if (a->count == 0)
+        say_at_terminal("no question is open");
     for (size_t i = 0; i < a->count; i++)
         print_asked(a, &a->items[i], false);
     return fflush(stdout) == 0 ? SP_EXIT_OK : sp_fail(e, SP_E_SYSTEM, errno, "write the questions");

@@ -337,6 +337,16 @@ class Several(Case):
         for i in self.ids():  # whole also where little else has room
             self.assertEqual(sum(i in line for line in self.shown('ps', cols=44)[1]), 1)
 
+    def test_without_a_question_the_terminal_is_told(self):
+        self.assertEqual(self.shown('approvals'), (0, ['sallyport: no question is open']))
+        screen = Screen([PROGRAM, 'approvals', '-f'], self.env)
+        self.addCleanup(screen.close)
+        screen.wait('sallyport: waiting for questions; Ctrl-C ends\r\n')
+        screen.type(b'\x03')
+        self.assertEqual(screen.end(), -2)
+        said = subprocess.run([PROGRAM, 'approvals'], capture_output=True, env=self.env, timeout=wire.DEADLINE)
+        self.assertEqual((said.returncode, said.stdout, said.stderr), (0, b'', b''))
+
     def test_servers_are_a_table(self):
         status, lines = self.shown('ps', '--on', 'nosuch')
         self.assertEqual((status, lines[0]), (1, 'sallyport: no such server: nosuch is neither a URL, an environment of the '
