@@ -579,15 +579,41 @@ static bool on_ask(struct sp_managed *m, const struct sp_proxy_ask *q)
     return true;
 }
 
+/* HOST, or HOST:PORT. */
+static bool read_know(const struct sp_proxy_head *q, struct sp_hostname *ret, uint64_t *ret_port)
+{
+    struct sp_str rest = sp_proxy_text(q, sizeof *q);
+    const struct sp_str host = sp_str_cut(&rest, ':');
+    const bool has_port = host.n + 1 + rest.n == q->len;
+
+    *ret_port = 0;
+    return q->number != 0 && read_host(host, ret) && !ret->is_address &&
+           (!has_port || (sp_str_to_u64(rest, UINT16_MAX, ret_port) && *ret_port != 0));
+}
+
+/* What the lists say: at any port for DNS, at its port for a server name in TLS. */
+static enum sp_network_standing find_known(const struct sp_managed *m,
+                                           const struct sp_hostname *host, uint16_t port)
+{
+    const struct sp_domain *domain;
+
+    if (port != 0)
+        return sp_network_policy_judge(m->policy, host, port, SP_NETWORK_WAY_TUNNEL, SP_STR(""),
+                                       &domain);
+    return sp_network_policy_knows(m->policy, host) ? SP_STANDING_LISTED : SP_STANDING_UNLISTED;
+}
+
 static bool on_know(struct sp_managed *m, const struct sp_proxy_head *q)
 {
     struct sp_hostname host;
-    bool is_known;
+    uint64_t port;
 
-    if (q->number == 0 || !read_host(sp_proxy_text(q, sizeof *q), &host))
+    if (!read_know(q, &host, &port))
         return false;
-    is_known = sp_network_policy_knows(m->policy, &host);
-    for (struct sp_list *i = m->procs.next; !is_known && i != &m->procs; i = i->next) {
+    const enum sp_network_standing standing = find_known(m, &host, (uint16_t)port);
+    bool is_known = sp_network_standing_reason(standing) == SP_NETWORK_REASON_NONE;
+    for (struct sp_list *i = m->procs.next;
+         !is_known && standing != SP_STANDING_DENIED && i != &m->procs; i = i->next) {
         struct sp_proc *p = proc_of(i);
 
         is_known = p->net.ops != NULL && p->net.ops->knows != NULL && p->net.ops->knows(p, &host);

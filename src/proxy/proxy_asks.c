@@ -6,6 +6,7 @@
  * FORGET. Of SP_PROXY_VERDICTS_MAX kept ones the one unused longest makes room. A question outlives
  * its connection by linger_ms, because clients give up sooner than people answer.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,20 +185,24 @@ struct sp_proxy_asking *sp_proxy_ask(struct sp_proxy_conn *c, struct sp_str meth
     return a;
 }
 
-struct sp_proxy_asking *sp_proxy_know(struct sp_proxy *p, const char *host,
+struct sp_proxy_asking *sp_proxy_know(struct sp_proxy *p, const char *host, uint16_t port,
                                       void (*fn)(void *, const struct sp_proxy_answer *),
                                       void *owner)
 {
     struct sp_proxy_asking *a = new_asking(p, host);
+    char at_port[8] = "";
 
     if (a == NULL)
         return NULL;
     a->is_know = true;
     a->protocol = SP_PROXY_KNOWN;
+    a->port = port;
     a->fn = fn;
     a->owner = owner;
     struct sp_proxy_head know = {.op = SP_PROXY_KNOW, .number = a->number};
-    sp_proxy_tell(p, &know, sizeof know, sp_str_of(host), SP_STR(""));
+    if (port != 0)
+        (void)snprintf(at_port, sizeof at_port, ":%u", port);
+    sp_proxy_tell(p, &know, sizeof know, sp_str_of(host), sp_str_of(at_port));
     return a;
 }
 

@@ -250,7 +250,7 @@ static bool wait_for(struct sp_proxy *p, const struct sp_dns_question *q, struct
         conn->pending++;
     if (sp_proxy_kept(p, q->name, 0, SP_PROXY_KNOWN, &known))
         take_known(w, &known);
-    else if ((w->asking = sp_proxy_know(p, q->name, take_known, w)) == NULL)
+    else if ((w->asking = sp_proxy_know(p, q->name, 0, take_known, w)) == NULL)
         on_time(&w->timer);
     return true;
 }

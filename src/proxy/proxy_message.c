@@ -104,7 +104,7 @@ static bool is_proxy_message(const struct sp_proxy_head *m)
     case SP_PROXY_ASK:
         return m->len >= REST(struct sp_proxy_ask) && is_ask((const void *)m);
     case SP_PROXY_KNOW:
-        return m->number != 0 && m->len != 0 && m->len <= SP_PROXY_HOST_MAX;
+        return m->number != 0 && m->len != 0 && m->len <= SP_PROXY_KNOW_MAX;
     case SP_PROXY_DONE:
         return m->len >= REST(struct sp_proxy_done) && is_done((const void *)m);
     case SP_PROXY_COUNTS:

@@ -24,9 +24,10 @@
 #define SP_PROXY_MESSAGE_MAX (64U << 10) /* the largest message */
 #define SP_PROXY_HOST_MAX    253U
 #define SP_PROXY_METHOD_MAX  32U
-#define SP_PROXY_TEXT_MAX    1024U /* of a refusal, of UNABLE */
-#define SP_PROXY_ASKS_MAX    1024U /* open ASK and KNOW of one proxy */
-#define SP_PROXY_PORTS_MAX   64U   /* in HELLO */
+#define SP_PROXY_TEXT_MAX    1024U                    /* of a refusal, of UNABLE */
+#define SP_PROXY_KNOW_MAX    (SP_PROXY_HOST_MAX + 6U) /* bytes of HOST:PORT */
+#define SP_PROXY_ASKS_MAX    1024U                    /* open ASK and KNOW of one proxy */
+#define SP_PROXY_PORTS_MAX   64U                      /* in HELLO */
 
 enum sp_proxy_op {
     SP_PROXY_HELLO = 1, /* front: struct sp_proxy_hello + upstream texts; + names memory, + a socket
@@ -43,7 +44,7 @@ enum sp_proxy_op {
     SP_PROXY_READY,  /* proxy: head; it is confined and serves */
     SP_PROXY_UNABLE, /* proxy: head + text: it cannot be confined, and ends */
     SP_PROXY_ASK,    /* proxy: struct sp_proxy_ask + host + method */
-    SP_PROXY_KNOW,   /* proxy: head + host: is it listed or approved? */
+    SP_PROXY_KNOW,   /* proxy: head + HOST (at any port) or HOST:PORT: is it listed or approved? */
     SP_PROXY_GONE,   /* proxy: head: no connection waits for this verdict any more */
     SP_PROXY_DONE,   /* proxy: struct sp_proxy_done */
     SP_PROXY_COUNTS, /* proxy: struct sp_proxy_counts, at most once a second if they changed */

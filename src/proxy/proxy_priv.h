@@ -236,7 +236,8 @@ bool sp_proxy_kept(struct sp_proxy *p, const char *host, uint16_t port, uint8_t 
 /* NULL: no memory, or too many are open. */
 struct sp_proxy_asking *sp_proxy_ask(struct sp_proxy_conn *c, struct sp_str method,
                                      bool is_kept_away);
-struct sp_proxy_asking *sp_proxy_know(struct sp_proxy *p, const char *host,
+/* port 0: any. */
+struct sp_proxy_asking *sp_proxy_know(struct sp_proxy *p, const char *host, uint16_t port,
                                       void (*fn)(void *, const struct sp_proxy_answer *),
                                       void *owner);
 void sp_proxy_ask_abandon(struct sp_proxy_asking *a); /* the owner ends; NULL is fine */

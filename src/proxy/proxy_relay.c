@@ -47,14 +47,15 @@ static void check_name(struct sp_proxy_conn *c, struct sp_str text)
     struct sp_hostname name;
     struct sp_proxy_answer answer;
 
-    if (sp_hostname_read(text, &name) != NULL) {
+    if (sp_hostname_read(text, &name) != NULL ||
+        (name.is_address && strcmp(name.text, c->host) != 0)) {
         sp_proxy_refuse_server_name(c, SP_NETWORK_REASON_SNI_MISMATCH);
     } else if (strcmp(name.text, c->host) == 0) {
         release_client(c);
-    } else if (sp_proxy_kept(c->p, name.text, 0, SP_PROXY_KNOWN, &answer)) {
+    } else if (sp_proxy_kept(c->p, name.text, c->port, SP_PROXY_KNOWN, &answer)) {
         answer_name(c, &answer);
     } else {
-        c->sni_asking = sp_proxy_know(c->p, name.text, answer_name, c);
+        c->sni_asking = sp_proxy_know(c->p, name.text, c->port, answer_name, c);
         if (c->sni_asking == NULL)
             sp_proxy_conn_end(c, true);
     }

@@ -104,7 +104,8 @@ class Front:
                         address=socket.inet_ntop({4: socket.AF_INET, 6: socket.AF_INET6}[family], address)
                         if family else None)
         elif op == KNOW:
-            said['host'] = data[16:].decode()
+            host, _, port = data[16:].decode().partition(':')
+            said.update(host=host, port=int(port or 0))
         elif op == COUNTS:
             said.update(zip(('active', 'names', 'dns_name', 'dns_none', 'dns_failed', 'dns_dropped', 'resolves'),
                             struct.unpack_from('<IIQQQQQ', data, 16)))

@@ -234,6 +234,8 @@ FATAL = {
     'READY with a body': head(READY, b'x'), 'PONG with a body': head(PONG, b'x', 1), 'GONE 0': head(GONE),
     'UNABLE': head(UNABLE, b'\x1b[31mred\r\n'), 'KNOW 0': head(KNOW, b'a.test'), 'KNOW nothing': head(KNOW, b'', 1),
     'KNOW a host that is none': head(KNOW, b'a test', 1), 'KNOW a capital': head(KNOW, b'A.test', 1),
+    'KNOW port 0': head(KNOW, b'a.test:0', 1), 'KNOW a port that is none': head(KNOW, b'a.test:', 1),
+    'KNOW a large port': head(KNOW, b'a.test:65536', 1), 'KNOW an address': head(KNOW, b'127.0.0.1:443', 1),
     'ASK 0': ask(number=0), 'ASK port 0': ask(port=0), 'ASK protocol': ask(protocol=3), 'ASK via': ask(via=2),
     'ASK zero': ask(zero=1), 'ASK no host': ask(host=b''), 'ASK a long host': ask(host=b'x' * 254, host_len=254),
     'ASK a host beyond its end': ask(host_len=253), 'ASK a long method': ask(method=b'X' * 33), 'ASK CR LF': ask(host=b'a\r\nb'),

@@ -407,12 +407,16 @@ class Decisions(ProxyCase):
                 return 'server' if first[:1] == b'\\x16' else first.hex()
             say([[send(n, h, p) for n, h in (('a.test', ''), (None, ''), ('listed.test', ''), ('other.test', ''),
                   ('a.test', 'segments'), ('other.test', 'segments'), ('a.test', 'records'), ('other.test', 'records'),
-                  (None, 'long'))] for p in (False, True)])
-        ''', cert, allow=['a.test', 'listed.test'])
+                  ('ok.cdn.test', ''), ('evil.cdn.test', ''), ('port.test', ''), ('127.0.0.1', ''), (None, 'long'))]
+                 for p in (False, True)])
+        ''', cert, allow=['a.test', 'listed.test', '*.cdn.test', 'port.test:22', '127.0.0.1'],
+                           args=['--deny-host', 'evil.cdn.test:443'])
         alert = '15030300020270'
         for way in said:
             self.assertEqual(way[:8], ['server', 'server', 'server', alert, 'server', alert, 'server', alert])
-            self.assertNotEqual(way[8], 'server')
+            self.assertEqual(way[8:11], ['server', alert, alert], 'lists with ports')
+            self.assertIn(way[11], ('server', alert), 'OpenSSL sends no address')
+            self.assertNotEqual(way[12], 'server')
 
 
 class Escape(ProxyCase):

@@ -91,7 +91,7 @@ static void test_heads_with_text(void **state)
     assert_lengths(SP_PROXY_PING, false, 0, 0, 0);
     assert_lengths(SP_PROXY_READY, true, 0, 0, 0);
     assert_lengths(SP_PROXY_UNABLE, true, 0, 1, SP_PROXY_TEXT_MAX);
-    assert_lengths(SP_PROXY_KNOW, true, 0, 1, SP_PROXY_HOST_MAX);
+    assert_lengths(SP_PROXY_KNOW, true, 0, 1, SP_PROXY_KNOW_MAX);
     assert_lengths(SP_PROXY_GONE, true, 0, 0, 0);
     assert_lengths(SP_PROXY_PONG, true, 0, 0, 0);
     assert_lengths(SP_PROXY_RELAY, false, 2, 0, 0);
