@@ -18,6 +18,7 @@ struct record_header {
 #define RECORD_HEADER ((uint32_t)sizeof(struct record_header))
 #define PADDED(len)   (((uint64_t)(len) + RECORD_HEADER + 7) & ~(uint64_t)7)
 #define LARGEST       PADDED(SP_RING_CHUNK)
+#define MOST_RECORDS  (SP_RING_AREA / RECORD_HEADER) /* in a log */
 
 /*
  * Everything that retention may keep, the exit and close records, the unused tail of the area, and
@@ -399,7 +400,8 @@ static bool load_bounds(const struct sp_ring_view *v, uint64_t *ret_oldest, uint
 
 int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct sp_record *ret)
 {
-    for (;;) {
+    /* A writer that moves its positions all the time must not keep the reader here. */
+    for (uint64_t tries = 0; tries < MOST_RECORDS; tries++) {
         uint64_t oldest = 0;
         uint64_t end = 0;
 
@@ -447,6 +449,7 @@ int sp_ring_next(const struct sp_ring_view *v, struct sp_ring_cursor *c, struct 
         c->pos += PADDED(h.len);
         return 1;
     }
+    return -(int)SP_E_MALFORMED;
 }
 
 int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
@@ -455,11 +458,12 @@ int sp_ring_catch_up(const struct sp_ring_view *v, struct sp_ring_cursor *tail,
     /* Read once, so that a busy writer cannot keep us here: the next call reads the rest. */
     const uint64_t end = atomic_load_explicit(&v->head->end, memory_order_acquire);
     struct sp_record r;
+    uint64_t records = 0;
     int more = 0;
 
     do
         more = sp_ring_next(v, tail, &r);
-    while (more > 0 && tail->pos < end);
+    while (more > 0 && tail->pos < end && ++records < MOST_RECORDS);
     if (more < 0)
         return more;
     /* exit_seq and closed_seq are stored before their records are published, so they are set for
