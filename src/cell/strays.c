@@ -19,6 +19,7 @@
 #define MAX_EVENTS     64  /* and their cgroup.events: with more leaves both are opened each time */
 #define ROUNDS_AT_ONCE 16  /* kill rounds before other events are served */
 #define REAPED_AT_ONCE 256
+#define LOOKS_AT_ONCE  128 /* leaves of strays looked at in one sweep */
 #define ENDING_MS      10000
 #define FEW_COMMANDS   64 /* with fewer than this, each exit searches our children at once */
 
@@ -56,6 +57,7 @@ struct sp_strays {
     struct sp_cell_state *cell;
     struct leaf *leaves;
     uint32_t leaf_count, leaf_cap, first_free, first_stray, last_number;
+    uint32_t next_stray; /* the next sweep begins here; SP_NO_LEAF: with the first one */
     uint32_t open_dirs, open_events;
     uint32_t ready_leaves; /* FREE ones: a few, for the next commands */
 
@@ -76,7 +78,10 @@ struct sp_strays *sp_strays_new(struct sp_cell_state *cell)
     struct sp_strays *s = calloc(1, sizeof *s);
 
     if (s != NULL)
-        *s = (struct sp_strays){.cell = cell, .first_free = SP_NO_LEAF, .first_stray = SP_NO_LEAF};
+        *s = (struct sp_strays){.cell = cell,
+                                .first_free = SP_NO_LEAF,
+                                .first_stray = SP_NO_LEAF,
+                                .next_stray = SP_NO_LEAF};
     return s;
 }
 
@@ -135,6 +140,8 @@ static void unlist_stray(struct sp_strays *s, uint32_t i)
     *(l->prev != SP_NO_LEAF ? &s->leaves[l->prev].next : &s->first_stray) = l->next;
     if (l->next != SP_NO_LEAF)
         s->leaves[l->next].prev = l->prev;
+    if (s->next_stray == i)
+        s->next_stray = l->next;
 }
 
 /* Its directory; *ret_opened is to be closed, if it is not -1. */
@@ -254,7 +261,9 @@ void sp_strays_note_started(struct sp_strays *s, struct sp_command *c)
  * again. */
 static void free_emptied(struct sp_strays *s)
 {
-    for (uint32_t i = s->first_stray, next; i != SP_NO_LEAF; i = next) {
+    uint32_t i = s->next_stray != SP_NO_LEAF ? s->next_stray : s->first_stray;
+
+    for (uint32_t n = 0, next; n < LOOKS_AT_ONCE && i != SP_NO_LEAF; n++, i = next) {
         struct leaf *l = &s->leaves[i];
 
         next = l->next;
@@ -265,6 +274,9 @@ static void free_emptied(struct sp_strays *s)
             s->cell->is_sweep_due = true;
         }
     }
+    s->next_stray = i;
+    if (i != SP_NO_LEAF)
+        s->cell->is_sweep_due = true;
 }
 
 void sp_strays_leave_leaf(struct sp_strays *s, struct sp_command *c, bool is_forgotten,
@@ -513,8 +525,7 @@ void sp_strays_end_session(struct sp_strays *s, uint64_t session)
         sp_cgroup_kill(dir_of(s, l, &opened));
         l->was_killed = true;
     }
-    sp_cell_take_spare(s->cell);
-    free_emptied(s); /* dying takes a moment: a sweep frees the rest */
+    sp_cell_take_spare(s->cell); /* dying takes a moment: sweeps free the leaves */
     if (s->cell->cgroup.dir >= 0)
         return;
     if (SP_GROW(s->ending, s->ending_count, s->ending_cap)) {
