@@ -17,6 +17,7 @@
 #define START_ROOM    (8ULL << 20) /* memory of the levels above for one more command */
 #define FIRST_LOOK_MS 20   /* between two looks at leaves with strays; doubled each time ... */
 #define LAST_LOOK_MS  1000 /* ... up to this */
+#define LOOKS_AT_ONCE 64   /* lingering leaves looked at in one turn of the loop */
 #define END_ROUNDS    200
 #define END_ROUND_MS  5
 
@@ -28,17 +29,19 @@ struct sp_leaves {
     unsigned prepared; /* controllers that the server's group has */
     struct sp_limit_group server;
     struct sp_list sessions;
-    uint32_t ready, count; /* leaves: ready ones, and all */
+    struct sp_list waiting; /* sessions with lingering leaves, or that have ended */
+    uint32_t ready, count;  /* leaves: ready ones, and all */
     struct sp_timer look;
     uint64_t look_ms;
 };
 
 struct sp_leaf_session {
     struct sp_leaves *leaves;
-    struct sp_list link;
+    struct sp_list link, waits;
     struct sp_limit_group group;
-    struct sp_list ready, used, lingering; /* struct sp_leaf */
-    uint32_t ready_count, last_number;
+    struct sp_list ready, used;
+    struct sp_list lingering; /* the one that was looked at last is the last */
+    uint32_t ready_count, lingering_count, last_number;
     bool has_ended;
 };
 
@@ -58,6 +61,7 @@ struct sp_leaves *sp_leaves_new(struct sp_loop *loop, const struct sp_leaves_opt
     l->loop = loop;
     l->options = *o;
     sp_list_init(&l->sessions);
+    sp_list_init(&l->waiting);
     return l;
 }
 
@@ -138,48 +142,124 @@ static void free_leaf(struct sp_leaf *leaf)
     free(leaf);
 }
 
-/* Removes the leaves of a list that are empty. */
-static void remove_empty(struct sp_list *leaves)
+/* Neither the leaf nor, in version 2, a cgroup in it has a process. Each process of a command is in
+ * all of its hierarchies. */
+static bool is_empty(struct sp_leaf *leaf)
 {
-    sp_list_each_safe(i, leaves)
-        if (sp_limit_group_remove(&leaf_of(i)->group))
-            free_leaf(leaf_of(i));
+    struct sp_limit_group *g = &leaf->group;
+    struct sp_group_counts now;
+    char pid;
+
+    if ((leaf->controllers & SP_CONTROL_BIT(SP_CONTROL_PIDS)) != 0) {
+        sp_limit_group_read(g, leaf->controllers, SP_READ_PIDS, &now);
+        return now.pids == 0;
+    }
+    for (unsigned h = 0; h < g->host->count; h++) {
+        if (g->dirs[h] < 0)
+            continue;
+        if (g->host->items[h].is_v2) {
+            if (!sp_cgroup_is_empty(g->dirs[h], NULL))
+                return false;
+            continue;
+        }
+        auto_close int fd = openat(g->dirs[h], "cgroup.procs", O_RDONLY | O_CLOEXEC);
+
+        if (fd < 0 || read(fd, &pid, 1) != 0)
+            return false;
+    }
+    return true;
 }
 
-/* true: the session and its group are gone. */
+/* Looks at most so many times at leaves of the session, and removes the empty ones. Returns how
+ * many looks are left. *ret_removed: one was removed. */
+static uint32_t remove_empty(struct sp_leaf_session *s, uint32_t looks, bool *ret_removed)
+{
+    struct sp_list *i;
+
+    for (uint32_t n = s->lingering_count; n > 0 && looks > 0; n--, looks--) {
+        if ((i = sp_list_take_first(&s->lingering)) == NULL)
+            break;
+        struct sp_leaf *leaf = leaf_of(i);
+
+        if (!is_empty(leaf) || !sp_limit_group_remove(&leaf->group)) {
+            sp_list_append(&s->lingering, &leaf->link);
+            continue;
+        }
+        s->lingering_count--;
+        free_leaf(leaf);
+        *ret_removed = true;
+    }
+    return looks;
+}
+
+/* The session has no lingering leaves. true: it has ended, and it and its group are gone. */
 static bool remove_session(struct sp_leaf_session *s)
 {
-    remove_empty(&s->lingering);
-    if (!s->has_ended || !sp_list_is_empty(&s->lingering) || !sp_list_is_empty(&s->used) ||
+    if (!s->has_ended || s->lingering_count > 0 || !sp_list_is_empty(&s->used) ||
         !sp_limit_group_remove(&s->group))
         return false;
+    sp_list_remove(&s->waits);
     sp_list_remove(&s->link);
     free(s);
     return true;
 }
 
+/* One round; a session that was looked at goes to the end of the list. *ret_removed: a leaf or a
+ * session was removed. */
+static void look(struct sp_leaves *l, uint32_t looks, bool *ret_removed)
+{
+    struct sp_list *const last = sp_list_last(&l->waiting);
+
+    bool is_last = last == NULL;
+    struct sp_list *i;
+
+    while (!is_last && looks > 0 && (i = sp_list_take_first(&l->waiting)) != NULL) {
+        struct sp_leaf_session *s = SP_CONTAINER(i, struct sp_leaf_session, waits);
+
+        is_last = i == last;
+        looks = remove_empty(s, looks, ret_removed);
+        if (remove_session(s)) {
+            *ret_removed = true;
+        } else if (s->has_ended || s->lingering_count > 0) {
+            looks -= looks > 0;
+            sp_list_append(&l->waiting, &s->waits);
+        }
+    }
+}
+
 static void on_look(struct sp_timer *t)
 {
     struct sp_leaves *l = SP_CONTAINER(t, struct sp_leaves, look);
-    bool is_due = false;
+    bool is_any = false;
 
-    sp_list_each_safe(i, &l->sessions) {
-        struct sp_leaf_session *s = SP_CONTAINER(i, struct sp_leaf_session, link);
-
-        if (!remove_session(s))
-            is_due = is_due || s->has_ended || !sp_list_is_empty(&s->lingering);
-    }
-    l->look_ms = l->look_ms * 2 > LAST_LOOK_MS ? LAST_LOOK_MS : l->look_ms * 2;
-    if (is_due)
+    look(l, LOOKS_AT_ONCE, &is_any);
+    l->look_ms = is_any                          ? FIRST_LOOK_MS
+                 : l->look_ms * 2 > LAST_LOOK_MS ? LAST_LOOK_MS
+                                                 : l->look_ms * 2;
+    if (!sp_list_is_empty(&l->waiting))
         (void)sp_loop_timer(l->loop, t, sp_loop_now(l->loop) + l->look_ms, on_look);
 }
 
-/* Processes are still ending in a leaf: there is no event for that. */
-static void look_soon(struct sp_leaves *l)
+/* Processes are still ending in a leaf of the session: there is no event for that. */
+static void look_soon(struct sp_leaf_session *s)
 {
+    struct sp_leaves *l = s->leaves;
+    const uint64_t due = sp_loop_now(l->loop) + FIRST_LOOK_MS;
+
+    if (!sp_list_is_linked(&s->waits))
+        sp_list_prepend(&l->waiting, &s->waits);
     l->look_ms = FIRST_LOOK_MS;
+    if (l->look.slot != 0 && l->look.due_ms <= due)
+        return;
     sp_loop_cancel(l->loop, &l->look);
-    (void)sp_loop_timer(l->loop, &l->look, sp_loop_now(l->loop) + l->look_ms, on_look);
+    (void)sp_loop_timer(l->loop, &l->look, due, on_look);
+}
+
+static void linger(struct sp_leaf *leaf)
+{
+    sp_list_prepend(&leaf->session->lingering, &leaf->link);
+    leaf->session->lingering_count++;
+    look_soon(leaf->session);
 }
 
 void sp_leaves_end_session(struct sp_leaf_session *s)
@@ -189,15 +269,20 @@ void sp_leaves_end_session(struct sp_leaf_session *s)
     if (s == NULL)
         return;
     s->has_ended = true;
-    while ((i = sp_list_first(&s->ready)) != NULL) {
+    while ((i = sp_list_take_first(&s->ready)) != NULL) {
+        struct sp_leaf *leaf = leaf_of(i);
+
         s->ready_count--;
         s->leaves->ready--;
-        sp_list_remove(i);
-        sp_list_append(&s->lingering, i);
+        if (sp_limit_group_remove(&leaf->group))
+            free_leaf(leaf);
+        else
+            linger(leaf);
     }
-    struct sp_leaves *l = s->leaves;
-    if (!remove_session(s))
-        look_soon(l);
+    if (remove_session(s))
+        return;
+    sp_list_remove(&s->waits); /* to the beginning */
+    look_soon(s);
 }
 
 void sp_leaves_free(struct sp_leaves *l)
@@ -206,8 +291,9 @@ void sp_leaves_free(struct sp_leaves *l)
         return;
     sp_loop_cancel(l->loop, &l->look);
     for (int round = 0; round < END_ROUNDS; round++) {
-        sp_list_each_safe(i, &l->sessions)
-            (void)remove_session(SP_CONTAINER(i, struct sp_leaf_session, link));
+        bool is_any = false;
+
+        look(l, UINT32_MAX, &is_any);
         if (sp_list_is_empty(&l->sessions) &&
             (l->prepared == 0 || sp_limit_group_remove(&l->server)))
             break;
@@ -363,8 +449,7 @@ int sp_leaf_take(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t sessi
         leaf->is_used = true;
         err = set_leaf(leaf, set, controllers);
         if (err != 0) { /* memory of an earlier command in it that cannot be reclaimed */
-            sp_list_append(&(*s)->lingering, &leaf->link);
-            look_soon(l);
+            linger(leaf);
             leaf = NULL;
         }
     }
@@ -374,7 +459,7 @@ int sp_leaf_take(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t sessi
     }
     if (err != 0) {
         if (leaf != NULL && !sp_limit_group_remove(&leaf->group))
-            sp_list_append(&(*s)->lingering, &leaf->link);
+            linger(leaf);
         else if (leaf != NULL)
             free_leaf(leaf);
         return sp_fail(e, SP_E_SYSTEM, err, "make the cgroup that holds the limits of a command");
@@ -404,6 +489,14 @@ static void subtract(struct sp_group_counts *from, const struct sp_group_counts 
     from->system_us -= what->system_us;
 }
 
+uint64_t sp_leaf_cpu_us(struct sp_leaf *leaf)
+{
+    struct sp_group_counts now;
+
+    sp_limit_group_read(&leaf->group, SP_CONTROL_BIT(SP_CONTROL_CPUACCT), SP_READ_CPU, &now);
+    return now.cpu_us - leaf->before[SP_LIMIT_COMMAND].cpu_us;
+}
+
 void sp_leaf_read(struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVELS])
 {
     read_levels(leaf, false, ret);
@@ -415,34 +508,6 @@ void sp_leaf_read(struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVE
         ret[0].peak_memory = 0;
     if (leaf->is_used && ret[0].peak_pids <= leaf->before[0].peak_pids)
         ret[0].peak_pids = 0;
-}
-
-/* Neither the leaf nor, in version 2, a cgroup in it has a process. Each process of a command is in
- * all of its hierarchies. */
-static bool is_empty(struct sp_leaf *leaf)
-{
-    struct sp_limit_group *g = &leaf->group;
-    struct sp_group_counts now;
-    char pid;
-
-    if ((leaf->controllers & SP_CONTROL_BIT(SP_CONTROL_PIDS)) != 0) {
-        sp_limit_group_read(g, leaf->controllers, SP_READ_PIDS, &now);
-        return now.pids == 0;
-    }
-    for (unsigned h = 0; h < g->host->count; h++) {
-        if (g->dirs[h] < 0)
-            continue;
-        if (g->host->items[h].is_v2) {
-            if (!sp_cgroup_is_empty(g->dirs[h], NULL))
-                return false;
-            continue;
-        }
-        auto_close int fd = openat(g->dirs[h], "cgroup.procs", O_RDONLY | O_CLOEXEC);
-
-        if (fd < 0 || read(fd, &pid, 1) != 0)
-            return false;
-    }
-    return true;
 }
 
 void sp_leaf_give(struct sp_leaf *leaf, bool is_spent)
@@ -463,6 +528,5 @@ void sp_leaf_give(struct sp_leaf *leaf, bool is_spent)
         free_leaf(leaf);
         return;
     }
-    sp_list_append(&s->lingering, &leaf->link);
-    look_soon(l);
+    linger(leaf);
 }

@@ -53,6 +53,8 @@ struct sp_leaf {
 int sp_leaf_take(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t session,
                  const struct sp_limit_set *set, unsigned controllers, struct sp_leaf **ret,
                  struct sp_err *e);
+/* CPU time of the command's whole tree so far. */
+uint64_t sp_leaf_cpu_us(struct sp_leaf *leaf);
 /* Counts since the command started, by level; peaks are 0 if the kernel cannot tell them apart from
  * those of earlier commands. */
 void sp_leaf_read(struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVELS]);

@@ -157,10 +157,7 @@ static void on_cpu(struct sp_timer *t)
 {
     struct sp_proc *p = SP_CONTAINER(t, struct sp_proc, limits.cpu);
     const uint64_t most = p->limits.set.of[SP_LIMIT_CPU];
-    struct sp_group_counts counts[SP_LIMIT_LEVELS];
-
-    sp_leaf_read(p->limits.leaf, counts);
-    const uint64_t used = counts[SP_LIMIT_COMMAND].cpu_us / 1000;
+    const uint64_t used = sp_leaf_cpu_us(p->limits.leaf) / 1000;
 
     if (used >= most)
         end_by(p, SP_LIMIT_CPU);

@@ -658,7 +658,7 @@ static void read_memory(struct sp_limit_group *g, int dir, bool is_v2, bool rese
         ret->memory_hits = number_of(text, "oom");
 }
 
-static void read_cpu(int dir, bool is_v2, struct sp_group_counts *ret)
+static void read_cpu(int dir, bool is_v2, bool has_parts, struct sp_group_counts *ret)
 {
     char text[1024];
 
@@ -671,6 +671,8 @@ static void read_cpu(int dir, bool is_v2, struct sp_group_counts *ret)
         return;
     }
     ret->cpu_us = read_number(dir, "cpuacct.usage", NULL) / 1000;
+    if (!has_parts)
+        return;
     ret->user_us = read_number(dir, "cpuacct.usage_user", NULL) / 1000;
     ret->system_us = read_number(dir, "cpuacct.usage_sys", NULL) / 1000;
 }
@@ -697,7 +699,7 @@ void sp_limit_group_read(struct sp_limit_group *g, unsigned controllers, unsigne
         }
         if (i == SP_CONTROL_PIDS && (what & SP_READ_PIDS) != 0)
             ret->pids = read_often(g, SP_GROUP_PIDS, dir, "pids.current", NULL);
-        if (i == SP_CONTROL_CPUACCT && has_counts)
-            read_cpu(dir, is_v2, ret);
+        if (i == SP_CONTROL_CPUACCT && (has_counts || (what & SP_READ_CPU) != 0))
+            read_cpu(dir, is_v2, has_counts, ret);
     }
 }

@@ -106,6 +106,7 @@ enum sp_group_read {
     SP_READ_HELD = 2,  /* held_memory, of a group with a limit of memory */
     SP_READ_PIDS = 4,  /* pids */
     SP_RESET_PEAK = 8, /* before it is read */
+    SP_READ_CPU = 16,  /* cpu_us alone */
 };
 /* What was not asked for, and counts of other controllers, are 0. `what`: enum sp_group_read. */
 void sp_limit_group_read(struct sp_limit_group *g, unsigned controllers, unsigned what,

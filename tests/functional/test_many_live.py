@@ -8,7 +8,7 @@ import shutil
 import unittest
 
 import tap
-from server import SANITIZED, Case, fd_names, is_alive, ours_only, stat_of
+from server import SANITIZED, Case, cgroup_of, descendants, fd_names, is_alive, ours_only, stat_of
 from wire import wait_until
 
 PTY_MAX = '/proc/sys/kernel/pty/max'
@@ -85,6 +85,29 @@ class ManyLive(Case):
         c.request('session/end')
         wait_until(lambda: not is_alive(pid), 'end of the session')
         self.assertLess(cpu_ms(ours) - before, 50)
+
+    def test_the_end_of_a_session_does_not_depend_on_what_others_have_left(self):
+        count = 4000 if tap.IS_LONG else 500
+        c = self.session('--cells', '1', '--closed-ttl', '0')
+        script = 'setsid sleep 1000 < /dev/null > /dev/null 2>&1 & exit 0'
+        for first in range(0, count, 50):
+            names = ['p%d' % i for i in range(first, first + 50)]
+            for start in [c.post_start(name, ['/bin/sh', '-c', script]) for name in names]:
+                c.result(start)
+            for name in names:
+                c.wait_closed(name)
+        other = self.srv.session()
+        other.start('p', ['/bin/sh', '-c', 'echo $$; exec sleep 1000'])
+        pid = int(other.wait_line('p'))
+        cell = stat_of(pid)[1]
+        if cgroup_of(pid) in (None, cgroup_of(self.srv.pid)):
+            self.skipTest('this host lets us have no cgroups')
+        before = cpu_ms([cell])
+        other.request('session/end')
+        wait_until(lambda: not is_alive(pid), 'end of the session')
+        self.assertLess(cpu_ms([cell]) - before, 5)  # a look at each cgroup took 7 ms for 500
+        c.request('session/end')
+        wait_until(lambda: not descendants(cell), 'the end of what was left')
 
     @as_root
     def test_ended_commands_take_no_mapping(self):

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import unittest
 
 import mcp
@@ -16,6 +17,7 @@ import tap
 import wire
 from sandbox_policy import read_only
 from server import PROGRAM, Case, limit_groups, ours_only
+from wire import wait_until
 
 MIB = 1 << 20
 HOG = 'x = bytearray(%d << 20); print("held", flush=True); import time; time.sleep(600)'
@@ -246,6 +248,43 @@ class Shared(Limited):
         c.start('p', hog(100), limits={'wallMs': 600000})  # alone it has room, and it is the larger one
         hit = self.told(c, 'p')['limitsHit'][0]
         self.assertEqual((hit['limit'], hit['level'], hit['value'], hit['leader']), ('memory', 'session', 128 * MIB, True))
+
+    @needs('memory')
+    def test_the_memory_of_a_server_is_that_of_all_of_its_sessions(self):
+        one = self.session('--limit', 'server:memory=256M')
+        two = self.srv.session()
+        one.start('p', hog(100))
+        one.wait_output('p', 'held')
+        two.start('p', hog(200), limits={'wallMs': 600000})  # alone it has room, and it is the larger one
+        end = self.told(two, 'p')
+        self.assertEqual(end['reason'], 'memory_limit')
+        self.assertEqual(end['limitsHit'], [{'limit': 'memory', 'level': 'server', 'value': 256 * MIB, 'count': 1, 'leader': True}])
+        self.assertFalse(one.process('p').exited)
+
+    @needs('memory')
+    def test_what_commands_have_left_costs_nothing(self):
+        count = 1000 if tap.IS_LONG else 200
+        c = self.session('--cells', '1', '--closed-ttl', '0')
+        for first in range(0, count, 20):
+            for i in range(first, first + 20):
+                self.shell(c, 'p%d' % i, 'setsid sleep 1000 < /dev/null > /dev/null 2>&1 & exit 0', memoryBytes=64 * MIB)
+            for i in range(first, first + 20):
+                c.wait_closed('p%d' % i)
+
+        def cpu_ms():
+            with open('/proc/%d/schedstat' % self.srv.pid) as f:
+                return int(f.read().split()[0]) / 1e6
+        time.sleep(1)  # between two looks at their cgroups
+        before, began = cpu_ms(), time.monotonic()
+        time.sleep(1)
+        self.assertLess((cpu_ms() - before) / (time.monotonic() - began), 4)  # a look at each of 200 took 7 ms
+
+        def groups():
+            return ['%s/%s' % (g, d) for g in limit_groups(self.srv.pid) for d in os.listdir(g) if re.fullmatch(r's\d+', d)]
+        if limit_groups(self.srv.pid):  # of version 1
+            self.assertTrue(groups())
+            c.request('session/end')
+            wait_until(lambda: not groups(), 'the end of the cgroups of the session')
 
     @needs('memory', 'pids')
     def test_the_limits_of_a_server_hold_over_its_sessions(self):
