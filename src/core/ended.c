@@ -36,7 +36,7 @@ struct sp_proc *sp_ended_open(struct sp_session *s, struct sp_past *past)
         return NULL;
     }
     p->past = past;
-    past->opened = p;
+    sp_pasts_open(&s->pasts, past, p);
     sp_list_append(&s->opened, &p->link);
     sp_proc_settle(p);
     return p;
@@ -53,7 +53,7 @@ void sp_ended_shut(struct sp_proc *p)
     if (is_read(p))
         return;
     p->past->input_state = (uint8_t)p->input.state;
-    p->past->opened = NULL;
+    sp_pasts_shut(&p->session->pasts, p->past);
     sp_list_remove(&p->link);
     sp_list_remove(&p->unsettled);
     sp_waiters_wake(&p->on_freed); /* no request: what answered for its network */

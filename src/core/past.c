@@ -192,8 +192,8 @@ struct packed {
     uint64_t bytes;
 };
 
-/* `to` NULL: measures only. The cell may be hostile: sizes are checked, and what it overwrites
- * meanwhile is dropped. */
+/* `to` NULL: measures only, up to `room`, too. The cell may be hostile: sizes are checked, and what
+ * it overwrites meanwhile is dropped. */
 static struct packed pack_output(struct sp_proc *p, uint8_t *to, size_t room)
 {
     struct sp_ring_cursor c = {0};
@@ -209,7 +209,7 @@ static struct packed pack_output(struct sp_proc *p, uint8_t *to, size_t room)
         if (r.type != SP_RECORD_OUTPUT || r.len == 0)
             continue;
         const size_t n = write_head(head, &r);
-        if (to != NULL && n + r.len > room - all.size)
+        if (n + r.len > room - all.size)
             break;
         if (to != NULL) {
             memcpy(to + all.size, head, n);
@@ -400,7 +400,7 @@ struct sp_past *sp_past_make(struct sp_proc *p)
     p->view.has_exit = p->is_lost && p->state.exit_seq > p->last_real_seq;
     p->view.bytes = p->view.bytes_at_exit = p->tail.bytes;
     p->view.state = &p->state;
-    const struct packed all = pack_output(p, NULL, 0);
+    const struct packed all = pack_output(p, NULL, SP_RING_AREA);
     if (!add_facts(&facts, p, &argc))
         return NULL;
     struct sp_past *past = malloc(sizeof *past + facts.len + all.size);
@@ -511,7 +511,7 @@ static void note_bytes(struct sp_pasts *s)
 {
     struct sp_past_store *store = s->store;
 
-    if (s->place == 0 && s->bytes > 0) {
+    if (s->place == 0 && s->shut_bytes > 0) {
         if (store->heap_count == store->heap_cap) {
             const uint32_t cap = store->heap_cap == 0 ? 16 : store->heap_cap * 2;
             struct sp_pasts **heap = realloc(store->heap, cap * sizeof(struct sp_pasts *));
@@ -525,7 +525,7 @@ static void note_bytes(struct sp_pasts *s)
     }
     if (s->place == 0)
         return;
-    if (s->bytes > 0) {
+    if (s->shut_bytes > 0) {
         sift(store, s);
         return;
     }
@@ -591,9 +591,32 @@ void sp_pasts_release(struct sp_pasts *s, struct sp_past *past, uint64_t now_ms)
 {
     past->kept_ms = now_ms;
     sp_list_append(&s->list, &past->link);
-    s->bytes += past->bytes;
     if (s->with_output == NULL && past->size > past->output_at)
         s->with_output = past;
+    s->bytes += past->bytes;
+    s->shut_bytes += past->opened == NULL ? past->bytes : 0;
+    note_bytes(s);
+}
+
+/* A session that has open records alone is not in the heap: it has nothing to evict, and the others
+ * have their turn. */
+void sp_pasts_open(struct sp_pasts *s, struct sp_past *past, struct sp_proc *by)
+{
+    const bool was_shut = past->opened == NULL;
+
+    past->opened = by;
+    if (!was_shut || !sp_list_is_linked(&past->link))
+        return;
+    s->shut_bytes -= past->bytes;
+    note_bytes(s);
+}
+
+void sp_pasts_shut(struct sp_pasts *s, struct sp_past *past)
+{
+    past->opened = NULL;
+    if (!sp_list_is_linked(&past->link))
+        return;
+    s->shut_bytes += past->bytes;
     note_bytes(s);
 }
 
@@ -624,6 +647,7 @@ void sp_pasts_remove(struct sp_pasts *s, struct sp_past *past)
         s->with_output = after(s, past);
     sp_list_remove(&past->link);
     s->bytes -= past->bytes;
+    s->shut_bytes -= past->opened == NULL ? past->bytes : 0;
     note_bytes(s);
 }
 
@@ -659,6 +683,7 @@ static void drop_output(struct sp_pasts *s, struct sp_past *past)
     *at = small;
     before->next = behind->prev = &small->link;
     s->bytes -= bytes - small->bytes;
+    s->shut_bytes -= bytes - small->bytes;
     s->store->bytes -= bytes - small->bytes;
     note_bytes(s);
 }
@@ -681,10 +706,17 @@ static bool evict_one(struct sp_past_store *store)
         return true;
     }
     sp_list_each(i, &s->list) {
-        if (past_of(i)->opened != NULL)
+        struct sp_past *past = past_of(i);
+
+        if (past->opened != NULL)
             continue;
-        store->evicted[SP_PAST_RECORD]++;
-        store->evict(s, past_of(i));
+        if (past->size > past->output_at) { /* it was open when its turn came */
+            drop_output(s, past);
+            store->evicted[SP_PAST_OUTPUT]++;
+        } else {
+            store->evicted[SP_PAST_RECORD]++;
+            store->evict(s, past);
+        }
         return true;
     }
     return false;

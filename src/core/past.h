@@ -52,7 +52,7 @@ static inline bool sp_log_is_intact(const struct sp_log_view *v, const struct sp
 struct sp_past {
     struct sp_list link; /* of the session: those that may be evicted, the oldest first */
     struct sp_past *next_in_bucket;
-    struct sp_proc *opened; /* the process that reads it; NULL: none */
+    struct sp_proc *opened; /* the process that reads it; NULL: none, it is shut */
     uint64_t number;        /* sp_proc.number */
     uint64_t kept_ms;       /* when its lifetime began */
     uint32_t hash;          /* of the id */
@@ -77,7 +77,7 @@ enum sp_past_stage { SP_PAST_OUTPUT, SP_PAST_RECORD, SP_PAST_STAGES };
 struct sp_past_store {
     uint64_t budget, bytes;
     uint32_t count;
-    struct sp_pasts **heap; /* sessions with records that may be evicted, the largest first */
+    struct sp_pasts **heap; /* sessions with shut records, the one with most bytes first */
     uint32_t heap_count, heap_cap;
     uint64_t evicted[SP_PAST_STAGES];
     /* Evicts a record: it has to be removed. */
@@ -89,8 +89,9 @@ struct sp_pasts {
     struct sp_list list; /* of sp_past.link */
     struct sp_past **buckets;
     uint32_t bucket_count, count;
-    struct sp_past *with_output; /* no record before it has output; NULL: none has */
-    uint64_t bytes;              /* of the records in `list` */
+    struct sp_past *with_output; /* no record before it has output, unless it was open when it was
+                                    its turn; NULL: none has */
+    uint64_t bytes, shut_bytes;  /* of the records in `list`, and of the shut ones among them */
     uint32_t place;              /* index in the heap + 1; 0: not there */
     struct sp_timer due;         /* end of the lifetime of the oldest */
 };
@@ -110,8 +111,10 @@ static inline void sp_pasts_done(struct sp_pasts *s) /* requires an empty sessio
 
 /* The record can be found, and counts. false: no memory. */
 bool sp_pasts_add(struct sp_pasts *s, struct sp_past *past);
-/* It may be evicted from now on, unless it is open. */
+/* The record may be evicted from now on, while no process reads it. */
 void sp_pasts_release(struct sp_pasts *s, struct sp_past *past, uint64_t now_ms);
+void sp_pasts_open(struct sp_pasts *s, struct sp_past *past, struct sp_proc *by);
+void sp_pasts_shut(struct sp_pasts *s, struct sp_past *past);
 /* The record is not freed. */
 void sp_pasts_remove(struct sp_pasts *s, struct sp_past *past);
 struct sp_past *sp_pasts_find(const struct sp_pasts *s, struct sp_str id);

@@ -257,7 +257,7 @@ static void test_the_largest_session_loses_the_oldest(void **state)
     for (uint64_t i = 10; i < 14; i++)
         (void)add(s, &b, i);
     const uint32_t one = sp_pasts_find(&a, SP_STR("p1"))->bytes;
-    sp_pasts_find(&b, SP_STR("p11"))->opened = &reader;
+    sp_pasts_open(&b, sp_pasts_find(&b, SP_STR("p11")), &reader);
     assert_true(sp_past_store_shrink(&store, store.bytes - one));
     assert_string_equal(evicted, "");
     assert_true(sp_pasts_find(&b, SP_STR("p10"))->is_output_evicted);
@@ -268,7 +268,7 @@ static void test_the_largest_session_loses_the_oldest(void **state)
     assert_true(sp_past_store_shrink(&store, 2 * one));
     assert_string_equal(evicted, "10 12 13 "); /* 11 is open, 1 is of a session no larger */
     assert_false(sp_pasts_find(&a, SP_STR("p1"))->is_output_evicted);
-    sp_pasts_find(&b, SP_STR("p11"))->opened = NULL;
+    sp_pasts_shut(&b, sp_pasts_find(&b, SP_STR("p11")));
     assert_true(sp_past_store_shrink(&store, 0));
     assert_int_equal(store.bytes, 0);
     assert_int_equal(store.count, 0);
@@ -281,12 +281,56 @@ static void test_the_largest_session_loses_the_oldest(void **state)
     free_scene(s);
 }
 
+/* A session whose records are all read keeps them, and no other session is spared for that. */
+static void test_open_records_protect_no_other_session(void **state)
+{
+    struct scene *s = new_scene();
+    struct sp_past_store store = {.evict = note_evicted};
+    struct sp_pasts a = {0};
+    struct sp_pasts b = {0};
+    struct sp_proc reader = {0};
+
+    (void)state;
+    write_log(s);
+    sp_pasts_init(&a, &store);
+    sp_pasts_init(&b, &store);
+    evicted[0] = 0;
+    for (uint64_t i = 1; i < 5; i++)
+        sp_pasts_open(&a, add(s, &a, i), &reader);
+    for (uint64_t i = 10; i < 12; i++)
+        (void)add(s, &b, i);
+    assert_int_equal(a.shut_bytes, 0);
+    assert_true(sp_past_store_shrink(&store, 0));
+    assert_string_equal(evicted, "10 11 ");
+    assert_int_equal(a.count, 4);
+    /* They were open when it was their turn: the output goes first all the same. */
+    for (uint64_t i = 1; i < 5; i++) {
+        char id[16];
+
+        (void)snprintf(id, sizeof id, "p%llu", (unsigned long long)i);
+        sp_pasts_shut(&a, sp_pasts_find(&a, sp_str_of(id)));
+    }
+    evicted[0] = 0;
+    assert_true(sp_past_store_shrink(&store, store.bytes - 1));
+    assert_string_equal(evicted, "");
+    assert_true(sp_pasts_find(&a, SP_STR("p1"))->is_output_evicted);
+    assert_true(sp_past_store_shrink(&store, 0));
+    assert_string_equal(evicted, "1 2 3 4 ");
+    assert_int_equal(store.evicted[SP_PAST_OUTPUT], 6);
+    assert_int_equal(store.heap_count, 0);
+    sp_pasts_done(&a);
+    sp_pasts_done(&b);
+    free(store.heap);
+    free_scene(s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_record_has_all_facts),
     cmocka_unit_test(test_cursors_are_carried_over),
     cmocka_unit_test(test_what_was_forgotten_is_counted),
     cmocka_unit_test(test_no_memory_at_any_step),
     cmocka_unit_test(test_the_largest_session_loses_the_oldest),
+    cmocka_unit_test(test_open_records_protect_no_other_session),
 };
 
 TEST_MAIN(tests)
