@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "core/history.h"
+#include "core/observer.h"
 
 #define AT_ONCE     1000U /* processes that are settled or end in one turn, so that none is long */
 #define LATE_MS     1000U /* until an open process is tried again after its lifetime */
@@ -55,6 +56,7 @@ void sp_ended_shut(struct sp_proc *p)
     p->past->input_state = (uint8_t)p->input.state;
     sp_pasts_shut(&p->session->pasts, p->past);
     sp_list_remove(&p->link);
+    sp_list_remove(&p->in_ring);
     sp_list_remove(&p->unsettled);
     sp_waiters_wake(&p->on_freed); /* no request: what answered for its network */
     sp_proc_release(p);
@@ -184,6 +186,30 @@ static void note_unsent(struct sp_proc *p, bool is_unsent)
         s->client->pressed(s->client);
 }
 
+/* Whether it stays open for observers that have fallen behind, and for nothing else. */
+static bool is_observed(const struct sp_proc *p)
+{
+    return p->requests == 0 && !p->is_unsent && !sp_list_is_empty(&p->observers);
+}
+
+/* Observers that read slowly, or not at all, must not hold more memory than all of the others:
+ * where nothing else can be evicted, they get the end of the process now, and a gap before it. */
+static void shrink(struct sp_front *f)
+{
+    struct sp_list *i;
+
+    (void)sp_past_store_shrink(&f->pasts, f->pasts.budget);
+    while (f->pasts.bytes > f->pasts.budget && (i = sp_list_take_first(&f->observed)) != NULL) {
+        struct sp_proc *p = SP_CONTAINER(i, struct sp_proc, in_ring);
+
+        if (!is_observed(p))
+            continue;
+        sp_observers_dismiss(p);
+        sp_ended_shut(p);
+        (void)sp_past_store_shrink(&f->pasts, f->pasts.budget);
+    }
+}
+
 /* It has a record: shuts it if nothing reads it. */
 static void settle_record(struct sp_proc *p)
 {
@@ -196,8 +222,10 @@ static void settle_record(struct sp_proc *p)
         if (s->pasts.due.slot == 0)
             (void)sp_loop_timer(f->loop, &s->pasts.due, now + f->options.closed_ttl_ms, on_due);
     }
+    if (is_observed(p) && !sp_list_is_linked(&p->in_ring))
+        sp_list_append(&f->observed, &p->in_ring);
     sp_ended_shut(p);
-    (void)sp_past_store_shrink(&f->pasts, f->pasts.budget);
+    shrink(f);
 }
 
 static void on_forget_timer(struct sp_timer *t)
@@ -342,6 +370,7 @@ void sp_ended_init(struct sp_front *f)
 {
     sp_list_init(&f->unsettled);
     sp_list_init(&f->in_rings);
+    sp_list_init(&f->observed);
     f->pasts.budget = f->options.kept_memory != 0 ? f->options.kept_memory : SP_KEPT_DEFAULT;
     f->pasts.evict = end_past;
 }

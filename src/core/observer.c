@@ -83,6 +83,17 @@ void sp_observer_end(struct sp_observer *o)
     p->has_writer_size = false;
 }
 
+void sp_observers_dismiss(struct sp_proc *p)
+{
+    struct sp_list *i;
+
+    while ((i = sp_list_first(&p->observers)) != NULL) {
+        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
+
+        o->ops->ending(o);
+    }
+}
+
 int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e)
 {
     struct sp_observer *other = o->proc->writer;

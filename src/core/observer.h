@@ -47,6 +47,9 @@ int sp_observer_begin(struct sp_observer *o, const struct sp_observer_ops *ops, 
 /* Fine if ended already. The role of the writer becomes free. */
 void sp_observer_end(struct sp_observer *o);
 
+/* For a closed process: its observers are sent the end, and end. */
+void sp_observers_dismiss(struct sp_proc *p);
+
 /* Becomes the writer. SP_E_ATTACHED: there is another writer, and is_stealing is false. */
 int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e);
 

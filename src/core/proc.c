@@ -870,7 +870,6 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
 void sp_proc_free(struct sp_proc *p)
 {
     struct sp_front *front = p->session->front;
-    struct sp_list *i;
 
     if (front->history != NULL && p->life != SP_PROC_STARTING && !p->is_forgotten) {
         refresh(p);
@@ -882,11 +881,7 @@ void sp_proc_free(struct sp_proc *p)
         refresh(p);
         make_up_end(p, SP_END_SESSION);
     }
-    while ((i = sp_list_first(&p->observers)) != NULL) {
-        struct sp_observer *o = SP_CONTAINER(i, struct sp_observer, link);
-
-        o->ops->ending(o);
-    }
+    sp_observers_dismiss(p);
     sp_waiters_wake(&p->on_freed);
     if (p->life == SP_PROC_STARTING && !p->is_answered)
         count_starting(p, -1);

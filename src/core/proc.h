@@ -121,7 +121,8 @@ struct sp_proc {
     /* CLOSED, see core/ended.h. */
     struct sp_past *past;     /* NULL: the log is in the ring */
     struct sp_list unsettled; /* to be looked at, at the end of this turn */
-    struct sp_list in_ring;   /* closed, and its output stays in the ring for now */
+    struct sp_list in_ring;   /* closed, and its output stays in the ring for now; or it has a
+                                 record that observers alone read (core/ended.c) */
     bool is_unsent;           /* counted: the owner was not sent the end */
     uint32_t unsent_bytes;
     bool is_output_evicted; /* from its record */

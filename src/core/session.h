@@ -150,6 +150,7 @@ struct sp_front {
     /* Ended processes (core/ended.h). */
     struct sp_past_store pasts;
     struct sp_list unsettled, in_rings; /* of sp_proc; in_rings: the oldest first */
+    struct sp_list observed;            /* of sp_proc.in_ring: those that observers alone read */
     bool needs_slots;                   /* processes in in_rings are to give theirs back */
     struct sp_deferred on_settle;
 };
