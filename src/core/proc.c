@@ -404,8 +404,14 @@ static void expect_if_alone(struct sp_proc *p, uint32_t us)
 
 static void count_starting(struct sp_proc *p, int change)
 {
-    p->session->starting += (uint32_t)change;
-    p->session->front->starting += (uint32_t)change;
+    struct sp_session *s = p->session;
+    const bool was_starting = sp_session_is_starting(s);
+
+    s->starting += (uint32_t)change;
+    s->front->starting += (uint32_t)change;
+    if (s->client != NULL && s->client->pressed != NULL &&
+        sp_session_is_starting(s) != was_starting)
+        s->client->pressed(s->client);
 }
 
 static void fail_start(struct sp_proc *p, const struct sp_err *e)

@@ -16,8 +16,9 @@
 #include "core/past.h"
 #include "core/proc.h"
 
-#define SP_SESSION_ID  36
-#define SP_CLIENT_NAME 128 /* bytes kept of a client's name */
+#define SP_SESSION_ID       36
+#define SP_CLIENT_NAME      128 /* bytes kept of a client's name */
+#define SP_SESSION_STARTING 128 /* starts without an answer; with more, no request is read */
 
 /* The connection a session is attached to. */
 struct sp_session_client {
@@ -25,7 +26,7 @@ struct sp_session_client {
     void (*gone)(struct sp_session_client *c, struct sp_proc *p); /* p is freed, and had news */
     void (*challenge)(
         struct sp_session_client *c); /* another client wants the session: ping the peer */
-    /* sp_ended_is_pressed has changed; may be NULL. */
+    /* sp_ended_is_pressed or sp_session_is_starting has changed; may be NULL. */
     void (*pressed)(struct sp_session_client *c);
 };
 
@@ -76,6 +77,13 @@ struct sp_session {
     uint64_t unsent_bytes; /* ... the memory of their records */
     bool is_overdue;       /* session_ttl has passed; `named` keeps the session */
 };
+
+/* Cells start commands in the order of the requests: a session with more of them in the queue would
+ * keep all others waiting. */
+static inline bool sp_session_is_starting(const struct sp_session *s)
+{
+    return s->starting >= SP_SESSION_STARTING;
+}
 
 /* Counters for metrics; all but `live` only grow. */
 struct sp_front_stats {

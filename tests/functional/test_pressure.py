@@ -74,6 +74,27 @@ class StoppedCell(Case):
                 self.assertEqual(self.c.wait_closed('p%d' % i).exit_code, 0)
         self.assertEqual(self.other.sh('echo again').text, 'again\n')
 
+    def test_starts_of_one_session_do_not_keep_another_waiting(self):
+        count, most = 600, 128  # SP_SESSION_STARTING
+        self.stop()
+        starts = [self.c.post_start('p%d' % i, ['true']) for i in range(count)]
+        other = self.other.post_start('other', ['echo', 'here'])
+        self.other.fence()
+
+        looker = self.srv.session()
+
+        def starting():
+            listed = [p for p in looker.request('process/list', {'all': True})['processes'] if p['state'] == 'starting']
+            return [sum(p['sessionId'] == c.session_id for p in listed) for c in (self.c, self.other)]
+        wait_until(lambda: starting() == [most, 1], 'the starts that wait for the cell')
+        os.kill(self.cell, signal.SIGCONT)
+        self.other.result(other)
+        self.assertEqual(self.other.wait_closed('other').stdout, b'here\n')
+        for start in starts:
+            self.c.result(start)
+        for i in range(count):
+            self.assertEqual(self.c.wait_closed('p%d' % i).exit_code, 0)
+
     def test_a_start_that_races_its_end_may_be_tried_again(self):
         self.stop()
         number = self.c.post_start('p', ['true'])

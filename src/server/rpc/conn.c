@@ -613,10 +613,11 @@ int sp_proc_target_unknown(const struct sp_proc_target *t, struct sp_err *e)
 
 /* ---- flow control ---- */
 
-/* Ended processes that wait to be told to the client pile up. */
+/* Starts, or ended processes that wait to be told to the client, pile up. */
 static bool is_pressed(const struct sp_conn *conn)
 {
-    return conn->session != NULL && sp_ended_is_pressed(conn->session);
+    return conn->session != NULL &&
+           (sp_ended_is_pressed(conn->session) || sp_session_is_starting(conn->session));
 }
 
 /* A client that does not read its replies must not make the server queue more: its requests stay in
