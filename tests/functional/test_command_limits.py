@@ -149,6 +149,10 @@ class Doors(Case):
                 _, out, _ = exec_verb(*where, '--json', '--limit', 'output=64K', '--', 'yes')
                 end = json.loads(out.splitlines()[-1])
                 self.assertEqual((end['receipt']['reason'], end['receipt']['limits_hit'][0]['limit']), ('output_limit', 'output'))
+                _, out, _ = exec_verb(*where, '--json', '--limit', 'wall=100ms', '--', 'sleep', '600')
+                self.assertEqual(json.loads(out.splitlines()[-1])['receipt']['reason'], 'wall_limit')
+        _, out, _ = exec_verb('--json', '--limit', 'cpu=1s', '--', 'sh', '-c', 'while :; do :; done')
+        self.assertEqual(json.loads(out.splitlines()[-1])['receipt']['reason'], 'cpu_limit')
 
     def test_a_command_that_ended_before_was_not_killed(self):
         says = {137: 'the command was killed', 0: 'the command had ended before'}
@@ -227,6 +231,7 @@ class Tools(mcp.Case):
         self.assertEqual((r['end_reason'], r['exit_code'], r['receipt']['limits_hit'][0]['limit']), ('output_limit', 137, 'output'), r)
         text = host.exec('sleep', '600', limits={'wall_ms': 200}).text
         self.assertIn('Ended by: wall_limit (SIGKILL)\nwall limit 0.2 s reached: the command was killed\n', text)
+        self.assertEqual(host.exec('sh', '-c', 'while :; do :; done', limits={'cpu_ms': 1000}, yield_time_ms=30000)['end_reason'], 'cpu_limit')
         for limits, why in (({'wall_ms': 3600001}, '--limit wall allows'), ({'wallMs': 5}, 'unknown limit'), (7, 'is an object')):
             with self.subTest(limits):
                 self.assertIn(why, host.exec('true', limits=limits).text)

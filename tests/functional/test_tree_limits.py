@@ -211,6 +211,30 @@ class Commands(Limited):
         end = self.told(c, 'p')
         self.assertEqual((end['reason'], end.get('limitsHit')), ('signal', None))
 
+    @unittest.skipUnless(os.geteuid() == 0, 'needs root, to make a cgroup')
+    @needs('memory')
+    def test_a_kill_while_the_host_kills_for_memory_is_suspected(self):
+        groups = groups_of('self')
+        path = '%s/small-%d' % (groups.get('memory', groups.get('v2')), os.getpid())
+        os.mkdir(path)
+        self.addCleanup(os.rmdir, path)
+        for name in ('memory.limit_in_bytes', 'memory.max'):
+            if os.path.exists('%s/%s' % (path, name)):
+                with open('%s/%s' % (path, name), 'w') as f:
+                    f.write(str(32 * MIB))
+
+        def enter():
+            with open(path + '/cgroup.procs', 'w') as f:
+                f.write('0')
+        c = self.session()
+        self.shell(c, 'p', 'echo $$; exec sleep 600', wallMs=600000)
+        pid = int(c.wait_line('p'))
+        self.assertEqual(subprocess.run(hog(200), preexec_fn=enter, stdout=subprocess.DEVNULL, check=False).returncode, -9)
+        os.kill(pid, 9)
+        end = self.told(c, 'p')
+        self.assertEqual((end['exitCode'], end['reason'], end.get('suspected')), (137, 'signal', 'host_out_of_memory'))
+        self.assertNotIn('limitsHit', end)
+
     def test_without_controllers_tree_is_refused_and_best_runs(self):
         c = self.session('--no-cgroups')
         for limits, text in (({'memoryBytes': 64 * MIB}, 'memory (no memory controller'), ({'pids': 5}, 'pids (no pids controller'),
@@ -577,6 +601,10 @@ class Doors(Limited):
         self.assertEqual(run('--limit', 'memory=64M', '--', *hog(200)),
                          (137, 'sallyport: memory limit 64 MiB reached: 1 process was killed (the command itself)\n'))
         self.assertEqual(run('--limit', 'pids=20', '--', *python(FORKS % (32, 1))), (137, 'sallyport: pids limit 20: 13 forks were refused\n'))
+        r = subprocess.run([PROGRAM, 'exec', '--no-local-socket', '--json', '--limit', 'memory=64M', '--', *hog(200)], capture_output=True,
+                           timeout=wire.DEADLINE, env={**os.environ, 'SALLYPORT_CONFIG': '/dev/null'})
+        receipt = json.loads(r.stdout.splitlines()[-1])['receipt']
+        self.assertEqual((receipt['reason'], receipt['limits_hit']), ('memory_limit', [{'limit': 'memory', 'value': 64 * MIB, 'count': 1, 'leader': True}]))
 
 
 @ours_only

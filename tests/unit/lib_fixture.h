@@ -35,7 +35,8 @@
 struct heard {
     bool has_receipt;
     struct sp_receipt receipt;
-    int count; /* how often the function was called: once, as it should be */
+    char limits[256]; /* limits_json */
+    int count;        /* how often the function was called: once, as it should be */
     uint64_t call;
     enum sp_outcome outcome;
     int session, exit_code, signal;
@@ -94,6 +95,8 @@ static inline void on_heard(void *user, const struct sp_answer *a)
     h->has_receipt = a->receipt != NULL;
     if (h->has_receipt)
         h->receipt = *a->receipt;
+    copy_text(h->limits, sizeof h->limits, a->limits_json != NULL ? a->limits_json : "",
+              a->limits_json != NULL ? strlen(a->limits_json) : 0);
     h->output_size = a->output_size;
     copy_text(h->output, sizeof h->output, a->output, a->output_size);
     copy_text(h->out, sizeof h->out, a->out, a->out_size);

@@ -82,6 +82,88 @@ static void test_a_run_has_its_directory_and_variables(void **state)
     assert_string_equal(h.out, "/usr\nhello\n");
 }
 
+/* ---- limits, and why a command ended ---- */
+
+static void do_limited(struct heard *h, const char *script, const struct sp_limits *limits)
+{
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    const struct sp_run_options o = {.size = sizeof o,
+                                     .argv = argv,
+                                     .timeout_ms = DEADLINE_MS,
+                                     .is_silent = true,
+                                     .limits = limits};
+
+    memset(h, 0, sizeof *h);
+    assert_ok(sp_engine_run(engine, &o, on_heard, h, NULL, e));
+    until_heard(h);
+}
+
+static void test_a_limit_ends_a_run_and_is_told(void **state)
+{
+    static const struct {
+        struct sp_limits limits;
+        const char *script, *reason, *hit;
+    } ends[] = {
+        {{.wall_ms = 200}, "sleep 60", "wall_limit", "{\"limit\":\"wall\",\"value\":200,"},
+        {{.output_bytes = 65536}, "yes", "output_limit", "{\"limit\":\"output\",\"value\":65536,"},
+        {{.cpu_ms = 1000, .is_best = true},
+         "while :; do :; done",
+         "cpu_limit",
+         "{\"limit\":\"cpu\",\"value\":1000,"},
+        {{.memory_bytes = 64 << 20},
+         "exec dd if=/dev/zero of=/dev/null bs=300M count=1",
+         "memory_limit",
+         "{\"limit\":\"memory\",\"value\":67108864,"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        struct sp_limits limits = ends[i].limits;
+        struct heard h;
+
+        limits.size = sizeof limits;
+        do_limited(&h, ends[i].script, &limits);
+        if (h.outcome == SP_OUTCOME_FAILED &&
+            strstr(h.error, "(no memory controller; see sallyport doctor)") != NULL)
+            continue; /* this host has no such controller for us */
+        assert_true(h.has_receipt);
+        assert_string_equal(h.receipt.reason, ends[i].reason);
+        assert_int_equal(h.outcome, SP_OUTCOME_SIGNALLED);
+        assert_non_null(strstr(h.limits, ends[i].hit));
+    }
+}
+
+static void test_a_run_below_its_limits_is_as_without(void **state)
+{
+    const struct sp_limits limits = {
+        .size = sizeof limits, .wall_ms = 60000, .open_files = 50, .file_size_bytes = 1 << 20};
+    struct heard h;
+
+    (void)state;
+    do_limited(&h, "ulimit -n; exit 3", &limits);
+    assert_int_equal(h.exit_code, 3);
+    assert_string_equal(h.out, "50\n");
+    assert_string_equal(h.receipt.reason, "exit");
+    assert_string_equal(h.limits, "");
+}
+
+static void test_a_run_says_that_it_was_killed_or_lost(void **state)
+{
+    struct heard h;
+
+    (void)state;
+    do_run(&h, "kill -9 $$", 0);
+    assert_string_equal(h.receipt.reason, "signal");
+    assert_true(h.receipt.user_ms != SP_RECEIPT_UNKNOWN);
+    do_run(&h, "kill -9 $PPID; sleep 60", 0);
+    assert_int_equal(h.outcome, SP_OUTCOME_FAILED);
+    assert_true(h.has_receipt);
+    assert_string_equal(h.receipt.reason, "lost");
+    assert_true(h.receipt.user_ms == SP_RECEIPT_UNKNOWN);
+    do_run(&h, "echo next", 0);
+    assert_string_equal(h.out, "next\n");
+}
+
 /* ---- events ---- */
 
 static void test_events_tell_the_story_in_its_order(void **state)
@@ -185,6 +267,9 @@ static const struct CMUnitTest tests[] = {
     lib_test(test_a_run_can_be_cancelled),
     lib_test(test_a_run_that_cannot_start_says_why),
     lib_test(test_a_run_has_its_directory_and_variables),
+    lib_test(test_a_limit_ends_a_run_and_is_told),
+    lib_test(test_a_run_below_its_limits_is_as_without),
+    lib_test(test_a_run_says_that_it_was_killed_or_lost),
     lib_test(test_events_tell_the_story_in_its_order),
     lib_test(test_events_of_a_run_tell_the_streams_apart),
     lib_test(test_a_background_command_tells_its_end_to_nobody_who_asks),
