@@ -124,13 +124,17 @@ void sp_proxy_count_changed(struct sp_proxy *p)
 
 /* ---- listeners ---- */
 
+/* DNS is answered beside any number of connections, but not accepted without descriptors. */
 static void watch_listeners(struct sp_proxy *p, bool is_full)
 {
     p->is_full = is_full;
-    for (uint32_t i = 0; i < p->listener_count; i++)
-        if (p->listeners[i]->kind == SP_PROXY_FRONT_DOOR ||
-            p->listeners[i]->kind == SP_PROXY_BY_NAME)
-            sp_loop_rewatch(p->loop, &p->listeners[i]->watch, is_full ? 0 : EPOLLIN);
+    for (uint32_t i = 0; i < p->listener_count; i++) {
+        const uint8_t kind = p->listeners[i]->kind;
+        const bool waits = kind == SP_PROXY_DNS_TCP ? p->refill.slot != 0 : is_full;
+
+        if (kind != SP_PROXY_DNS_UDP)
+            sp_loop_rewatch(p->loop, &p->listeners[i]->watch, waits ? 0 : EPOLLIN);
+    }
 }
 
 void sp_proxy_conn_gone(struct sp_proxy *p)
@@ -141,7 +145,9 @@ void sp_proxy_conn_gone(struct sp_proxy *p)
 
 static void refill(struct sp_timer *t)
 {
-    sp_proxy_conn_gone(SP_CONTAINER(t, struct sp_proxy, refill));
+    struct sp_proxy *p = SP_CONTAINER(t, struct sp_proxy, refill);
+
+    watch_listeners(p, p->conn_count >= SP_PROXY_CONNECTIONS_MAX);
 }
 
 static bool receive(struct sp_proxy *p);
@@ -166,8 +172,8 @@ static void on_connection(struct sp_watch *w, uint32_t events)
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
         if (fd < 0 && errno != EAGAIN) { /* no descriptors or memory: both come back with time */
-            watch_listeners(p, true);
             (void)sp_loop_timer(p->loop, &p->refill, sp_loop_now(p->loop) + ACCEPT_AGAIN, refill);
+            watch_listeners(p, true);
         }
         if (fd < 0)
             return;

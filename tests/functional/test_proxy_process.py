@@ -1094,6 +1094,30 @@ class Load(Case):
         status, _, body, _ = read_response(sock)
         self.assertEqual((status, body.strip()), (503, b'too many connections to this host'))
 
+    def test_no_descriptors_left(self):
+        """What cannot be accepted waits, also for DNS, and takes no processor time; later all of it is served."""
+        server = self.server(echo)
+        front = self.front()
+        door, tcp = front.front_door(), front.listen(DNS_TCP, 53)
+        front.ping()
+        resource.prlimit(front.process.pid, resource.RLIMIT_NOFILE, (40, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        socks = [self.connect(door) for _ in range(60)]
+        asking = self.connect(tcp)
+        query = question('one.example')
+        asking.sendall(struct.pack('>H', len(query)) + query)
+        front.ping()
+        cpu = front.cpu_s()
+        asking.settimeout(0.5)
+        with self.assertRaises(TimeoutError):
+            asking.recv(2)
+        self.assertLess(front.cpu_s() - cpu, 0.25)
+        for sock in socks:
+            sock.close()
+        asking.settimeout(LIMIT)
+        size, = struct.unpack('>H', read_exactly(asking, 2))
+        self.assertEqual(answer(read_exactly(asking, size), query)[0], 0)
+        self.open_tunnel(door, '127.0.0.1', server.port)
+
     def test_many_are_judged(self):
         """More than 256 open questions: the others wait, and are asked later."""
         front = self.front()
