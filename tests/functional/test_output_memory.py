@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import re
+import signal
 import subprocess
 import unittest
 
@@ -60,6 +61,8 @@ class Segments(Case):
     def test_a_slot_tells_nothing_of_earlier_commands(self):
         rng = random.Random(11)
         c = self.session('--closed-ttl', '0', '--cells', '1')
+        if tap.IS_LONG:
+            signal.alarm(3600)
         for first in range(0, 208 if not tap.IS_LONG else 100000, 16):
             wanted = {'p%d' % i: (rng.choice([0, 0, 1, 100, 5000, 100000] if i % 4 == 0 else [0, 1, 50]), i, rng.randrange(200))
                       for i in range(first, first + 16)}
