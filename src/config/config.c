@@ -101,9 +101,26 @@ static int check_owner(int fd, const char *path, struct stat *ret, struct sp_err
     return 0;
 }
 
+/* Whether open() failed with this errno although the file exists. A dangling symbolic link counts
+ * as a file, and so does a file below a directory that exists and cannot be searched: policies must
+ * not be lost in silence. In the home of another user, which is not searchable itself, no file
+ * exists.
+ */
+static bool is_there(const char *path, int failed)
+{
+    auto_free char *directory = strdup(path);
+    struct stat st;
+
+    if (failed == ENOENT || failed == ENOTDIR)
+        return lstat(path, &st) == 0;
+    if (failed != EACCES || lstat(path, &st) == 0 || directory == NULL)
+        return true;
+    *strrchr(directory, '/') = 0;
+    return stat(directory, &st) == 0;
+}
+
 /* Appends a regular file that only its owner, the user or root, may write; config.path names it
- * then. *ret_exists false, and 0: there is none, or it may not be seen, since a directory above it
- * cannot be searched. */
+ * then. *ret_exists false, and 0: there is none (is_there). */
 static int try_file(struct sp_config_loading *l, const char *path, struct sp_buf *out,
                     bool *ret_exists)
 {
@@ -112,8 +129,7 @@ static int try_file(struct sp_config_loading *l, const char *path, struct sp_buf
     const int failed = fd < 0 ? errno : 0;
     struct stat st;
 
-    *ret_exists =
-        failed != ENOENT && failed != ENOTDIR && !(failed == EACCES && lstat(path, &st) < 0);
+    *ret_exists = failed == 0 || is_there(path, failed);
     if (!*ret_exists)
         return 0;
     if (fd < 0)

@@ -142,6 +142,24 @@ class Config(Case):
         self.assertEqual(self.config('init')[0], 1)
         self.assertFalse(os.path.exists(target))
 
+    def test_a_file_that_cannot_be_reached_is_no_absent_one(self):
+        os.makedirs(self.home)
+        os.symlink('/nonexistent/dotfiles', self.path)
+        status, _, err = self.config('check')
+        self.assertEqual((status, err), (1, 'sallyport: read %s: No such file or directory\n' % self.path))
+        os.unlink(self.path)
+        self.write('default_permissions = ":read-only"\n')
+        run = {}
+        if os.geteuid() == 0:  # root may search it
+            os.chown(self.home, 65534, 65534)
+            os.chmod(os.path.dirname(self.home), 0o755)
+            run = {'user': 65534, 'group': 65534, 'extra_groups': []}
+        os.chmod(self.home, 0)
+        self.addCleanup(os.chmod, self.home, 0o700)
+        r = subprocess.run([PROGRAM, 'exec', '--', 'true'], capture_output=True, text=True, env=self.env, timeout=wire.DEADLINE,
+                           stdin=subprocess.DEVNULL, cwd='/', **run)
+        self.assertEqual((r.returncode, r.stderr), (125, 'sallyport: read %s: Permission denied\n' % self.path))
+
 
 if __name__ == '__main__':
     tap.main()
