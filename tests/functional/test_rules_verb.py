@@ -74,6 +74,12 @@ class Manage(Rules):
         self.assertEqual(os.listdir(os.path.dirname(self.file)), ['default.rules'])
         self.assertIn('there are no rules', self.rules('list')[2])
 
+    def test_a_rule_for_a_host_that_a_later_one_reverses_is_added_again(self):
+        for n, decision in enumerate(('deny', 'allow', 'deny', 'deny')):
+            status, out, err = self.rules('add', '--host', 'pkg.example', '--decision', decision)
+            self.assertEqual((status, out.startswith('%s:%d: %s https://pkg.example' % (self.file, min(n + 1, 3), decision)), err),
+                             (0, True, 'sallyport: the rule was there already\n' if n == 3 else ''))
+
     def test_json_of_every_kind(self):
         self.write('home/rules/a.rules', '# one\nprefix_rule(["git", ["status", "log"]], justification="reads")\n'
                                          'network_rule("a.test", "https", "prompt")\n\n'

@@ -94,18 +94,32 @@ static int open_rules_folder(const char *user_dir, struct sp_err *e)
     return sp_fd_lift(fd);
 }
 
-/* The number of that line; 0: there is none. *ret_count: of the lines. */
+/* The number of that line; 0: there is none. *ret_count: of the lines. Of the rules for a host the
+ * last counts: one that a later line about this host reverses is as good as none. */
 static uint32_t find_line(struct sp_str text, struct sp_str line, uint32_t *ret_count)
 {
+    static const char network[] = "network_rule(";
+    struct sp_str about = line;
+    uint32_t found = 0;
+
+    if (!sp_str_skip_prefix(&about, SP_STR(network))) {
+        about.n = 0;
+    } else {
+        const char *decision = memmem(line.p, line.n, ", decision=", strlen(", decision="));
+
+        about = (struct sp_str){line.p, decision == NULL ? 0 : (size_t)(decision - line.p)};
+    }
     for (*ret_count = 0; text.n != 0;) {
         struct sp_str old = sp_str_cut(&text, '\n');
 
         ++*ret_count;
         old.n -= old.n > 0 && old.p[old.n - 1] == '\r';
         if (sp_str_eq(old, line))
-            return *ret_count;
+            found = found == 0 ? *ret_count : found;
+        else if (about.n != 0 && old.n > about.n && memcmp(old.p, about.p, about.n) == 0)
+            found = 0;
     }
-    return 0;
+    return found;
 }
 
 /* Whether the file is the user's, and parses with `added` at its end. */
