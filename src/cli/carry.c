@@ -31,6 +31,7 @@
 #define KILLED_MS     2000 /* for the last output of a command that was killed by the timeout */
 #define FULL_MS       20   /* between writes while the input queue of the job is full */
 #define UNANSWERED_MS 1000 /* then the executor is taken for dead */
+#define JUDGING_MS    1000 /* a judge that takes longer asks a person, or a program */
 #define CUT_PAUSE_MS  5000 /* a connection that is lost again and again is told that often */
 
 /* One chunk is in flight at a time: bytes that we have read and the command has not are lost to the
@@ -74,6 +75,8 @@ struct sp_carry {
     struct sp_job job;
     struct sp_backend_wait facts;
     struct sp_timer timeout; /* timeout_ms, then KILLED_MS */
+    struct sp_timer judging; /* a server that judges commands has not answered the start */
+    bool judges_there;
     struct sp_terminal terminal;
     struct carry_input input;
     struct carry_output output;
@@ -192,7 +195,8 @@ static void take_deadly(struct sp_carry *c, int signal)
         stop_carry(c);
     } else if (c->has_exited) {
         finish_carry(c);
-    } else if (c->facts.backend != NULL || c->is_asking) {
+    } else if (c->facts.backend != NULL || c->is_asking ||
+               (c->judges_there && c->started_ns == 0)) {
         abandon_command(c, signal);
     } else if (c->is_cut) {
         sp_plain_say("sallyport", "given up; the command may still be running there, until its "
@@ -508,6 +512,7 @@ static void release_job(struct sp_carry *c)
 {
     c->is_live = false;
     sp_loop_cancel(c->loop, &c->timeout);
+    sp_loop_cancel(c->loop, &c->judging);
     sp_loop_cancel(c->loop, &c->output.quiet);
     end_carry_input(c);
     sp_job_release(&c->job);
@@ -619,6 +624,7 @@ static void on_started(struct sp_job *j, enum sp_job_sandbox sandbox)
     const struct sp_carry_scribe *s = c->options->scribe;
 
     (void)sandbox;
+    sp_loop_cancel(c->loop, &c->judging);
     if (c->options->is_detached) {
         c->result.end = SP_CARRY_DETACHED;
         finish_carry(c);
@@ -876,6 +882,13 @@ void sp_carry_wake(struct sp_carry *c)
         ask_permission(c);
 }
 
+static void on_judging(struct sp_timer *t)
+{
+    (void)t;
+    sp_plain_say("sallyport", "the server asks whether this may run; waiting for the answer "
+                              "(`sallyport approvals` there)");
+}
+
 static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *facts,
                      const struct sp_err *why)
 {
@@ -888,6 +901,9 @@ static void on_facts(struct sp_backend_wait *w, const struct sp_backend_facts *f
         end_with(c, SP_CARRY_REFUSED, &e);
     else
         ask_permission(c);
+    c->judges_there = facts != NULL && facts->judges;
+    if (c->judges_there && !c->is_ending)
+        (void)sp_loop_timer(c->loop, &c->judging, sp_loop_now(c->loop) + JUDGING_MS, on_judging);
 }
 
 int sp_carry_run(struct sp_carry *c, const struct sp_carry_options *o, struct sp_carry_result *ret,

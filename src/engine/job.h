@@ -165,6 +165,7 @@ struct sp_backend_facts {
     bool can_close_stdin;
     bool can_name;                              /* struct sp_start.name has an effect */
     bool can_limit;                             /* struct sp_start.limits */
+    bool judges;                                /* a start may wait for a person there */
     enum sp_limit_scope limits[SP_LIMIT_COUNT]; /* what each limit counts there */
 };
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people ran into at the command line, one test for each."""
 
+import json
 import os
 import re
 import shutil
@@ -365,6 +366,38 @@ class Several(Case):
         self.assertEqual(self.shown('kill', process), (0, []))
         self.assertEqual(screen.end(), 137)
         self.assertRegex(screen.seen, rb'^half\r\nsallyport: killed by process \d+ of user \d+ \(sallyport kill\)\r\n$')
+
+
+@ours_only
+class Judged(Case):
+    """What the client of a server that judges says meanwhile."""
+
+    def test_exec_waits_for_the_console_of_a_server(self):
+        runtime = os.path.realpath(self.scratch())
+        env = dict(SANITIZERS, PATH='/usr/bin:/bin', HOME=runtime, XDG_RUNTIME_DIR=runtime, TERM='xterm')
+        srv = self.server('--approve', 'untrusted', '--approver', 'console', env=env)
+        screen = Screen([PROGRAM, 'exec', '--on', srv.url, '--', 'sh', '-c', 'echo ran'], env)
+        self.addCleanup(screen.close)
+        screen.wait('sallyport: the server asks whether this may run; waiting for the answer')
+        run = subprocess.run([PROGRAM, 'approvals', '--json'], capture_output=True, env=env, timeout=wire.DEADLINE)
+        question = json.loads(run.stdout)
+        name = '%d-%s' % (question['number'], question['digest'][:8])
+        self.assertEqual(subprocess.run([PROGRAM, 'approvals', 'allow', name], env=env, timeout=wire.DEADLINE).returncode, 0)
+        self.assertEqual(screen.end(), 0)
+        self.assertTrue(screen.seen.endswith(b'ran\r\n'), screen.seen)
+        screen = Screen([PROGRAM, 'exec', '--on', srv.url, '--', 'sh', '-c', 'echo ran'], env)
+        self.addCleanup(screen.close)
+        screen.wait('waiting for the answer')
+        screen.type(b'\x03')
+        self.assertEqual(screen.end(), 130)
+        wire.wait_until(lambda: not subprocess.run([PROGRAM, 'approvals', '--json'], capture_output=True, env=env,
+                                                   timeout=wire.DEADLINE).stdout, 'the question is withdrawn')
+
+    def test_the_selftest_in_a_home_directory(self):
+        home = self.scratch()
+        run = subprocess.run([PROGRAM, 'mcp', '--selftest'], capture_output=True, cwd=home, timeout=wire.DEADLINE,
+                             env=dict(SANITIZERS, PATH='/usr/bin:/bin', HOME=home, XDG_RUNTIME_DIR=home))
+        self.assertEqual((run.returncode, run.stdout.count(b'not ok')), (0, 0), run.stdout + run.stderr)
 
 
 class Readme(unittest.TestCase):

@@ -246,8 +246,11 @@ class Listening(Users):
             client = wire.Client(wire.WebSocket.connect((host, int(port)), urls[0][len('ws://' + address):])).handshake()
             self.assertIn('503', self.refused(123, 'exec', '--on', urls[0], '--', 'true'))
             client.close()
+            self.ok('ps', '--on', urls[0])  # says 1001 when it closes
+            wait_until(lambda: open(log.name).read().count(' closed: ') >= 2, 'the line of its end')
             log.seek(0)
             lines = log.read()
+        self.assertNotIn('shut down', lines)
         for why in ('missing websocket bearer token', 'a web page asked', '1 are open'):
             self.assertRegex(lines, r'info  connection 127\.0\.0\.1:\d+ refused: ' + why)
 
@@ -476,7 +479,7 @@ class Detached(Users):
         self.serve('--listen', 'user', '--closed-ttl', '0')
         self.start('--name', 'short', '--limit', 'wall=100ms', '--', 'sleep', '600')
         wait_until(lambda: 'short' in self.ok('ps', '-a').decode() and 'short' not in self.ok('ps').decode(), 'its history')
-        self.assertRegex(self.ok('ps', '-a').decode(), r'short +\d+ +wall limit \(137\) ')
+        self.assertRegex(self.ok('ps', '-a').decode(), r'short +[a-z0-9]{8} +\d+ +wall limit \(137\) ')
         for words in (('kill',), ('kill', '-s', 'INT')):
             self.assertEqual(self.refused(1, *words, 'short'), 'sallyport: short: it has ended already\n')
 

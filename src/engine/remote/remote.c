@@ -144,6 +144,7 @@ static void learn(struct sp_remote *r, struct sp_json *j, uint32_t info)
         r->can_inspect = can(j, info, "processInspect");
         r->can_proxy = can(j, info, "networkProxyLaunch");
         r->facts.can_name = can(j, info, "processNames");
+        r->facts.judges = can(j, info, "judgesStarts");
         r->facts.can_limit = can(j, info, "processLimits");
         r->facts.can_close_stdin = can(j, info, "processCloseStdin");
         learn_limits(r, j, info);

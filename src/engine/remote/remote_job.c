@@ -21,9 +21,10 @@
 #define MAX_CALLS       1024        /* unanswered calls of one process */
 #define INVALID_REQUEST (-32600)    /* wire code: process unknown, starting, or existing */
 #define LOOK_AGAIN_MS   100U
-#define START_MS        60000U /* limit for the answer to process/start */
-#define VERDICT_MS      5000U  /* how long an exit waits for its sandbox verdict */
-#define MAX_STARTS      30U    /* limit of repeated starts */
+#define START_MS        60000U   /* limit for the answer to process/start */
+#define JUDGED_MS       1200000U /* the same, where a person may be asked: longer than a question */
+#define VERDICT_MS      5000U    /* how long an exit waits for its sandbox verdict */
+#define MAX_STARTS      30U      /* limit of repeated starts */
 /* For calls that a server answers at once; writes may wait for the command. */
 #define ANSWER_MS 30000U
 
@@ -531,7 +532,7 @@ static void on_start_late(struct sp_timer *t)
         return;
     }
     (void)sp_fail(&e, SP_E_SYSTEM, 0, "the exec-server has not answered the start for %u s",
-                  START_MS / 1000);
+                  (rj->remote->facts.judges ? JUDGED_MS : START_MS) / 1000);
     fail_job(rj, &e, true);
 }
 
@@ -539,7 +540,9 @@ static void await_start_answer(struct sp_remote_job *rj)
 {
     struct sp_loop *loop = rj->remote->backend.loop;
 
-    (void)sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + START_MS, on_start_late);
+    const unsigned limit_ms = rj->remote->facts.judges ? JUDGED_MS : START_MS;
+
+    (void)sp_loop_timer(loop, &rj->timer, sp_loop_now(loop) + limit_ms, on_start_late);
 }
 
 static void on_look_again(struct sp_timer *t)

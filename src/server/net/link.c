@@ -310,7 +310,8 @@ static void hear_messages(struct sp_link *l)
                 ev.len == 0 ? NO_STATUS : (unsigned)(uint8_t)ev.text[0] << 8 | (uint8_t)ev.text[1];
 
             begin_close(l, status,
-                        status == SP_WS_GOING_AWAY ? sp_link_going_away : "closed by the peer");
+                        status == SP_WS_GOING_AWAY && l->host->is_client ? sp_link_going_away
+                                                                         : "closed by the peer");
             break;
         }
         case SP_INTAKE_BAD:

@@ -70,10 +70,11 @@ static bool add_info(struct sp_buf *b, const struct sp_conn *conn)
                "\"environmentConfigRead\":true,\"capabilityDiscoverySandbox\":true,"
                "\"sandboxedFileStreaming\":true,\"fileWriteStreaming\":true,"
                "\"approvalWatch\":true,\"processLimits\":true,"
-               "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s%s%s}",
+               "\"httpHeaderEnvVars\":%s,\"networkProxyLaunch\":%s%s%s%s}",
                rpc->front->history != NULL ? "true" : "false",
                starts && sp_web_is_possible(rpc->web) ? "true" : "false",
                starts && sp_cell_pool_has_networks(rpc->front->cell_pool) ? "true" : "false",
+               rpc->gate != NULL ? ",\"judgesStarts\":true" : "",
                conn->takes_receipts ? ",\"receipts\":true" : "",
                conn->takes_denials ? ",\"denials\":true" : "") &&
            add_limits(b, rpc->front) && sp_buf_add(b, "}", 1);
