@@ -164,7 +164,21 @@ static bool has_program(struct reading *r, const char *key, struct sp_str wanted
     return has;
 }
 
-/* What the command ran in: "sandboxed", "without a sandbox"; "did not run". */
+static struct sp_str first_word(struct reading *r)
+{
+    const uint32_t command = sp_json_get(&r->json, 0, "command");
+    const uint32_t first =
+        command != SP_JSON_NONE && sp_json_type(&r->json, command) == SP_JSON_ARRAY
+            ? sp_json_first(&r->json, command)
+            : SP_JSON_NONE;
+
+    return first != SP_JSON_NONE && sp_json_type(&r->json, first) == SP_JSON_STRING
+               ? sp_json_str(&r->json, first)
+               : (struct sp_str){0};
+}
+
+/* What the command ran in: "in its sandbox", "without a sandbox"; "did not run". NULL: a connection
+ * to a host, which runs nothing. */
 static const char *attempt_of(struct reading *r)
 {
     const uint32_t list = sp_json_get(&r->json, 0, "attempts");
@@ -173,7 +187,7 @@ static const char *attempt_of(struct reading *r)
                               : SP_JSON_NONE;
 
     if (last == SP_JSON_NONE || sp_json_type(&r->json, last) != SP_JSON_STRING)
-        return "did not run";
+        return sp_str_eq(first_word(r), SP_STR("network-access")) ? NULL : "did not run";
     return sp_str_eq(sp_json_str(&r->json, last), SP_STR("free")) ? "without a sandbox"
                                                                   : "in its sandbox";
 }
@@ -203,6 +217,7 @@ static bool add_row(struct reading *r, struct sp_buf *out)
     const uint32_t receipt = sp_json_get(&r->json, 0, "receipt");
     const uint32_t command = sp_json_get(&r->json, 0, "command");
     struct sp_str time = text_of(r, "time");
+    const char *attempt = attempt_of(r);
     auto_buf struct sp_buf words = {0};
     bool ok = true;
 
@@ -227,8 +242,9 @@ static bool add_row(struct reading *r, struct sp_buf *out)
     return ok && sp_plain_add(out, time) && sp_buf_printf(out, "Z  ") &&
            sp_plain_add(out, text_of(r, "decision")) && sp_buf_printf(out, " by ") &&
            sp_plain_add(out, text_of(r, "decided_by")) &&
-           sp_buf_printf(out, ", %s: ", attempt_of(r)) && sp_buf_add_str(out, sp_buf_str(&words)) &&
-           sp_buf_add(out, "\n", 1);
+           sp_buf_printf(out, "%s%s: ", attempt == NULL ? "" : ", ",
+                         attempt == NULL ? "" : attempt) &&
+           sp_buf_add_str(out, sp_buf_str(&words)) && sp_buf_add(out, "\n", 1);
 }
 
 /* One line of the log without its LF. */

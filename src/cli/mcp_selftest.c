@@ -37,10 +37,11 @@ struct host {
 
 /* ---- the server ---- */
 
-/* With pipes as stdin and stdout, and our stderr. */
-static int start_server(struct host *h, int argc, char **argv)
+/* With pipes as stdin and stdout, and our stderr. directory: the workspace, where none is asked
+ * for: in a home directory the server would refuse to begin; NULL: as the arguments say. */
+static int start_server(struct host *h, int argc, char **argv, char *directory)
 {
-    auto_free char **args = calloc((size_t)argc + 3, sizeof *args);
+    auto_free char **args = calloc((size_t)argc + 5, sizeof *args);
     posix_spawn_file_actions_t actions;
     int to[2];
     int from[2];
@@ -58,6 +59,10 @@ static int start_server(struct host *h, int argc, char **argv)
     for (int i = 0; i < argc; i++)
         if (strcmp(argv[i], "--selftest") != 0)
             args[n++] = argv[i];
+    if (directory != NULL) {
+        args[n++] = (char *)(uintptr_t) "--cwd";
+        args[n++] = directory;
+    }
     int err = posix_spawn_file_actions_init(&actions);
     if (err == 0) {
         err = posix_spawn_file_actions_adddup2(&actions, to[0], 0);
@@ -255,9 +260,11 @@ static void try_everything(struct host *h)
 int sp_mcp_selftest(int argc, char **argv)
 {
     struct host h = {.to = -1, .from = -1, .in.max = ANSWER_MAX};
+    char directory[] = "/tmp/sallyport-selftest-XXXXXX";
 
     (void)signal(SIGPIPE, SIG_IGN);
-    if (start_server(&h, argc, argv) < 0) {
+    const bool is_own = argc < 2 && mkdtemp(directory) != NULL;
+    if (start_server(&h, argc, argv, is_own ? directory : NULL) < 0) {
         (void)fprintf(stderr, "sallyport: cannot start a server: %s\n", strerror(errno));
         return SP_EXIT_FAILED;
     }
@@ -265,6 +272,8 @@ int sp_mcp_selftest(int argc, char **argv)
     h.in.len = 0;
     report_test(&h, end_server(&h), "the server ends with its input");
     (void)printf("1..%u\n", h.tried);
+    if (is_own)
+        (void)rmdir(directory);
     if (h.from >= 0)
         (void)close(h.from);
     sp_buf_done(&h.in);

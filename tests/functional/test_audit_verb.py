@@ -177,6 +177,10 @@ class Show(Log):
         self.assertEqual(self.show('tail', '-n2')[1], '2026-11-15T13:30:00Z  denied by rule, did not run: git \'é\'\n'
                          "2026-11-15T13:30:00Z  approved by user, without a sandbox: sh -c 'a b'\n")
 
+    def test_a_connection_runs_nothing(self):
+        self.put(attempts=[], decided_by='rule', command=['network-access', 'http://a.test:80'])
+        self.assertEqual(self.show('show')[1], '2026-11-15T13:30:00Z  approved by rule: network-access http://a.test:80\n')
+
     def test_tail_shows_ten(self):
         self.write(chain(30))
         self.assertEqual(self.show('tail')[1], self.ROW * 10)
