@@ -30,9 +30,10 @@
 #define LINGER_MS 2000  /* for children that hold the streams of a process that has exited */
 #define MAX_TYPED 65536 /* bytes that wait to be sent */
 #define INTERRUPT 0x03  /* Ctrl-C, which detaches a person who only watches */
+#define RETAKE_MS 1000  /* between requests for the input of another client */
 
 struct attach_options {
-    bool is_read_only, is_stealing;
+    bool is_read_only, is_stealing, ends_input;
     int detach_key; /* -1: none */
     struct sp_observe_options server;
 };
@@ -57,6 +58,9 @@ struct attach {
     bool is_attached;                 /* it was answered once */
     bool is_asking_input;             /* the request wants to write */
     bool is_writer;                   /* of the process's input, and its terminal has our size */
+    bool is_displaced;                /* a different client had the input at the last request */
+    struct sp_client_request retake;  /* process/detach, to attach as the writer */
+    uint64_t retook_ms;
 
     bool is_over; /* ends when the queues are written */
     bool is_cut;  /* ends at once */
@@ -291,6 +295,8 @@ static void on_written(struct sp_client_request *r, const struct sp_client_reply
     if (why != NULL) {
         if (a->is_writer)
             say(a, "%s", why);
+        a->is_displaced = a->is_writer && reply->fate == SP_CLIENT_REFUSED &&
+                          reply->code == sp_code_wire(SP_E_ATTACHED);
         a->is_writer = false;
         sp_buf_done(&a->typed);
     }
@@ -348,6 +354,32 @@ static void change_terminal(struct attach *a)
         sp_terminal_end_lines_at(&a->terminal, a->options->detach_key);
 }
 
+static void request_attach(struct attach *a, bool wants_input);
+
+static void on_detached(struct sp_client_request *r, const struct sp_client_reply *reply)
+{
+    struct attach *a = SP_CONTAINER(r, struct attach, retake);
+
+    if (reply->fate != SP_CLIENT_LOST && !a->is_over)
+        request_attach(a, true);
+}
+
+/* Asks for the input again after a key, since the client that typed may have left. No output is
+ * lost: the attachment continues behind the last record. */
+static void retake_input(struct attach *a)
+{
+    const uint64_t now = sp_loop_now(a->loop);
+    auto_buf struct sp_buf params = {0};
+
+    if (a->retake.client != NULL || a->request.client != NULL ||
+        (a->retook_ms != 0 && now - a->retook_ms < RETAKE_MS) ||
+        !sp_listed_add_params(&params, a->proc, "%s", ""))
+        return;
+    a->retook_ms = now;
+    a->retake = (struct sp_client_request){.fn = on_detached};
+    sp_client_ask(a->client, &a->retake, "process/detach", sp_buf_str(&params));
+}
+
 /* Keys before the detach key are sent; those behind it are dropped. */
 static void on_stdin(struct sp_stdin *in, ssize_t n)
 {
@@ -356,8 +388,11 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
 
     if (n <= 0) {
         /* The end of a person's input (Ctrl-D) is the end of the process's; that of a file or a
-         * pipe is not: the process goes on, and so do we. */
-        a->ends_input = isatty(STDIN_FILENO) && !a->terminal.is_raw && !a->proc->is_tty;
+         * pipe is only if the option says so: else the process goes on, and so do we. */
+        a->ends_input = !a->proc->is_tty &&
+                        (isatty(STDIN_FILENO) ? !a->terminal.is_raw : a->options->ends_input);
+        if (!a->ends_input && !isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
+            say(a, "our stdin has ended, that of the process has not; watching");
         sp_stdin_close(in);
         send_typed(a);
         return;
@@ -370,6 +405,8 @@ static void on_stdin(struct sp_stdin *in, ssize_t n)
     }
     if (a->is_writer && sp_buf_add(&a->typed, a->chunk, typed)) /* full: dropped */
         send_typed(a);
+    else if (a->is_displaced && !a->options->is_read_only && typed == (size_t)n)
+        retake_input(a); /* this key is dropped */
     if (typed < (size_t)n) {
         switch_screen(a, false);
         say(a, "detached");
@@ -436,6 +473,7 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
     case SP_NOTE_INPUT_LOST:
         if (a->is_writer)
             say(a, "somebody else types now; watching");
+        a->is_displaced = a->is_displaced || a->is_writer;
         a->is_writer = false;
         break;
     case SP_NOTE_OTHER:
@@ -457,8 +495,6 @@ static void on_dead(void *user)
 
 /* ---- attaching ---- */
 
-static void request_attach(struct attach *a, bool wants_input);
-
 /* If another client is the writer, attach again as an observer. */
 static void on_attached(struct sp_client_request *r, const struct sp_client_reply *reply)
 {
@@ -473,6 +509,9 @@ static void on_attached(struct sp_client_request *r, const struct sp_client_repl
     switch (reply->fate) {
     case SP_CLIENT_RESULT:
         a->is_writer = a->is_asking_input;
+        if (a->is_writer && a->is_displaced)
+            say(a, "nobody else types any more; type");
+        a->is_displaced = a->is_displaced && !a->is_writer;
         if (!a->is_attached && is_object) {
             /* How far the output is, and whether the process has ended already. */
             const uint32_t code = sp_json_get(j, reply->value, "exitCode");
@@ -501,6 +540,7 @@ static void on_attached(struct sp_client_request *r, const struct sp_client_repl
     case SP_CLIENT_REFUSED:
         if (a->is_asking_input && reply->code == sp_code_wire(SP_E_ATTACHED)) {
             say(a, "somebody else types; watching (--steal takes over)");
+            a->is_displaced = true;
             request_attach(a, false);
             break;
         }
@@ -566,6 +606,8 @@ static void on_signal(struct sp_watch *w, uint32_t events)
         break;
     default:
         switch_screen(a, false);
+        if (info.ssi_signo == SIGINT && isatty(STDERR_FILENO))
+            say(a, "detached; the process runs on");
         /* Do not wait until a slow terminal has taken the queued output */
         a->is_over = a->is_cut = true;
         a->status = 128 + (int)info.ssi_signo;
@@ -615,6 +657,7 @@ static void detach(struct attach *a)
 {
     a->observe->all->ops = NULL;
     sp_client_forget(&a->request);
+    sp_client_forget(&a->retake);
     sp_client_forget(&a->write);
     sp_client_forget(&a->resize);
     sp_loop_cancel(a->loop, &a->linger);
@@ -695,6 +738,8 @@ static const struct sp_option option_table[] = {
     SP_OPT_FLAG(struct attach_options, is_read_only, "read-only", "only watch"),
     SP_OPT_FLAG(struct attach_options, is_stealing, "steal",
                 "type, even if another client does: that one goes on watching"),
+    SP_OPT_FLAG(struct attach_options, ends_input, "end-input",
+                "the end of our stdin, a pipe or a file, is the end of the input of the process"),
     SP_OPT_READ(struct attach_options, detach_key, "detach-key", "KEY", read_key,
                 "leave with this key: C-X for Control and X, or none (default C-])"),
     SP_OPT_TABLE(struct attach_options, server, sp_observe_options),

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -67,6 +68,7 @@ struct logs {
     struct sp_buf items, bytes;     /* collected: struct kept, and output */
     struct sp_plain_rest rest[2];   /* unfinished characters for a terminal: stdout, stderr */
     struct sp_client_request again; /* process/attach after a reconnect */
+    struct sp_watch reader;         /* stdout, with --follow: errors alone */
     struct sp_err error;
     int failed;
 };
@@ -110,6 +112,13 @@ static bool write_json(const struct sp_note *n)
     return text != NULL && ferror(stdout) == 0;
 }
 
+/* Called before stderr is written, and after each notification of --follow. */
+static void flush_output(struct logs *l)
+{
+    if (l->failed == 0 && fflush(stdout) != 0)
+        fail_logs(l, sp_fail(&l->error, SP_E_SYSTEM, errno, "write the output"));
+}
+
 /* Control characters would be obeyed by a terminal: it gets escapes instead, unless --raw. */
 static bool write_bytes(struct logs *l, FILE *out, struct sp_str bytes, bool is_end)
 {
@@ -131,7 +140,7 @@ static void write_note(struct logs *l, const struct sp_note *n)
         ok = write_json(n);
     } else {
         if (n->missed_records != 0 || n->is_stderr)
-            (void)fflush(stdout); /* keep the order of the two streams */
+            flush_output(l); /* keep the order of the two streams */
         if (n->missed_records != 0) {
             sp_note_say_gap(n, gap);
             (void)fprintf(stderr, "sallyport: %s\n", gap);
@@ -139,7 +148,7 @@ static void write_note(struct logs *l, const struct sp_note *n)
         if (n->kind == SP_NOTE_OUTPUT && n->bytes.n > 0)
             ok = write_bytes(l, n->is_stderr ? stderr : stdout, n->bytes, false);
     }
-    if (!ok)
+    if (!ok && l->failed == 0)
         fail_logs(l, sp_fail(&l->error, SP_E_SYSTEM, errno, "write the output"));
 }
 
@@ -194,10 +203,20 @@ static void end_collecting(struct logs *l)
         return;
     }
     write_kept(l);
-    (void)fflush(stdout);
+    flush_output(l);
 }
 
 /* ---- following ---- */
+
+/* The reader of the pipe has closed it: no write would fail while the process is silent. */
+static void on_reader_gone(struct sp_watch *w, uint32_t events)
+{
+    struct logs *l = SP_CONTAINER(w, struct logs, reader);
+
+    (void)events;
+    sp_loop_unwatch(l->all->loop, w);
+    fail_logs(l, 128 + SIGPIPE);
+}
 
 static void on_notified(void *user, struct sp_str method, struct sp_json *j, uint32_t params)
 {
@@ -218,7 +237,7 @@ static void on_notified(void *user, struct sp_str method, struct sp_json *j, uin
             end_collecting(l);
     } else {
         write_note(l, &n);
-        (void)fflush(stdout);
+        flush_output(l);
     }
     if (n.kind == SP_NOTE_CLOSED)
         stop_logs(l);
@@ -284,8 +303,11 @@ static int follow_process(struct logs *l, struct sp_err *e)
         return r;
     if (l->target == 0 && l->is_collecting)
         end_collecting(l);
+    if (l->options->follows) /* fails for a file, which has no reader */
+        (void)sp_loop_watch(l->all->loop, &l->reader, STDOUT_FILENO, 0, on_reader_gone, NULL);
     while (r == 0 && !l->is_over && o->death.code == SP_E_NONE)
         r = sp_loop_run(l->all->loop, e);
+    sp_loop_unwatch(l->all->loop, &l->reader);
     sp_client_forget(&l->again);
     l->all->ops = NULL;
     if (r < 0)

@@ -143,6 +143,7 @@ enum column {
     SERVER,
     SESSION,
     PROCESS,
+    ID, /* the process ids beside names; empty without names */
     PID,
     STATE,
     AGE,
@@ -155,9 +156,9 @@ enum column {
     COLUMNS
 };
 
-static const char *const titles[COLUMNS] = {"SERVER", "SESSION", "PROCESS", "PID",
-                                            "STATE",  "AGE",     "CPU",     "PEAK",
-                                            "TTY",    "NET",     "CWD",     "COMMAND"};
+static const char *const titles[COLUMNS] = {"SERVER", "SESSION", "PROCESS", "ID",   "PID",
+                                            "STATE",  "AGE",     "CPU",     "PEAK", "TTY",
+                                            "NET",    "CWD",     "COMMAND"};
 
 /* Processor time, and the most memory: of the whole tree if that is known. "-": not known. */
 static void write_usage(const struct sp_command_receipt *r, char cpu[32], char peak[32])
@@ -209,6 +210,7 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
         ok = ok && sp_buf_add_str(out, sp_str_of(p->name));
     else
         ok = ok && sp_plain_add(out, (struct sp_str){p->id, p->id_len});
+    ok = ok && sp_buf_printf(out, "%c", 0) && sp_plain_add(out, (struct sp_str){p->id, p->id_len});
     return ok &&
            sp_buf_printf(out, "%c%lld%c%s%c%s%c%s%c%s%c%s%c%s%c%s%c%s%c", 0, (long long)p->pid, 0,
                          p->has_exited ? code : p->state, 0, age, 0, cpu, 0, peak, 0,
@@ -270,13 +272,15 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
 /* Leaves columns out until the command has its width or a quarter of the screen. */
 static void make_room(size_t widths[COLUMNS], size_t screen)
 {
-    static const enum column dispensable[] = {CWD, NET, TTY, CPU, PEAK, SESSION, AGE, PID};
+    static const enum column dispensable[] = {CWD, NET, TTY, CPU, PEAK, SESSION, ID, AGE, PID};
     const size_t least = widths[COMMAND] < screen / 4 ? widths[COMMAND] : screen / 4;
     size_t needed = least;
 
     for (int c = 0; c < COMMAND; c++)
         needed += widths[c] == 0 ? 0 : widths[c] + 2;
     for (size_t i = 0; needed > screen && i < sizeof dispensable / sizeof *dispensable; i++) {
+        if (widths[dispensable[i]] == 0)
+            continue;
         needed -= widths[dispensable[i]] + 2;
         widths[dispensable[i]] = 0;
     }
@@ -294,17 +298,23 @@ static bool print_table(const struct sp_listed_all *l, enum column first)
     const char *cells[COLUMNS];
     size_t widths[COLUMNS] = {0};
 
-    for (size_t i = 0; i < l->count; i++)
-        if (!write_row(&l->items[i], now, &text))
+    bool has_names = false;
+    for (size_t i = 0; i < l->count; i++) {
+        const struct sp_listed *p = &l->items[i];
+
+        if (!write_row(p, now, &text))
             return false;
+        has_names = has_names || (p->name != NULL && !sp_str_eq(sp_str_of(p->name),
+                                                                (struct sp_str){p->id, p->id_len}));
+    }
     for (int c = (int)first; c < COLUMNS; c++)
-        widths[c] = strlen(titles[c]);
+        widths[c] = c == ID && !has_names ? 0 : strlen(titles[c]);
     const char *at = text.data;
     for (size_t i = 0; i < l->count * COLUMNS; i++, at += strlen(at) + 1) {
         const enum column c = (enum column)(i % COLUMNS);
         const size_t width = sp_plain_width(trim_cell(at, c, screen));
 
-        if (c >= first && width > widths[c])
+        if (widths[c] != 0 && width > widths[c])
             widths[c] = width;
     }
     make_room(widths, screen);

@@ -17,22 +17,48 @@ static const struct sp_option options[] = {
     SP_OPT_END,
 };
 
-static int remove_one(struct sp_observe_all *a, const char *word, struct sp_err *e)
+static int remove_listed(struct sp_observe_all *a, const struct sp_listed *p, struct sp_err *e)
 {
-    const struct sp_listed *p = NULL;
     auto_buf struct sp_buf params = {0};
-    int r = sp_observe_find_ended(a, word, &p, e);
 
-    if (r < 0)
-        return r;
-    if (p->history_id == 0 && strcmp(p->state, "closed") != 0)
-        return sp_fail(e, SP_E_STATE, 0,
-                       "%.200s is still %.20s; end it first: sallyport kill %.200s", word, p->state,
-                       word);
+    a->all.items[p - a->all.items].is_removed = true;
     if (p->history_id != 0 ? !sp_buf_printf(&params, "{\"historyId\":%" PRIu64 "}", p->history_id)
                            : !sp_listed_add_params(&params, p, "%s", ""))
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "ask the server");
     return sp_observe_ask(p->server, "history/remove", sp_buf_str(&params), NULL, NULL, e);
+}
+
+static bool is_ended(const struct sp_listed *p)
+{
+    return p->history_id != 0 || strcmp(p->state, "closed") == 0;
+}
+
+/* A name removes all ended processes of that name: otherwise it would name an older process next.
+ */
+static int remove_one(struct sp_observe_all *a, const char *word, struct sp_err *e)
+{
+    const struct sp_listed *p = NULL;
+    struct sp_err no_history = {0};
+    int r = sp_observe_find_ended(a, word, &p, e);
+
+    if (r < 0)
+        return r;
+    if (!is_ended(p))
+        return sp_fail(e, SP_E_STATE, 0,
+                       "%.200s is still %.20s; end it first: sallyport kill %.200s", word, p->state,
+                       word);
+    const struct sp_observe *server = p->server;
+    const bool is_name = p->name != NULL && strcmp(p->name, word) == 0;
+    r = remove_listed(a, p, e);
+    if (is_name)
+        (void)sp_observe_add_history(a, &no_history); /* moves the list */
+    for (size_t i = 0; r == 0 && is_name && i < a->all.count; i++) {
+        p = &a->all.items[i];
+        if (p->server == server && !p->is_removed && p->name != NULL &&
+            strcmp(p->name, word) == 0 && is_ended(p))
+            r = remove_listed(a, p, e);
+    }
+    return r;
 }
 
 /* One failure does not keep the others from being removed. */
@@ -62,7 +88,7 @@ const struct sp_cli_command sp_command_rm = {
              "\n"
              "Makes a server forget processes that have ended, with their output. PROC is a "
              "process id, a name or SESSION/PROCESS, or the beginning of an id if only one "
-             "begins so; of several ended ones, the last.\n",
+             "begins so; a name means all that had it.\n",
     .notes = "Exit status: 0; 1 if one of them has not ended, or is not there; 2 for a wrong "
              "command line; 123 if the server cannot be reached.\n"
              "Example: sallyport rm build\n",

@@ -212,7 +212,7 @@ static _Noreturn void offer_of_server(const struct completion *c, const char *ur
     _exit(SP_EXIT_OK);
 }
 
-/* What children write until the time is over. */
+/* Reads the candidates of the children for at most WAIT_MS. */
 static void collect_offers(struct completion *c, int in)
 {
     const uint64_t until = sp_clock_ms() + WAIT_MS;
@@ -230,7 +230,7 @@ static void collect_offers(struct completion *c, int in)
     for (struct sp_str rest = sp_buf_str(&text); rest.n > 0 && c->count < MAX_CANDIDATES;) {
         const struct sp_str line = sp_str_cut(&rest, '\n');
 
-        if (line.p + line.n == text.data + text.len) /* the end of it did not come in time */
+        if (line.p + line.n == text.data + text.len) /* the line is incomplete */
             return;
         c->count++;
         (void)(sp_buf_add_str(&c->out, line) && sp_buf_add(&c->out, "\n", 1));

@@ -190,6 +190,8 @@ static bool matches_way(const struct sp_listed *p, const char *proc, enum way wa
     const bool has_session = way == SESSION_AND_ID || way == SESSION_AND_ID_PREFIX;
     struct sp_str id = {p->id, p->id_len};
 
+    if (p->is_removed)
+        return false;
     if (way == NAME)
         return p->name != NULL && strcmp(p->name, proc) == 0;
     if (has_session &&

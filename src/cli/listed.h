@@ -24,6 +24,7 @@ struct sp_listed {
     uint64_t next_seq;
     uint64_t history_id; /* of an entry of the history; 0: a process */
     bool is_tty, has_exited, is_output_evicted;
+    bool is_removed;                   /* by sp_command_rm: no name finds the process any more */
     struct sp_command_receipt receipt; /* reason NONE: not known. Without strings */
 };
 

@@ -89,7 +89,7 @@ int sp_lib_console_chain(struct sp_lib_console *c, struct sp_approvers *set, con
 
 /* ---- the reply of the host ---- */
 
-/* The host has answered. false: it was not asked through a console (NULL: there is none). */
+/* Answers the question of a console. false: the engine has no console, or the host no `ask`. */
 static bool take_reply(struct sp_lib_console *c, uint64_t question, const struct sp_decision *d)
 {
     if (c == NULL || c->engine->ask == NULL)

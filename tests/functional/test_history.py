@@ -285,6 +285,14 @@ class Commands(Case):
         self.assertEqual(self.c.request('history/list'), {'entries': []})
         self.assertIn('no such process', self.sallyport('logs', 'web', status=1)[1])
 
+    def test_rm_of_a_name_forgets_all_that_had_it(self):
+        self.end('echo first', 'p1', name='web')
+        self.end('echo second', 'p2', name='web')
+        self.end('echo other', 'p3', name='website')
+        self.assertEqual(self.sallyport('rm', 'web'), ('', ''))
+        self.assertEqual([e['processId'] for e in self.c.request('history/list')['entries']], ['p3'])
+        self.assertIn('no such process: web;', self.sallyport('rm', 'website', 'web', status=1)[1])
+
     def test_rm_of_one_that_is_still_listed(self):
         self.srv = self.server('--closed-ttl', '3600')
         self.c = self.srv.session()

@@ -466,6 +466,23 @@ class Logs(Verbs):
             run.stdout.close()
             self.assertIn(run.wait(wire.DEADLINE), (-signal.SIGPIPE, 1))
 
+    def test_a_full_disk_is_said(self):
+        self.shell('echo out; echo err >&2; echo more; read x', pipeStdin=True)
+        self.c.wait_output('p', 'more')
+        for words in (('p',), ('-f', 'p')):
+            with self.subTest(words), open('/dev/full', 'wb') as full:
+                run = subprocess.run([PROGRAM, 'logs', *words], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE,
+                                     env=self.env, timeout=wire.DEADLINE)
+                self.assertEqual(run.returncode, 1)
+                self.assertTrue(run.stderr.endswith(b'sallyport: write the output: No space left on device\n'), run.stderr)
+
+    def test_a_reader_that_goes_ends_it(self):
+        self.shell('echo ready; read x', pipeStdin=True)
+        with subprocess.Popen([PROGRAM, 'logs', '-f', 'p'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=self.env) as run:
+            self.assertEqual(run.stdout.readline(), b'ready\n')
+            run.stdout.close()
+            self.assertEqual(run.wait(wire.DEADLINE), 128 + signal.SIGPIPE)
+
     def test_the_end_of_the_server_is_told(self):
         self.shell('read x', pipeStdin=True)
         with subprocess.Popen([PROGRAM, 'logs', '--follow', 'p'], stderr=subprocess.PIPE, env=self.env) as run:
@@ -705,6 +722,32 @@ class Attach(Verbs):
         self.assertEqual(second.end(), 0)
         first.type('quit\r')
         self.assertEqual(first.end(), 6)
+
+    def test_the_next_one_types(self):
+        self.interactive()
+        first = self.attached()
+        first.type('one\r')
+        first.wait('got one')
+        second = self.attached()
+        second.wait('somebody else types; watching')
+        first.type(DETACH)
+        self.assertEqual(first.end(), 0)
+
+        def takes_over():
+            second.type('x')
+            second.take(0.3)
+            return b'nobody else types any more' in second.seen
+        wait_until(takes_over, 'the keyboard')
+        second.type('\rtwo\r')
+        second.wait('got two')
+        second.type('quit\r')
+        self.assertEqual(second.end(), 6)
+
+    def test_the_end_of_a_pipe(self):
+        self.c.start('p', ['sort'], pipeStdin=True)
+        run = subprocess.run([PROGRAM, 'attach', '--end-input', 'p'], input=b'b\na\n', stdout=subprocess.PIPE, env=self.env,
+                             timeout=wire.DEADLINE)
+        self.assertEqual((run.returncode, run.stdout), (0, b'a\nb\n'))
 
     def test_steal(self):
         self.interactive()
