@@ -108,3 +108,23 @@ ssize_t sp_write_no_sigpipe(int fd, const void *bytes, size_t n)
     errno = err;
     return r;
 }
+
+int sp_check_owner(const struct stat *st, const char *path, struct sp_err *e)
+{
+    if (st->st_uid == geteuid() || st->st_uid == 0)
+        return 0;
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "%s: belongs to user %u, so it is not trusted; it must belong to you or to root",
+                   path, (unsigned)st->st_uid);
+}
+
+int sp_check_trusted(const struct stat *st, const char *path, struct sp_err *e)
+{
+    const int r = sp_check_owner(st, path, e);
+
+    if (r < 0 || (st->st_mode & (S_IWGRP | S_IWOTH)) == 0)
+        return r;
+    return sp_fail(e, SP_E_INVALID, 0,
+                   "%s: others may write it (mode %04o), so it is not trusted; chmod go-w it", path,
+                   (unsigned)st->st_mode & 07777);
+}

@@ -6,9 +6,11 @@
 #define SP_BASE_IO_H
 
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
+#include "base/error.h"
 
 /* Appends all bytes up to the end of the file. 0, or an errno: EFBIG if there are more than `max`,
  * ENOMEM. After a failure the buffer may hold a part of them. */
@@ -29,5 +31,10 @@ int sp_write_all(int fd, const void *bytes, size_t n);
 /* write(2) that raises no SIGPIPE in this thread: for pipes, which have no MSG_NOSIGNAL, in a
  * program that is not ours. */
 ssize_t sp_write_no_sigpipe(int fd, const void *bytes, size_t n);
+
+/* Refuses a file or directory that belongs neither to the user nor to root. */
+int sp_check_owner(const struct stat *st, const char *path, struct sp_err *e);
+/* Also refuses mode bits that let the group or others write. */
+int sp_check_trusted(const struct stat *st, const char *path, struct sp_err *e);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/approval.h"
 
-#include <assert.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,29 +11,6 @@
 #include "cli/cli.h"
 
 /* ---- rules ---- */
-
-struct reading {
-    const struct sp_cli_approval_options *ask;
-    void (*warn)(void *user, const char *text);
-    struct sp_err error;
-};
-
-/* The first error in a file of --rules is kept: nothing may run without these rules. */
-static void keep_error(void *user, const char *text)
-{
-    struct reading *r = user;
-    const struct sp_option_list *files = &r->ask->flags->rules;
-
-    for (size_t i = 0; r->error.code == SP_E_NONE && i < files->count; i++) {
-        const size_t n = strlen(files->items[i]);
-
-        if (strncmp(text, files->items[i], n) == 0 && text[n] == ':') {
-            (void)sp_fail(&r->error, SP_E_INVALID, 0, "%s", text);
-            return;
-        }
-    }
-    r->warn(r->ask->user, text);
-}
 
 /* A kept rule outlives the command, so its file is named. */
 static void say_kept(void *user, const char *path)
@@ -89,31 +65,25 @@ int sp_cli_approval_open(const struct sp_cli_approval_options *ask, struct sp_cl
                          struct sp_err *e)
 {
     struct sp_approvals_options *o = &ret->found.options;
-    struct reading reading = {.ask = ask, .warn = ask->warn != NULL ? ask->warn : sp_cli_warn};
-    const struct sp_config_approvals_options rules = {
-        .policy = ask->flags->policy,
-        .cwd = ask->cwd,
-        .files = ask->flags->rules.items,
-        .warn = ask->needs_files ? keep_error : reading.warn,
-        .loop = ask->changed == NULL ? NULL : ask->loop,
-        .changed = ask->changed,
-        .user = ask->needs_files ? &reading : ask->user};
+    void (*const warn)(void *user, const char *text) = ask->warn != NULL ? ask->warn : sp_cli_warn;
+    const struct sp_config_approvals_options rules = {.policy = ask->flags->policy,
+                                                      .cwd = ask->cwd,
+                                                      .files = ask->flags->rules.items,
+                                                      .warn = warn,
+                                                      .loop =
+                                                          ask->changed == NULL ? NULL : ask->loop,
+                                                      .changed = ask->changed,
+                                                      .user = ask->user};
     int r = sp_config_approvals(ask->config, &rules, &ret->found, e);
 
     if (r == 0 && ret->found.audit_log == NULL && ask->config->audit_log == NULL)
-        reading.warn(ask->user,
-                     "decisions are not logged: HOME is not set to a directory; set it, or "
-                     "`audit_log` in the configuration");
-    assert(!ask->needs_files || ask->changed == NULL); /* `reading` is gone after the return */
+        warn(ask->user, "decisions are not logged: HOME is not set to a directory; set it, or "
+                        "`audit_log` in the configuration");
     if (r < 0)
         return r;
-    if (reading.error.code != SP_E_NONE) {
-        *e = reading.error;
-        return -(int)e->code;
-    }
-    sp_judge_tell_doubtful(o->rules, ask->policy, reading.warn, ask->user);
+    sp_judge_tell_doubtful(o->rules, ask->policy, warn, ask->user);
     o->loop = ask->loop;
-    o->warn = reading.warn;
+    o->warn = warn;
     o->user = ask->user;
     o->kept = ask->asks_terminal ? say_kept : NULL;
     r = open_approvers(ask, ret, e);

@@ -36,7 +36,6 @@ struct sp_cli_approval_options {
     /* The rules files have changed; NULL: they are read once. See sp_config_approvals_options. */
     bool (*changed)(void *user, struct sp_rules *rules, struct sp_str fingerprint);
     void *user;
-    bool needs_files; /* an error in a file of --rules is ours; otherwise it is a warning */
     struct sp_approvers_options who; /* without loop, words and timeout */
     bool asks_terminal;              /* if no approver is named and there is a terminal */
 };

@@ -191,7 +191,6 @@ static int open_approval(struct exec_run *x, struct sp_err *e)
         .flags = &x->o->approval,
         .cwd = x->place.is_local ? x->cwd : NULL,
         .policy = x->launch.policy,
-        .needs_files = true,
         .who = {.choices = "deny, terminal, console or program:PATH",
                 .has_console = x->console != NULL,
                 .joins_console = x->console != NULL,

@@ -93,12 +93,7 @@ static int check_owner(int fd, const char *path, struct stat *ret, struct sp_err
         return sp_fail(e, SP_E_SYSTEM, errno, "read %s", path);
     if (!S_ISREG(ret->st_mode))
         return sp_fail(e, SP_E_INVALID, 0, "%s: not a regular file", path);
-    if (ret->st_uid != geteuid() && ret->st_uid != 0)
-        return sp_fail(e, SP_E_INVALID, 0,
-                       "%s: belongs to user %u, so it is not trusted; it must belong to you or to "
-                       "root",
-                       path, (unsigned)ret->st_uid);
-    return 0;
+    return sp_check_owner(ret, path, e);
 }
 
 /* Whether open() failed with this errno although the file exists. A dangling symbolic link counts
@@ -134,13 +129,11 @@ static int try_file(struct sp_config_loading *l, const char *path, struct sp_buf
         return 0;
     if (fd < 0)
         return sp_fail(l->e, SP_E_INVALID, failed, "read %s", path);
-    const int r = check_owner(fd, path, &st, l->e);
+    int r = check_owner(fd, path, &st, l->e);
+    if (r == 0)
+        r = sp_check_trusted(&st, path, l->e);
     if (r < 0)
         return r;
-    if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return sp_fail(l->e, SP_E_INVALID, 0,
-                       "%s: others may write it (mode %04o), so it is not trusted; chmod go-w it",
-                       path, (unsigned)st.st_mode & 07777);
     const int err = sp_read_all(fd, SP_TOML_MAX_BYTES, out);
     if (err == EFBIG)
         return sp_fail(l->e, SP_E_INVALID, 0, "%s: more than %d bytes", path, SP_TOML_MAX_BYTES);

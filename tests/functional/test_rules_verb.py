@@ -43,6 +43,44 @@ class Rules(Case):
 
 
 @ours_only
+class Trust(Rules):
+    """Rules that others may write, and files of --rules that do not parse: no command, no server."""
+
+    def doors(self, *flags):
+        for words in (('exec', '--approve', 'never', *flags, '--', 'true'),
+                      ('serve', '--listen', 'stdio', '--approve', 'never', *flags), ('mcp', '--cwd', self.dir, *flags)):
+            run = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=wire.DEADLINE, env=self.env,
+                                 cwd=self.dir, stdin=subprocess.DEVNULL)
+            yield words[0], run.returncode, run.stderr
+
+    def refused(self, text, *flags):
+        for verb, status, err in self.doors(*flags):
+            self.assertNotEqual(status, 0, verb)
+            self.assertIn(text, err, verb)
+
+    def test_what_others_may_write_is_refused(self):
+        path = self.write('home/rules/a.rules', 'prefix_rule(pattern=["touch"], decision="allow")\n')
+        named = self.write('named.rules', '')
+        for changed, mode in ((path, 0o666), (os.path.dirname(path), 0o777), (self.home, 0o775), (named, 0o620)):
+            before = os.stat(changed).st_mode & 0o7777
+            os.chmod(changed, mode)
+            self.refused('%s: others may write it (mode %04o), so it is not trusted; chmod go-w it' % (changed, mode),
+                         '--rules', named)
+            os.chmod(changed, before)
+        if os.geteuid() == 0:
+            os.chown(path, 65534, -1)
+            self.refused('%s: belongs to user 65534, so it is not trusted' % path)
+            self.assertIn('belongs to user 65534', self.rules('list')[2])
+            os.chown(path, 0, -1)
+        for verb, status, err in self.doors('--rules', named):
+            self.assertEqual((verb, status), (verb, 0), err)
+
+    def test_a_named_file_that_does_not_parse_starts_nothing(self):
+        named = self.write('named.rules', 'prefix_rule(pattern=["true"], decision="forbidden")\nprefix_rule(pattern=[\n')
+        self.refused(named + ':3:1: unexpected end of the file', '--rules', named)
+
+
+@ours_only
 class Manage(Rules):
     """`rules list`, `add` and `remove`."""
 

@@ -137,11 +137,12 @@ struct sp_rules_places {
     bool ignores_user_and_project;
     const char *const *files; /* --rules; NULL at the end, or NULL */
 };
-/* Loads all places. A directory or file that cannot be read is an error; one that does not parse is
- * a warning (each is passed to `warn`), and the set is incomplete. `before` (may be NULL) is the
- * previous set: a file that does not parse, or cannot be read, keeps its version there, with a
- * warning. Errors then are only those that are not about the files, such as no memory or no
- * descriptors. */
+/* Loads all places. A directory or file that cannot be read, that belongs neither to the user nor
+ * to root, or that group or others may write, is an error, and so is one of `files` that does not
+ * parse; any other that does not parse is a warning (each is passed to `warn`), and the set is
+ * incomplete. `before` (may be NULL) is the previous set: any of these files keeps its version
+ * there, with a warning. Errors then are only those that are not about the files, such as no memory
+ * or no descriptors. */
 int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
                   void (*warn)(void *user, const char *text), void *user, struct sp_rules **ret,
                   struct sp_err *e);

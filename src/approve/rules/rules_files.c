@@ -3,13 +3,15 @@
  * rules_files: rules from files: directories from the system's to the project's, then the managed
  * rules.
  *
- * At the start a file that cannot be read is an error, and one that does not parse is a warning.
- * When rules are loaded again, both are warnings, and the last good version of the file stays: a
+ * At the start a file that cannot be read or that others may write is an error, and so is a file
+ * of --rules that does not parse; any other that does not parse is a warning.
+ * When rules are loaded again, all are warnings, and the last good version of the file stays: a
  * running program goes on, but the set is incomplete, so nothing runs unconfined.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -141,13 +143,15 @@ static int refuse_folder(struct loading *l, const char *path, int sys)
     return refuse(l, path, true, false, &why);
 }
 
-static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed)
+/* is_named: by --rules. */
+static int load_text(struct loading *l, const char *path, struct sp_str text, bool is_managed,
+                     bool is_named)
 {
     const struct sp_rules_parts *parts = &l->maker->parts;
     struct sp_err fault = {0};
     const int r = sp_rules_add_text(l->maker, path, text, NULL, NULL, &fault);
 
-    if (r < 0 && fault.code == SP_E_INVALID) {
+    if (r < 0 && fault.code == SP_E_INVALID && (!is_named || l->before != NULL)) {
         warn(l, fault.msg);
         return keep_previous(l, path, false, is_managed);
     }
@@ -177,6 +181,7 @@ static int load_entry(struct loading *l, int dir, const char *path, const char *
     auto_close int fd =
         openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     auto_buf struct sp_buf text = {0};
+    struct sp_err why = {0};
     struct stat st;
 
     if (fd < 0 && errno == ELOOP) {
@@ -190,9 +195,49 @@ static int load_entry(struct loading *l, int dir, const char *path, const char *
         return refuse_read(l, path, false, errno);
     if (!S_ISREG(st.st_mode))
         return 0;
+    if (sp_check_trusted(&st, path, &why) < 0)
+        return refuse(l, path, false, false, &why);
     const int sys = accept_large(sp_read_all(fd, SP_RULES_MAX_BYTES, &text));
     return sys != 0 ? refuse_read(l, path, false, sys)
-                    : load_text(l, path, sp_buf_str(&text), false);
+                    : load_text(l, path, sp_buf_str(&text), false, false);
+}
+
+/* A file of --rules. What it may be reached through is the caller's choice. */
+static int load_named(struct loading *l, const char *path)
+{
+    auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    auto_buf struct sp_buf text = {0};
+    struct sp_err why = {0};
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return refuse_read(l, path, false, errno);
+    if (!S_ISREG(st.st_mode))
+        return refuse_read(l, path, false, S_ISDIR(st.st_mode) ? EISDIR : EINVAL);
+    if (sp_check_trusted(&st, path, &why) < 0)
+        return refuse(l, path, false, false, &why);
+    const int sys = accept_large(sp_read_all(fd, SP_RULES_MAX_BYTES, &text));
+    return sys != 0 ? refuse_read(l, path, false, sys)
+                    : load_text(l, path, sp_buf_str(&text), false, true);
+}
+
+/* Refuses a directory in which others may replace files, or that they may replace itself. */
+static int check_folder(int dir, const char *path, struct sp_err *e)
+{
+    char place[PATH_MAX];
+    struct stat st;
+
+    if (fstat(dir, &st) < 0)
+        return fail_folder(e, path, errno);
+    const int r = sp_check_trusted(&st, path, e);
+    if (r < 0)
+        return r;
+    if (fstatat(dir, "..", &st, 0) < 0)
+        return fail_folder(e, path, errno);
+    if ((st.st_mode & S_ISVTX) != 0) /* sticky: entries of the user stay */
+        return 0;
+    (void)snprintf(place, sizeof place, "%.*s", (int)(strrchr(path, '/') - path), path);
+    return sp_check_trusted(&st, place, e);
 }
 
 /* PLACE/rules; a missing directory is no error. */
@@ -200,6 +245,7 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
 {
     auto_buf struct sp_buf path = {0};
     struct dirent **names = NULL;
+    struct sp_err why = {0};
     struct stat st;
 
     if (!sp_buf_printf(&path, "%s%s/rules", strcmp(place, "/") == 0 ? "" : place, sub) ||
@@ -213,6 +259,8 @@ static int load_folder(struct loading *l, const char *place, const char *sub)
     for (size_t i = 0; i < l->seen_count; i++)
         if (l->seen[i].dev == st.st_dev && l->seen[i].ino == st.st_ino)
             return 0; /* read before, e.g. as the place of another project */
+    if (check_folder(dir, path.data, &why) < 0)
+        return refuse(l, path.data, true, false, &why);
     if (l->seen_count < sizeof l->seen / sizeof *l->seen)
         l->seen[l->seen_count++] = (struct identity){st.st_dev, st.st_ino};
     const int count = scandirat(dir, ".", &names, is_rules_entry, by_bytes);
@@ -242,12 +290,8 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
 
     if (r == 0 && places->user_dir != NULL && !places->ignores_user_and_project)
         r = load_folder(l, places->user_dir, "");
-    for (const char *const *i = places->files; r == 0 && i != NULL && *i != NULL; i++) {
-        auto_buf struct sp_buf text = {0};
-        const int sys = accept_large(sp_read_file(*i, SP_RULES_MAX_BYTES, &text));
-
-        r = sys != 0 ? refuse_read(l, *i, false, sys) : load_text(l, *i, sp_buf_str(&text), false);
-    }
+    for (const char *const *i = places->files; r == 0 && i != NULL && *i != NULL; i++)
+        r = load_named(l, *i);
     for (const char *const *i = places->projects;
          r == 0 && !places->ignores_user_and_project && i != NULL && *i != NULL; i++) {
         r = load_folder(l, *i, "/.sallyport");
@@ -280,7 +324,7 @@ static int load_all(struct loading *l, const struct sp_rules_places *places)
     auto_buf struct sp_buf text = {0};
     const int sys = accept_large(sp_read_all(fd, SP_RULES_MAX_BYTES, &text));
     return sys != 0 ? refuse_read(l, path.data, true, sys)
-                    : load_text(l, path.data, sp_buf_str(&text), true);
+                    : load_text(l, path.data, sp_buf_str(&text), true, false);
 }
 
 int sp_rules_load(const struct sp_rules_places *places, struct sp_rules *before,
