@@ -79,7 +79,7 @@ static const struct sp_option options[] = {
     SP_OPT_TABLE(struct exec_options, policy, sp_policy_options),
     SP_OPT_FLAG(struct exec_options, is_detached, "detach",
                 "start it on the server of this user, which is started on demand, or with --on on "
-                "that server; print its id and return",
+                "that server; print its id and return (not with --publish)",
                 .short_name = 'd'),
     SP_OPT_STRING(struct exec_options, name, "name", "NAME",
                   "with --detach: a name for ps, logs, attach and kill (default: its id)"),
@@ -687,6 +687,8 @@ static int make_policy(struct exec_run *x, struct sp_err *e)
         r = sp_config_keep_dot_files(&x->config, &x->policy, e);
     if (r == 0)
         x->launch.policy = is_open ? NULL : &x->policy;
+    if (r == 0 && !x->place.is_local && !x->o->is_quiet)
+        r = sp_policy_options_publish(&x->o->policy, &x->config, &x->policy, NULL, e);
     x->policy_name = sp_policy_options_name(&x->o->policy, name);
     return r < 0 || !is_judged(x) ? r : open_approval(x, e);
 }
@@ -941,7 +943,7 @@ static int prepare_run(struct exec_run *x, struct sp_err *e)
     if (r < 0)
         return r;
     if (!x->place.is_local)
-        r = sp_policy_options_publish(&x->o->policy, &x->config, &x->policy, NULL, e);
+        r = sp_policy_options_publish(&x->o->policy, &x->config, NULL, NULL, e);
     if (r == 0 && !x->place.is_local)
         r = sp_place_there(sp_carry_loop(x->carry), &x->place, &x->o->limits, &x->backend, e);
     if (r < 0 || !x->is_here)
@@ -999,8 +1001,7 @@ static const char *find_misuse(const struct exec_options *o, char **command)
                "command: give --limit wall=TIME instead";
     if (o->is_detached && o->policy.publish.count != 0) /* before the server is started */
         return "--publish is not for --detach: a server publishes no ports of its sandboxes; run "
-               "it "
-               "without --detach, or give --network, with which the command listens on this "
+               "it without --detach, or give --network, with which the command listens on this "
                "machine itself";
     return NULL;
 }

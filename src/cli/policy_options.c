@@ -46,7 +46,7 @@ const struct sp_option sp_policy_options[] = {
                 "let allowed hosts have addresses that are not public"),
     SP_OPT_LIST(struct sp_policy_options, publish, "publish", "[HOST:]PORT",
                 "let 127.0.0.1:HOST of this machine lead to the server at this port inside the "
-                "sandbox (default: the same number; repeatable)",
+                "sandbox (default: the same number; repeatable; not on a server)",
                 .max = SP_PUBLISHED_MAX),
     SP_OPT_END,
 };
@@ -234,6 +234,10 @@ int sp_policy_options_publish(const struct sp_policy_options *o, const struct sp
 
     if (is_flag && why != NULL)
         return sp_fail(e, SP_E_INVALID, 0, "--publish: %s", why);
+    if (here == NULL && p != NULL && items != NULL && items[0] != NULL &&
+        p->profile.kind != SP_PROFILE_DISABLED && !p->profile.has_network)
+        sp_cli_warn(NULL, "`publish` of the configuration is left out: a server publishes no ports "
+                          "of its sandboxes");
     for (; items != NULL && items[count] != NULL; count++) {
         const char *text = items[count];
 

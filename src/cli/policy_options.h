@@ -41,8 +41,9 @@ int sp_policy_options_make(const struct sp_policy_options *o, const struct sp_co
 
 /* Listens for the ports of --publish, or else those of the configuration, on behalf of `here`,
  * which runs commands on this host; NULL: they run elsewhere. Refuses --publish where nothing can
- * be published; ports of the configuration are left out there, and with a warning if they are
- * taken. */
+ * be published; ports of the configuration are left out there, with a warning if a sandbox
+ * elsewhere would need them, and if they are taken. p NULL: not known yet, which suits `here` NULL
+ * alone. */
 int sp_policy_options_publish(const struct sp_policy_options *o, const struct sp_config *c,
                               const struct sp_policy *p, struct sp_backend *here, struct sp_err *e);
 

@@ -485,10 +485,18 @@ class Detached(Users):
 
     def test_wrong_words(self):
         self.assertIn('--detach', self.refused(125, 'exec', '--name', 'x', '--', 'true'))
+        self.assertIn('or give --network, with', self.refused(125, 'exec', '-d', '--publish', '8000', '--', 'true'))
         self.assertIn('--limit wall=TIME', self.refused(125, 'exec', '-d', '--timeout', '5', '--', 'true'))
         for name in ('', '--', '-x', 'x' * 65):
             self.assertIn('--name: `', self.refused(125, 'exec', '-d', '--name', name, '--', 'true'))
         self.assertIn('--name: `a b` is not 1 to 64 letters', self.refused(125, 'exec', '-d', '--name', 'a b', '--', 'true'))
+
+    def test_a_configured_port_that_is_not_published_is_told(self):
+        left_out = b'`publish` of the configuration is left out'
+        for flags, is_told in ((('--sandbox', ':read-only'), True), (('-q', '--sandbox', ':read-only'), False),
+                               (('--sandbox', ':read-only', '--network'), False), ((), False)):
+            run = self.run_verb('exec', '-d', '--set', 'publish=["18095:8000"]', *flags, '--', 'true')
+            self.assertEqual((run.returncode, left_out in run.stderr), (0, is_told), run.stderr)
 
     def test_variables_that_are_no_text_are_left_out(self):
         self.serve('--listen', 'user')
