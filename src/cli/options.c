@@ -2,7 +2,7 @@
 /*
  * The tables are walked three times: collect_options() flattens them for the parser, find_width()
  * and print_options() lay out the help. getopt_long() does the parsing, so all commands agree about
- * abbreviations, `--name=value`, `--` and the wording of errors.
+ * `--name=value`, `--` and the wording of errors.
  */
 #include "cli/options.h"
 
@@ -290,8 +290,23 @@ static int report_option(const struct sp_cli_command *c, const struct found *fou
                          (int)(name.n < 100 ? name.n : 100), name.p);
 }
 
-/* getopt_long parses, which accepts unambiguous beginnings of long options, and "-tn5". Long
- * options are known to it by their index in `found` + 256. */
+/* Reports a long option that was shortened, which getopt_long accepts: --deny would mean
+ * --deny-host, and --token would take a token for the name of a file. args[optind] is the next
+ * word. 0: it was written in full. */
+static int refuse_shortened(const struct sp_cli_command *c, const struct sp_option *o,
+                            char *const *args)
+{
+    const char *word = args[optind - (optarg != NULL && optarg == args[optind - 1] ? 2 : 1)];
+    const size_t n = strcspn(word, "=");
+    char meant[80];
+
+    if (n >= strlen(o->name) + 2)
+        return 0;
+    (void)snprintf(meant, sizeof meant, "--%s", o->name);
+    return report_misuse(c, meant, "unknown option `%.*s`", (int)n, word);
+}
+
+/* getopt_long parses, and "-tn5". Long options are known to it by their index in `found` + 256. */
 static int parse_and_run(const struct sp_cli_command *c, const struct found *found, size_t count,
                          int argc, char **args, void *values,
                          int (*run)(void *values, char **operands))
@@ -335,6 +350,9 @@ static int parse_and_run(const struct sp_cli_command *c, const struct found *fou
             return report_option(c, found, count, args[optind - 1], opt == ':',
                                  which >= 256 || which == help_option.short_name ? i : SIZE_MAX);
         assert(i < count); /* getopt_long knows no others */
+        const int refused = opt < 256 ? 0 : refuse_shortened(c, found[i].option, args);
+        if (refused != 0)
+            return refused;
         const char *arg = optarg;
         if (arg == NULL && found[i].option->bare != NULL)
             arg = optind < argc && args[optind][0] != '-' ? args[optind++] : found[i].option->bare;
