@@ -16,6 +16,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -327,6 +328,19 @@ static int take_value(const struct reader *r, uint32_t token, const struct sp_sl
 
 /* ---- the whole object ---- */
 
+/* A model that misremembers a name would otherwise get a command other than the one it meant. */
+static int refuse_unknown(struct sp_slots slots, struct sp_str name, struct sp_err *e)
+{
+    char known[280] = "";
+    size_t n = 0;
+
+    for (size_t i = 0; i < slots.count && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i == 0 ? "" : ", ",
+                              slots.items[i].name);
+    return sp_fail(e, SP_E_INVALID, 0, "unknown argument `" SP_STR_FMT "`; this tool takes %s",
+                   SP_STR_ARG(sp_policy_shown(name)), slots.count == 0 ? "none" : known);
+}
+
 int sp_slots_read(struct sp_arguments *a, struct sp_slots slots, struct sp_err *e)
 {
     const struct reader r = {a, &a->json, slots.is_codex};
@@ -343,6 +357,8 @@ int sp_slots_read(struct sp_arguments *a, struct sp_slots slots, struct sp_err *
         while (i < slots.count && !sp_str_eq(name, sp_str_of(slots.items[i].name)))
             i++;
         const struct sp_slot *s = &slots.items[i];
+        if (i == slots.count && !r.is_codex)
+            return refuse_unknown(slots, name, e);
         if (i == slots.count || (sp_json_type(j, key + 1) == SP_JSON_NULL && !s->is_needed))
             continue;
         const int result = take_value(&r, key + 1, s, e);

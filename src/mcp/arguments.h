@@ -4,8 +4,8 @@
  * variables. Whether a request is permitted is decided by the manager.
  *
  * The first wrong member, in the order of the text, is reported; then the first missing one.
- * Unknown members are ignored, null counts as absent, and a whole number may be written as 1000.0
- * or 1e3.
+ * Null counts as absent, and a whole number may be written as 1000.0 or 1e3. Unknown members are
+ * ignored in the words of codex, as codex does, and refused otherwise.
  */
 #ifndef SP_MCP_ARGUMENTS_H
 #define SP_MCP_ARGUMENTS_H

@@ -51,6 +51,8 @@ class Starting(mcp.Calls):
                                  ({'argv': ['true'], 'rows': 0}, 'expected 1 to 65535'),
                                  ({'argv': ['true'], 'cols': 65536}, 'expected 1 to 65535'),
                                  ({'argv': ['true'], 'timeout_ms': -1}, '`timeout_ms`: invalid value: integer `-1`, expected a whole number'),
+                                 ({'cmd': 'pwd', 'cwd': '/'}, 'unknown argument `cwd`; this tool takes cmd, workdir, tty, '),
+                                 ({'cmd': 'true', 'timeout': 1, 'timeout_ms': 1}, 'unknown argument `timeout`; this tool'),
                                  ({'argv': ['true'], 'workdir': '/site/nowhere'}, 'exec_command failed'),
                                  ({'argv': ['true'], 'key': ''}, '`key` has 1 to 256 bytes'),
                                  ({'argv': ['true'], 'key': 'k' * 257}, '`key` has 1 to 256 bytes')):

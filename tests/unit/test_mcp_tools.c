@@ -33,7 +33,7 @@ static void test_argv_needs_no_shell(void **state)
     assert_has(c.json, "\"output\":\"<a b><$HOME>\"");
     call(&c, "exec_command",
          "{\"argv\":[\"sh\",\"-c\",\"echo $ONE-$TWO\"],\"env\":{\"ONE\":\"1\",\"TWO\":\"2 3\"},"
-         "\"prefix_rule\":[\"x\"],\"unknown\":1}");
+         "\"prefix_rule\":[\"x\"]}");
     assert_has(c.json, "\"output\":\"1-2 3\\n\"");
 }
 
