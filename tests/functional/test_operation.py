@@ -49,7 +49,7 @@ class CommandLine(Case):
 
     @ours_only
     def test_every_command_reads_its_options_alike(self):
-        for args, says in ((['serve', '--max-conn', 'x'], '--max-connections: `x` is not a number from 1 to 1000000'),
+        for args, says in ((['serve', '--max-connections', 'x'], '--max-connections: `x` is not a number from 1 to 1000000'),
                            (['serve', '--log-format=xml'], '--log-format: `xml` is not human or json'),
                            (['serve'] + ['--host-name', 'a'] * 17, '--host-name: at most 16 times'),
                            (['serve'] + ['--host-name', 'a', '--allow-host', 'b'] * 9, '--host-name: at most 16 times'),
