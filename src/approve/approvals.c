@@ -244,9 +244,15 @@ bool sp_approvals_audit(struct sp_approvals *a, const struct sp_audit_entry *ent
     char reason[sizeof why.msg + 128];
     char text[sizeof reason + 64];
 
-    if (a->options.audit_log == NULL || sp_audit_append(a->options.audit_log, entry, &why) == 0)
+    if (a->options.audit_log == NULL)
         return true;
-    (void)sp_error_text(&why, reason, sizeof reason);
+    const bool is_written = sp_audit_append(a->options.audit_log, entry, &why) == 0;
+    if (!is_written)
+        (void)sp_error_text(&why, reason, sizeof reason);
+    if (a->options.must_audit && a->options.audited != NULL)
+        a->options.audited(a->options.user, is_written ? NULL : reason);
+    if (is_written)
+        return true;
     if (a->options.must_audit) {
         (void)sp_fail(e, SP_E_FAILED, 0, "audit log: %s", reason);
         return false;

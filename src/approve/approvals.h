@@ -43,6 +43,8 @@ struct sp_approvals_options {
     uint64_t hook_timeout_ms;     /* 0: SP_HOOK_MS */
     uint64_t review_timeout_ms;   /* of one attempt; 0: SP_REVIEW_MS */
     void (*warn)(void *user, const char *text); /* NULL: log it */
+    /* Of a mandatory log: why it cannot be written; NULL: an entry was written. May be NULL. */
+    void (*audited)(void *user, const char *failure);
     /* A question to the approver (not to hooks or the reviewer) opens or closes; may be NULL. */
     void (*asking)(void *user, bool is_open);
     /* An accepted rule is in this file now; may be NULL. */

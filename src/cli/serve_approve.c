@@ -631,6 +631,19 @@ static void log_warning(void *user, const char *text)
     sp_log(SP_LOG_WARN, "%s", text);
 }
 
+/* Clients get the error of their own start; the one who can make room reads the log of the server.
+ */
+static void log_audit(void *user, const char *failure)
+{
+    struct sp_serve_approve *a = user;
+
+    if (failure != NULL && !a->cannot_audit)
+        sp_log(SP_LOG_ERROR, "audit log: %s; no command starts until it can be written", failure);
+    if (failure == NULL && a->cannot_audit)
+        sp_log(SP_LOG_WARN, "audit log: it is written again, and commands start");
+    a->cannot_audit = failure != NULL;
+}
+
 int sp_serve_approve_new(const struct sp_serve_approve_options *ask, struct sp_serve_approve **ret,
                          struct sp_err *e)
 {
@@ -666,6 +679,7 @@ int sp_serve_approve_new(const struct sp_serve_approve_options *ask, struct sp_s
         log_warning(NULL, *w);
     if (r == 0)
         r = sp_cli_approval_open(&setup, &a->setup, e);
+    a->setup.found.options.audited = log_audit;
     if (r < 0) {
         sp_serve_approve_free(a);
         return r;

@@ -33,6 +33,7 @@ struct sp_serve_approve {
     const char *shell;
     char *const *environ;
     struct sp_list sessions; /* struct approval_session, the latest used first */
+    bool cannot_audit;       /* the last entry for a mandatory log could not be written */
 };
 
 struct sp_serve_approve_options {

@@ -249,6 +249,11 @@ prefix_rule(pattern=["cat"], decision="prompt", justification="cats bite")
         request = c.post_start('q', ['printf', 'ran'])
         c.decide(c.question()[0], 'approved')
         self.assertIn('audit log: ', c.reply(request)['error']['message'])
+        os.unlink(path)
+        os.mkdir(path)
+        self.assertStarted(c.try_start('r', ['printf', 'ran'], 'approved'), 'r')
+        logged = [line for line in self.srv.stderr().splitlines() if 'audit log: ' in line]
+        self.assertEqual([line.split()[-1] for line in logged], ['written', 'start'], logged)
 
     def test_no_confined_command_reaches_the_log(self):
         c = self.asked(policy='never')
