@@ -92,10 +92,16 @@ static int add_local(struct sp_observe_all *a, struct sp_err *e)
 /* --on with the pid or the name of a server of this user. */
 static int add_named(struct sp_observe_all *a, const char *name, struct sp_err *e)
 {
-    struct sp_own_socket found;
+    struct sp_own_socket found, local;
+    char pid[16];
 
-    if (sp_own_socket_named(name, &found))
+    if (sp_own_socket_named(name, &found)) {
+        /* user:NAME is a socket for clients; questions are told at the one named after the pid. */
+        (void)snprintf(pid, sizeof pid, "%d", (int)found.pid);
+        if (found.pid != 0 && sp_own_socket_named(pid, &local) && local.pid == found.pid)
+            found = local;
         return add_server(a, found.url, NULL, e);
+    }
     a->unknown = name;
     return add_local(a, e);
 }

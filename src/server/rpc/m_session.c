@@ -123,7 +123,8 @@ static void read_console(const struct sp_params *params, const struct sp_conn *c
         return;
     if (conn->door == SP_DOOR_CLIENTS) {
         (void)sp_fail(params->err, SP_E_INVALID, 0,
-                      "console: only over the local socket of this server");
+                      "console: only over the local socket of this server (`--on PID`, or its "
+                      "name)");
     } else if (who.n == 0 || who.n > CONSOLE_NAME_MAX || via.n == 0 || via.n > CONSOLE_NAME_MAX ||
                sp_str_has_nul(who) || sp_str_has_nul(via)) {
         (void)sp_fail(params->err, SP_E_INVALID, 0,
