@@ -36,11 +36,11 @@
 #include "mcp/lines.h"
 #include "mcp/mcp_http.h"
 #include "sandbox/resolve.h"
+#include "server/net/auth.h"
 
 #define TOKENS_MAX      64
 #define MAX_CONNECTIONS 256
 #define MAX_TOKEN_FILE  65536 /* bytes */
-#define MIN_TOKEN       16    /* characters */
 
 struct mcp_flags {
     const char *cwd, *token_file, *connect, *structured_output;
@@ -549,14 +549,14 @@ static int read_tokens(const char *file, struct mcp_tokens *ret, struct sp_err *
         if (word[0] == 0)
             continue;
         /* Visible ASCII, which includes the b64token of RFC 6750. */
-        bool is_token = strlen(word) >= MIN_TOKEN;
+        bool is_token = strlen(word) >= SP_TOKEN_MIN;
         for (const char *c = word; *c != 0; c++)
             is_token &= *c > ' ' && *c <= '~';
         if (!is_token)
             return sp_fail(e, SP_E_INVALID, 0,
                            "--token-file %s: line %u: want at least %d visible characters and no "
                            "space",
-                           file, line, MIN_TOKEN);
+                           file, line, SP_TOKEN_MIN);
         if (count == TOKENS_MAX)
             return sp_fail(e, SP_E_LIMIT, 0, "--token-file %s: more than %d tokens", file,
                            TOKENS_MAX);

@@ -111,12 +111,12 @@ class Example(Case):
     def test_a_token(self):
         path = os.path.join(self.scratch(), 'token')
         with open(path, 'w') as f:
-            f.write('secret\n')
+            f.write('secret-secret-secret\n')
         os.chmod(path, 0o600)
         srv = self.server('--token-file', path)
         self.assertNotEqual(self.run_py('--', 'true', url=srv.url).returncode, 0)
         self.assertNotEqual(self.run_py('--', 'true', url=self.srv.bare_url).returncode, 0)
-        self.assertEqual(self.run_py('--', 'true', url=srv.url, env={'SALLYPORT_TOKEN': 'secret'}).returncode, 0)
+        self.assertEqual(self.run_py('--', 'true', url=srv.url, env={'SALLYPORT_TOKEN': 'secret-secret-secret'}).returncode, 0)
 
     def test_it_stays_a_first_lesson(self):
         self.assertLessEqual(len(read('examples/run.py').splitlines()), 120)
@@ -227,7 +227,7 @@ class Protocol(Case):
     def test_every_http_example_is_answered_as_shown(self):
         token = os.path.join(self.scratch(), 'token')
         with open(token, 'w') as f:
-            f.write('right')
+            f.write('the-right-token-of-it')
         os.chmod(token, 0o600)
         servers = {'plain': self.server(), 'token': self.server('--token-file', token)}
         channel, count = None, 0

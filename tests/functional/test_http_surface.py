@@ -207,11 +207,11 @@ class Tokens(Case):
 
     @ours_only
     def test_token_file_is_enough(self):
-        srv = self.server('--token-file', self.token_file('just-a-token\n'))
-        self.judge(srv, 'just-a-token')
+        srv = self.server('--token-file', self.token_file('just-a-simple-token\n'))
+        self.judge(srv, 'just-a-simple-token')
         self.assertEqual(srv.url, srv.bare_url, 'what is in a file is not printed')
-        self.assertEqual(self.attempt(srv, path='/?token=just-a-token'), (101,))
-        self.assertEqual(self.attempt(srv, path='/?token=just%2da%2Dtoken'), (101,))
+        self.assertEqual(self.attempt(srv, path='/?token=just-a-simple-token'), (101,))
+        self.assertEqual(self.attempt(srv, path='/?token=just%2da%2Dsimple%2Dtoken'), (101,))
 
     MISSING = (401, 'missing websocket bearer token; use the URL the server printed')
     INVALID = (401, 'invalid websocket bearer token; use the URL the server printed')
@@ -341,7 +341,7 @@ class Tokens(Case):
                 srv.stop()
 
     def test_auth_needs_a_websocket_listener(self):
-        code, text = self.refused('--ws-auth', 'capability-token', '--ws-token-file', self.token_file('token'), listen='stdio')
+        code, text = self.refused('--ws-auth', 'capability-token', '--ws-token-file', self.token_file('x' * 40), listen='stdio')
         self.assertEqual(code, 1)
         self.assertIn('WebSocket auth requires a WebSocket listener, not stdio', text)
 

@@ -507,7 +507,7 @@ class LocalSocket(Case):
     def test_no_token_is_needed_there(self):
         token = os.path.join(self.scratch(), 'token')
         with open(token, 'w') as f:
-            f.write('secret')
+            f.write('secret-secret-secret')
         os.chmod(token, 0o600)
         srv = self.server('--token-file', token, env=self.env)
         self.assertEqual(self.local(srv).request('process/list', {'all': True}), {'processes': []})

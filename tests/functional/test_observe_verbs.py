@@ -307,7 +307,7 @@ class Finding(Verbs):
     def test_a_token(self):
         token = os.path.join(self.scratch(), 'token')
         with open(token, 'w') as f:
-            f.write('secret\n')
+            f.write('secret-secret-secret\n')
         os.chmod(token, 0o600)
         srv = self.server('--token-file', token, '--no-local-socket')
         self.refused(123, 'ps', '--server', srv.url)

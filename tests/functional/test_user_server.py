@@ -261,7 +261,7 @@ class Listening(Users):
     def test_a_token_on_a_unix_socket(self):
         token, path = os.path.join(self.work, 'token'), os.path.join(self.work, 's')
         with open(token, 'w') as f:
-            f.write('secret\n')
+            f.write('secret-secret-secret\n')
         os.chmod(token, 0o600)
         self.serve('--listen', 'unix://' + path, '--token-file', token)
         self.assertIn('wants a token on this socket, too', self.refused(123, 'exec', '--on', 'unix://' + path, '--', 'true'))
@@ -273,6 +273,11 @@ class Listening(Users):
             f.write('# mine\nsecret\n')
         os.chmod(path, 0o600)
         self.assertIn('more than one line', self.refused(1, 'serve', '--token-file', path))
+        with open(path, 'w') as f:
+            f.write('fifteen-letters\n')
+        for flag in ('--token-file', '--ws-token-file'):
+            text = self.refused(1, 'serve', '--listen', '0', flag, path, *(() if flag[2] == 't' else ('--ws-auth', 'capability-token')))
+            self.assertIn('`%s` %s: a token has at least 16 characters' % (flag, path), text)
         self.assertIn('is a directory, not', self.refused(1, 'serve', '--token-file', self.work))
         text = self.refused(1, 'serve', '--token-file', '/dev/null')
         self.assertIn('is a device, not', text)
@@ -281,7 +286,7 @@ class Listening(Users):
     def test_a_token_that_others_can_read_is_refused(self):
         path = os.path.join(self.work, 'token')
         with open(path, 'w') as f:
-            f.write('secret\n')
+            f.write('secret-secret-secret\n')
         for mode in (0o644, 0o620):
             os.chmod(path, mode)
             text = self.refused(1, 'serve', '--token-file', path)
@@ -339,6 +344,7 @@ class Named(Users):
             with self.subTest(on):
                 self.assertEqual(self.ok('exec', '--on', on, '--', 'echo', 'here'), b'here\n')
                 self.assertEqual(json.loads(self.ok('ps', '--on', on, '--json'))['processes'], [])
+                self.assertEqual(self.ok('approvals', '--on', on), b'')
         self.assertIn('`99999999` is neither', self.refused(125, 'exec', '--on', '99999999', '--', 'true'))
         self.assertIn('did you mean `local`?', self.refused(125, 'exec', '--on', 'locl', '--', 'true'))
 

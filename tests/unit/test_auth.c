@@ -118,21 +118,22 @@ static void answers(const struct sp_auth *a, const char *header, const char *wan
 
 static void test_token_file_is_trimmed_at_its_end(void **state)
 {
-    struct sp_auth *a = make(&(struct sp_auth_options){.token_file = file_with("sesame \r\n\n")});
+    struct sp_auth *a =
+        make(&(struct sp_auth_options){.token_file = file_with("sesame-open-sesame \r\n\n")});
 
     (void)state;
-    answers(a, "Bearer sesame", NULL);
-    answers(a, "bEARER   sesame  ", NULL);
+    answers(a, "Bearer sesame-open-sesame", NULL);
+    answers(a, "bEARER   sesame-open-sesame  ", NULL);
     answers(a, NULL, "missing websocket bearer token");
     answers(a, "", "invalid authorization header");
     answers(a, "Bearer", "invalid authorization header");
     answers(a, "Bearer  ", "invalid authorization header");
-    answers(a, "Bearersesame", "invalid authorization header");
-    answers(a, "Basic sesame", "invalid authorization header");
+    answers(a, "Bearersesame-open-sesame", "invalid authorization header");
+    answers(a, "Basic sesame-open-sesame", "invalid authorization header");
     answers(a, "Bearer s\xC3\xA9same", "invalid authorization header");
-    answers(a, "Bearer sesam", "invalid websocket bearer token");
-    answers(a, "Bearer sesame2", "invalid websocket bearer token");
-    answers(a, "Bearer sesame sesame", "invalid websocket bearer token");
+    answers(a, "Bearer sesame-open-sesam", "invalid websocket bearer token");
+    answers(a, "Bearer sesame-open-sesame2", "invalid websocket bearer token");
+    answers(a, "Bearer sesame-open-sesame sesame-open-sesame", "invalid websocket bearer token");
     sp_auth_free(a);
 }
 

@@ -181,12 +181,19 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
     if (token == NULL)
         return r;
     const bool is_one_line = o->token_flag == NULL || memchr(token, '\n', n) == NULL;
+    const bool is_long = n >= SP_TOKEN_MIN;
     sp_sha256((struct sp_str){token, n}, a->token_sha256);
     explicit_bzero(token, n);
     free(token);
     if (!is_one_line) /* an HTTP header holds one line */
         return sp_fail(e, SP_E_INVALID, 0, "`%s` %s has more than one line; a token is one line",
                        o->token_flag, o->token_file);
+    if (!is_long)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "`%s` %s: a token has at least %d characters, so that none can be guessed; "
+                       "`openssl rand -hex 32` makes one",
+                       o->token_flag != NULL ? o->token_flag : "--ws-token-file", o->token_file,
+                       SP_TOKEN_MIN);
     return 0;
 }
 

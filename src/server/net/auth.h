@@ -4,6 +4,7 @@
  * token given by file or SHA-256, or an HS256 JWT.
  */
 #ifndef SP_SERVER_NET_AUTH_H
+#define SP_TOKEN_MIN 16 /* characters; a shorter token can be guessed */
 #define SP_SERVER_NET_AUTH_H
 
 #include <stdint.h>
