@@ -177,6 +177,15 @@ static int add_path(const struct entry_line *k, struct sp_str path)
     return r < 0 ? r : add_line(k, SP_PLACE_PATH, sp_str_of(full), (struct sp_str){0});
 }
 
+/* A misspelled place with `deny` would leave files readable that the profile means to hide. */
+static int refuse_place(const struct entry_line *k, struct sp_str place)
+{
+    return sp_toml_refuse_key(k->v, k->l->e,
+                              "`%.120s`: expected an absolute path, `~/...` or one of :root, "
+                              ":minimal, :workspace_roots, :tmpdir, :slash_tmp",
+                              place.p);
+}
+
 static int add_token(const struct entry_line *k, struct sp_str token, struct sp_str below)
 {
     const struct sp_str none = {0};
@@ -185,11 +194,8 @@ static int add_token(const struct entry_line *k, struct sp_str token, struct sp_
 
     while (w->name != NULL && !sp_str_eq(token, sp_str_of(w->name)))
         w++;
-    if (w->name == NULL) {
-        const int r =
-            sp_config_warn(k->l, k->v, "`%.60s` is not known here and means nothing", token.p);
-        return r < 0 ? r : add_line(k, SP_PLACE_UNKNOWN, token, below);
-    }
+    if (w->name == NULL)
+        return refuse_place(k, token);
     if (w->value != SP_PLACE_PROJECT) {
         if (below.p != NULL && !sp_str_eq(below, SP_STR(".")))
             return sp_toml_refuse_key(
@@ -230,10 +236,7 @@ static int add_place(struct entry_line *k, struct sp_str place, struct sp_str be
         return add_token(k, place, below);
     if (place.n == 0 || !(place.p[0] == '/' || sp_str_eq(place, SP_STR("~")) ||
                           (place.n > 1 && memcmp(place.p, "~/", 2) == 0)))
-        return sp_toml_refuse_key(k->v, k->l->e,
-                                  "`%.120s`: expected an absolute path, `~/...` or one of :root, "
-                                  ":minimal, :workspace_roots, :tmpdir, :slash_tmp",
-                                  place.p);
+        return refuse_place(k, place);
     if (below.p == NULL || sp_str_eq(below, SP_STR(".")))
         return add_path(k, place);
     bool is_descendant = below.n != 0 && below.p[0] != '/';

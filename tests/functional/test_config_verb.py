@@ -106,6 +106,7 @@ class Config(Case):
         self.assertIn('known_safe', err)
         for line, column, said in (('publish = ["80", "70000"]', 18, '`70000` is neither a port nor HOST:PORT'),
                                    ('publish = ["1:0"]', 12, '`1:0` is neither a port nor HOST:PORT'),
+                                   ('permissions.x.filesystem.":home" = "deny"', 26, '`:home`: expected an absolute path, `~/...` or one of :root'),
                                    ('approver = "consle"', 12, '`console`')):
             self.write(line + '\n')
             status, _, err = self.config('check')

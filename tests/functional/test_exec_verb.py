@@ -21,7 +21,7 @@ from test_sandbox_verb import Screen, Verb
 from wire import wait_until
 
 # a setting that is warned of, with a control sequence in its name
-PAINTING = 'permissions.p.filesystem={"/"="read", ":\\u001b[2J"="read"}'
+PAINTING = 'permissions={"\\u001b[2J"={}}'
 HOLD = 'while :; do sleep 0.05; done'
 
 
@@ -366,7 +366,7 @@ class Local(Exec):
         code, out, err = self.run_verb('--set', PAINTING, '--', 'echo', 'ran')
         self.assertEqual((code, out), (0, b'ran\n'))
         self.assertIn(b'sallyport: ', err)
-        self.assertIn(b'`:\\x1b[2J` is not known here', err)
+        self.assertIn(b'`\\x1b[2J` has no file-system entries', err)
 
     def test_a_file_of_rules_that_commands_may_write_is_warned_of(self):
         rules = os.path.join(self.base, 'mine.rules')
