@@ -183,12 +183,21 @@ void sp_listed_write_age(int64_t age_ms, char *ret, size_t size)
 /* How PROC may name a process, the exact ways first: the first way that matches any is used. */
 enum way { WHOLE_ID, NAME, SESSION_AND_ID, ID_PREFIX, SESSION_AND_ID_PREFIX, WAY_MAX };
 
+#define NAMED_ID_MIN 4 /* bytes of the id of a process with a name, which `ps` shows instead */
+
+/* Whether `begin` may stand for the id of *p. */
+static bool begins_id(const struct sp_listed *p, struct sp_str begin)
+{
+    struct sp_str id = {p->id, p->id_len};
+
+    return begin.n >= (p->name != NULL ? NAMED_ID_MIN : 1) && sp_str_skip_prefix(&id, begin);
+}
+
 /* A session may be abbreviated in both forms that name one. */
 static bool matches_way(const struct sp_listed *p, const char *proc, enum way way)
 {
     const char *slash = strchr(proc, '/');
     const bool has_session = way == SESSION_AND_ID || way == SESSION_AND_ID_PREFIX;
-    struct sp_str id = {p->id, p->id_len};
 
     if (p->is_removed)
         return false;
@@ -198,8 +207,9 @@ static bool matches_way(const struct sp_listed *p, const char *proc, enum way wa
         (slash == NULL || slash == proc || strncmp(p->session, proc, (size_t)(slash - proc)) != 0))
         return false;
     const struct sp_str wanted = sp_str_of(has_session ? slash + 1 : proc);
-    return way == WHOLE_ID || way == SESSION_AND_ID ? sp_str_eq(id, wanted)
-                                                    : sp_str_skip_prefix(&id, wanted);
+    return way == WHOLE_ID || way == SESSION_AND_ID
+               ? sp_str_eq((struct sp_str){p->id, p->id_len}, wanted)
+               : begins_id(p, wanted);
 }
 
 static bool is_closed(const struct sp_listed *p)
@@ -288,6 +298,16 @@ static const char *find_meant(const struct sp_listed_all *l, const char *proc)
     return near.best != NULL ? near.best : begun;
 }
 
+/* A name that was typed in part must not end the process of an id that begins so by chance. */
+static bool begins_name(const struct sp_listed_all *l, const char *proc)
+{
+    for (size_t i = 0; i < l->count; i++)
+        if (l->items[i].name != NULL && !l->items[i].is_removed &&
+            strncmp(l->items[i].name, proc, strlen(proc)) == 0)
+            return true;
+    return false;
+}
+
 int sp_observe_find(struct sp_observe_all *a, const char *proc, const struct sp_listed **ret,
                     struct sp_err *e)
 {
@@ -300,6 +320,8 @@ int sp_observe_find(struct sp_observe_all *a, const char *proc, const struct sp_
     for (int way = WHOLE_ID; way < WAY_MAX && proc[0] != 0; way++) {
         size_t count = 0;
 
+        if (way == ID_PREFIX && begins_name(l, proc))
+            break;
         for (size_t i = 0; i < l->count; i++)
             if (matches_way(&l->items[i], proc, (enum way)way) &&
                 !is_outlived(l, &l->items[i], proc, (enum way)way) && count++ == 0)

@@ -119,7 +119,8 @@ void sp_observe_print_servers(const struct sp_observe_all *a, FILE *to);
 /* Of all servers. */
 int sp_observe_list(struct sp_observe_all *a, struct sp_err *e);
 /* PROC: a process id, a name, or SESSION/PROCESS, or the beginning of an id or of both if it is
- * unambiguous. Lists the processes unless that was done. */
+ * unambiguous, begins no name, and has 4 bytes for a process with a name. Lists the processes
+ * unless that was done. */
 int sp_observe_find(struct sp_observe_all *a, const char *proc, const struct sp_listed **ret,
                     struct sp_err *e);
 

@@ -367,6 +367,22 @@ class Naming(Verbs):
         self.assertIn('no such process: weeb; did you mean `web`? ', self.refused(1, 'logs', 'weeb'))
         self.assertIn('no such process: other (see', self.refused(1, 'logs', 'other'))
 
+    def test_a_few_letters_end_no_process_that_has_a_name(self):
+        def start(process, **more):
+            params = self.c.start_params(process, ['/bin/sh', '-c', 'echo up; read x'], pipeStdin=True)
+            self.assertIn('result', self.c.reply(self.c.post('process/start', dict(params, **more))))
+            self.c.wait_output(process, 'up')
+
+        start('yu5dju3v', name='beta')
+        start('we7epfa6')
+        start('x1', name='web')
+        for verb in ('logs', 'kill', 'wait', 'rm', 'attach'):
+            self.assertIn('no such process: yu5 (see', self.refused(1, verb, 'yu5'))
+            self.assertIn('no such process: we; did you mean `web`?', self.refused(1, verb, 'we'))
+            self.assertIn('no such process: ' + self.c.session_id[:4] + '/ (see', self.refused(1, verb, self.c.session_id[:4] + '/'))
+        self.assertEqual(self.ok('logs', 'yu5d'), b'up\n')
+        self.assertEqual(self.ok('logs', 'we7'), b'up\n')
+
     def test_the_same_id_in_two_sessions(self):
         other = self.srv.session()
         for c, text in ((self.c, 'mine'), (other, 'yours')):
