@@ -357,8 +357,8 @@ static int read_shell_policy(struct sp_config_loading *l, const struct sp_toml_v
     l->config->env_set = (struct sp_env_vars){.items = vars};
     for (const struct sp_toml_value *v = raw.set == NULL ? NULL : raw.set->first; v != NULL;
          v = v->next) {
-        char *name;
-        char *value;
+        char *name = NULL;
+        char *value = NULL;
 
         if (check_variable(l, v, "set") < 0 || sp_config_keep(l, v->key, &name) < 0 ||
             sp_config_keep(l, v->text, &value) < 0)

@@ -31,6 +31,7 @@ void sp_call_changed(struct sp_call *c)
 
 int sp_call_new(struct sp_manager *m, size_t size, struct sp_call **ret, struct sp_err *e)
 {
+    *ret = NULL;
     if (m->is_closing)
         return sp_fail(e, SP_E_STATE, 0, "the process manager is being closed");
     *ret = calloc(1, size);
@@ -575,7 +576,7 @@ int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn,
     struct sp_call *call;
     const int r = sp_call_new(m, sizeof(struct refused_call), &call, e);
 
-    if (r < 0)
+    if (call == NULL)
         return r;
     call->step = say_refused;
     const bool is_kept =

@@ -140,6 +140,16 @@ class Wire(Case):
 
 @ours_only
 class Doors(Case):
+    def test_large_values_are_in_force_here_and_on_a_server(self):
+        srv = self.server()
+        for where in ((), ('--on', srv.url)):
+            for limit, shows in (('fsize=1M', '2048'), ('fsize=1000K', '2000'), ('fsize=6G', '12582912')):
+                self.assertEqual(exec_verb(*where, '--limit', limit, '--', 'sh', '-c', 'ulimit -f'), (0, shows.encode() + b'\n', ''), where)
+        code, out, err = exec_verb('--set', 'limits.command.fsize="1M"', '--', 'sh', '-c', 'ulimit -f')
+        self.assertEqual((code, out, err), (0, b'2048\n', ''))
+        # Of a memory limit for each process alone; with cgroups there is no other limit.
+        self.assertIn(exec_verb('--limit', 'memory=5G', '--', 'sh', '-c', 'ulimit -d')[1], (b'unlimited\n', b'5242880\n'))
+
     def test_exec_here_and_on_a_server_tells_the_limit(self):
         srv = self.server()
         for where in ((), ('--on', srv.url)):
