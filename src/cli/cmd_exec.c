@@ -879,6 +879,11 @@ static int detach(struct exec_run *x, struct sp_err *e)
 
     x->launch.id = sp_str_of(x->id);
     x->launch.name = sp_str_of(name_of(x));
+    if (r == 0 && !x->place.is_local && x->place.url == NULL)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "--detach: %s is a program that ends with this connection, and the command "
+                       "with it; run it without --detach, or give the URL of a server to --on",
+                       x->place.name);
     if (r < 0 || !x->place.is_local)
         return r;
     r = sp_user_server_connect(name, true, &fd, e);

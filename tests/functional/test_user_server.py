@@ -497,6 +497,12 @@ class Detached(Users):
             self.assertIn('--name: `', self.refused(125, 'exec', '-d', '--name', name, '--', 'true'))
         self.assertIn('--name: `a b` is not 1 to 64 letters', self.refused(125, 'exec', '-d', '--name', 'a b', '--', 'true'))
 
+    def test_an_environment_that_is_a_program_ends_with_its_connection(self):
+        box = 'environments.box={program="%s", args=["serve", "--listen", "stdio"]}' % PROGRAM
+        text = self.refused(125, 'exec', '-d', '--set', box, '--on', 'box', '--', 'true')
+        self.assertIn('--detach: box is a program that ends with this connection', text)
+        self.assertEqual(self.ok('exec', '--set', box, '--on', 'box', '--', 'echo', 'ran'), b'ran\n')
+
     def test_a_configured_port_that_is_not_published_is_told(self):
         left_out = b'`publish` of the configuration is left out'
         for flags, is_told in ((('--sandbox', ':read-only'), True), (('-q', '--sandbox', ':read-only'), False),
