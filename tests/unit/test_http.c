@@ -330,7 +330,7 @@ static void test_tokens_are_asked_for_where_they_matter(void **state)
 
     (void)state;
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, "sesame\n", 7), 7);
+    assert_int_equal(write(fd, "open-sesame-please\n", 19), 19);
     (void)close(fd);
     assert_int_equal(sp_auth_new(&(struct sp_auth_options){.token_file = path}, &auth, &e), 0);
     (void)unlink(path);
@@ -341,14 +341,15 @@ static void test_tokens_are_asked_for_where_they_matter(void **state)
     gets("GET / HTTP/1.1", HOST UPGRADES, REFUSED("missing websocket bearer token"));
     gets("GET / HTTP/1.1", HOST UPGRADES "Authorization: Bearer simsim\r\n",
          REFUSED("invalid websocket bearer token"));
-    gets("GET / HTTP/1.1", HOST UPGRADES "Authorization: Basic sesame\r\n",
+    gets("GET / HTTP/1.1", HOST UPGRADES "Authorization: Basic open-sesame-please\r\n",
          REFUSED("invalid authorization header"));
     gets("GET / HTTP/1.1",
-         HOST UPGRADES "Authorization: Bearer sesame\r\nAuthorization: Bearer sesame\r\n",
+         HOST UPGRADES
+         "Authorization: Bearer open-sesame-please\r\nAuthorization: Bearer open-sesame-please\r\n",
          REFUSED("invalid authorization header"));
-    gets("GET / HTTP/1.1", HOST UPGRADES "authorization: bearer sesame\r\n", "101");
+    gets("GET / HTTP/1.1", HOST UPGRADES "authorization: bearer open-sesame-please\r\n", "101");
     gets("GET /metrics HTTP/1.1", HOST, REFUSED("missing websocket bearer token"));
-    gets("GET /metrics HTTP/1.1", HOST "Authorization: Bearer sesame\r\n", "metrics");
+    gets("GET /metrics HTTP/1.1", HOST "Authorization: Bearer open-sesame-please\r\n", "metrics");
     sp_auth_free(auth);
 }
 

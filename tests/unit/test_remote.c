@@ -371,7 +371,7 @@ static void write_token(void)
     const int fd = open(token_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, "open-sesame\n", 12), 12);
+    assert_int_equal(write(fd, "open-sesame-please\n", 19), 19);
     (void)close(fd);
 }
 
@@ -399,7 +399,7 @@ static void a_token_opens_the_server(void **state)
         struct told t = {0};
 
         start_server_with(listen[i], "--token-file", token_path);
-        try_token("open-sesame", &t);
+        try_token("open-sesame-please", &t);
         assert_int_equal(t.code, 5);
         t = (struct told){0};
         try_token("wrong", &t);
