@@ -541,7 +541,7 @@ static bool add_end(struct exec_run *x, const struct sp_carry_result *r, int sta
 }
 
 /* `kind` of the result line. */
-static const char *kind_of(const struct sp_carry_result *r)
+static const char *kind_of(const struct sp_carry_result *r, int status)
 {
     switch (r->end) {
     case SP_CARRY_EXITED:
@@ -558,8 +558,8 @@ static const char *kind_of(const struct sp_carry_result *r)
         return "refused";
     case SP_CARRY_DETACHED:
         return "detached";
-    case SP_CARRY_REFUSED:
-        break;
+    case SP_CARRY_REFUSED: /* by a server; one that judges says no with EXIT_REJECTED */
+        return status == EXIT_REJECTED ? "refused" : "error";
     }
     return "error";
 }
@@ -602,7 +602,7 @@ static bool add_result(const struct exec_run *x, struct sp_buf *out,
                        const struct sp_carry_result *r, int status, const char *message)
 {
     bool ok = sp_buf_printf(out, "{\"type\":\"result\",\"kind\":\"%s\",\"exit_code\":%d",
-                            r == NULL ? "error" : kind_of(r), status);
+                            r == NULL ? "error" : kind_of(r, status), status);
 
     if (r != NULL && r->exit.signal != 0)
         ok = ok && sp_buf_printf(out, ",\"signal\":%d", r->exit.signal);

@@ -159,6 +159,11 @@ class Remote(Case):
         said = on('rm', '-rf', '/nonexistent/x')
         self.assertEqual((said.returncode, said.stdout), (122, ''))
         self.assertIn('rejected', said.stderr)
+        for words in ([], ['-d']):
+            said = subprocess.run([PROGRAM, 'exec', '--json', *words, '--on', url, '--', 'rm', '-rf', '/nonexistent/x'], env=self.env,
+                                  capture_output=True, stdin=subprocess.DEVNULL, timeout=wire.DEADLINE)
+            last = json.loads(said.stdout.splitlines()[-1])
+            self.assertEqual((last['type'], last['kind'], last['exit_code']), ('result', 'refused', 122))
         self.assertEqual(on('sh', '-c', 'exit 3').returncode, 3)
         self.assertEqual(on('/nonexistent/x').returncode, 127)
         client = self.srv.session()
