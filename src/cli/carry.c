@@ -1046,6 +1046,35 @@ static size_t find_protected(const char *path, const char **ret_name)
     return 0;
 }
 
+/*
+ * The innermost git directory of a worktree or submodule in the path: its length; n, the length up
+ * to the .git of the repository: there is none. Such a directory has an entry of its own in the
+ * sandbox. *ret_outer: the length of the git directory that a worktree shares objects with, or 0.
+ */
+static size_t find_git_dir(const char *path, size_t n, size_t *ret_outer)
+{
+    size_t found = n;
+
+    *ret_outer = 0;
+    for (const char *at = strchr(path + n, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        const struct sp_str below = {path + found, (size_t)(at - path) - found};
+        const bool is_tree = below.n > 11 && memcmp(below.p, "/worktrees/", 11) == 0;
+        auto_free char *head = NULL;
+
+        if (!is_tree && !(below.n > 9 && memcmp(below.p, "/modules/", 9) == 0))
+            continue;
+        if (asprintf(&head, "%.*s/HEAD", (int)(at - path), path) < 0) {
+            head = NULL;
+            break;
+        }
+        if (access(head, F_OK) != 0)
+            continue; /* a part of a name with slashes */
+        *ret_outer = is_tree ? found : 0;
+        found = (size_t)(at - path);
+    }
+    return found;
+}
+
 /* What most often is in the way, and what allows it. false: it is something else. */
 static bool print_protected(const struct sp_denial_facts *d)
 {
@@ -1066,7 +1095,13 @@ static bool print_protected(const struct sp_denial_facts *d)
                                            "directory and give "
                                            "--writable ",
                 stderr);
-    print_path(place, n);
+    size_t outer = 0;
+    const size_t inner = strcmp(name, ".git") == 0 ? find_git_dir(d->path, n, &outer) : n;
+    if (outer != 0) {
+        print_path(d->path, outer);
+        (void)fputs(" --writable ", stderr);
+    }
+    print_path(d->path, inner);
     (void)fputc('\n', stderr);
     return true;
 }

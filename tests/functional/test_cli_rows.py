@@ -49,6 +49,23 @@ class Local(Case):
         self.assertEqual(self.exec('--writable', self.dir + '/.git', *commit), (0, '', ''))
 
     @unittest.skipUnless(shutil.which('git'), 'no git')
+    def test_the_remedy_works_in_a_worktree_and_in_a_submodule(self):
+        main, other, tree = (os.path.join(self.dir, name) for name in ('main', 'other', 'tree'))
+        identity = ('git', '-c', 'user.name=a', '-c', 'user.email=a@b', '-c', 'protocol.file.allow=always')
+        for repo in (main, other):
+            subprocess.run(['git', 'init', '-q', repo], check=True)
+            subprocess.run([*identity, '-C', repo, 'commit', '-q', '--allow-empty', '-m', 'x'], check=True)
+        subprocess.run([*identity, '-C', main, 'worktree', 'add', '-q', tree], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([*identity, '-C', main, 'submodule', '-q', 'add', other, 'sub'], check=True)
+        commit = ('--', 'git', 'commit', '-q', '--allow-empty', '-m', 'y')
+        for cwd, words in ((tree, ['--writable', main + '/.git', '--writable', main + '/.git/worktrees/tree']),
+                           (os.path.join(main, 'sub'), ['--writable', main + '/.git/modules/sub'])):
+            status, _, err = self.exec(*commit, cwd=cwd)
+            self.assertEqual(status, 128)
+            self.assertTrue(err.endswith('; to allow it: %s\n' % ' '.join(words)), err)
+            self.assertEqual(self.exec(*words, *commit, cwd=cwd), (0, '', ''))
+
+    @unittest.skipUnless(shutil.which('git'), 'no git')
     def test_git_init_tells_what_to_make(self):
         status, out, err = self.exec('--', 'git', 'init', '-q')
         self.assertEqual((status, out), (128, ''))
