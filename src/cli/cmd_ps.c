@@ -217,14 +217,15 @@ static bool write_row(const struct sp_listed *p, int64_t now, struct sp_buf *out
                          p->is_tty ? "yes" : "no", 0, p->network, 0, p->cwd, 0, p->command, 0);
 }
 
-/* Every cell but the command is cut at a quarter of the screen; ids, which people type, later. */
+/* Every cell but the command and the state (an exit code must keep its digits) is cut at a quarter
+ * of the screen; ids, which people type, later. */
 static struct sp_str trim_cell(const char *cell, enum column c, size_t screen)
 {
     const struct sp_str s = sp_str_of(cell);
 
     const size_t least = c == PROCESS ? 24 : 8;
 
-    return c == COMMAND || screen == SIZE_MAX
+    return c == COMMAND || c == STATE || screen == SIZE_MAX
                ? s
                : sp_plain_cut(s, screen / 4 > least ? screen / 4 : least);
 }
@@ -260,7 +261,9 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
         if (c != COMMAND)
             ok = ok && sp_buf_printf(&row, "%*s", (int)(widths[c] - sp_plain_width(cell) + 2), "");
     }
-    const struct sp_str shown = sp_plain_cut((struct sp_str){row.data, row.len}, screen);
+    struct sp_str shown = sp_plain_cut((struct sp_str){row.data, row.len}, screen);
+    if (shown.n < state_end && cells != titles) /* part of an exit code is another exit code */
+        shown.n = state_at < shown.n ? state_at : shown.n;
     const char *color = color_of(cells[STATE]);
     if (ok && color != NULL && state_end <= shown.n)
         return printf("%.*s%s%.*s\033[0m%.*s\n", (int)state_at, shown.p, color,
@@ -272,7 +275,8 @@ static bool print_row(const char *const cells[COLUMNS], const size_t widths[COLU
 /* Leaves columns out until the command has its width or a quarter of the screen. */
 static void make_room(size_t widths[COLUMNS], size_t screen)
 {
-    static const enum column dispensable[] = {CWD, NET, TTY, CPU, PEAK, SESSION, ID, AGE, PID};
+    static const enum column dispensable[] = {CWD,     NET, TTY, CPU, PEAK,
+                                              SESSION, ID,  AGE, PID, SERVER};
     const size_t least = widths[COMMAND] < screen / 4 ? widths[COMMAND] : screen / 4;
     size_t needed = least;
 

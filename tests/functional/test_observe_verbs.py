@@ -243,6 +243,18 @@ class Ps(Verbs):
         self.assertEqual(wide.end(), 0)
         self.assertIn(self.srv.work, wide.seen.decode())
 
+    def test_a_narrow_terminal_cuts_no_exit_code(self):
+        self.env['NO_COLOR'] = '1'
+        self.shell('exit 137', 'e137')
+        self.c.wait_closed('e137')
+        for cols in (44, 40, 36):
+            screen = self.screen('ps', cols=cols)
+            self.assertEqual(screen.end(), 0)
+            self.assertIn(' exited (137) ', screen.seen.decode())
+        screen = self.screen('ps', cols=16)
+        self.assertEqual(screen.end(), 0)
+        self.assertNotIn('exited', screen.seen.decode())
+
     def test_wrong_flags(self):
         for words in (['--no-such'], ['--json=x'], ['p'], ['--server']):
             self.assertTrue(self.refused(2, 'ps', *words))
