@@ -91,7 +91,8 @@ struct sp_mcp_key {
     int session_id;         /* of the process that the call started; 0: none */
     struct sp_list waits;   /* runs with the same key: sp_mcp_run.key_wait, first come first */
     uint64_t due_ms;
-    int scope; /* 0: a key; else the session that was written to */
+    uint8_t command[32]; /* SHA-256 of what exec_command was to run */
+    int scope;           /* 0: a key; else the session that was written to */
     size_t n;
     char id[];
 };

@@ -24,6 +24,7 @@
 
 #include "base/auto.h"
 #include "base/ere.h"
+#include "base/sha.h"
 #include "base/utf8.h"
 #include "engine/network_job.h"
 #include "mcp/tool.h"
@@ -727,12 +728,38 @@ static void stop_waiting(struct sp_mcp_run *r)
                        "same call");
 }
 
+/* Only a repetition of the call gets the session that its key has: the answer for another command
+ * would look as if that command had run. */
+static int check_command(struct sp_mcp_run *r, struct sp_mcp_key *i, bool is_new, struct sp_err *e)
+{
+    const struct sp_exec_request *x = &r->exec;
+    auto_buf struct sp_buf text = {0};
+    uint8_t command[sizeof i->command];
+
+    if (!sp_buf_printf(&text, "%" PRIu32 " %zu ", x->argc, x->workdir.n) ||
+        !sp_buf_add_str(&text, x->workdir) || !sp_buf_add_str(&text, x->cmd)) {
+        if (is_new)
+            sp_mcp_key_forget(i);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "remember a call");
+    }
+    sp_sha256(sp_buf_str(&text), command);
+    if (is_new)
+        memcpy(i->command, command, sizeof command);
+    else if (memcmp(i->command, command, sizeof command) != 0)
+        return sp_fail(e, SP_E_INVALID, 0,
+                       "the key `%.*s` belongs to an earlier call with another command or workdir, "
+                       "and nothing was started; use another key",
+                       (int)(r->key.n > 60 ? 60 : r->key.n), r->key.p);
+    return 0;
+}
+
 static int begin_exec(struct sp_mcp_run *r, struct sp_err *e)
 {
     struct sp_mcp_key *i = NULL;
     bool is_new = false;
 
-    if (r->key.p != NULL && sp_mcp_key_take(r->caller, 0, r->key, &i, &is_new, e) < 0)
+    if (r->key.p != NULL && (sp_mcp_key_take(r->caller, 0, r->key, &i, &is_new, e) < 0 ||
+                             check_command(r, i, is_new, e) < 0))
         return -(int)e->code;
     if (i == NULL || is_new) {
         if (i != NULL) {

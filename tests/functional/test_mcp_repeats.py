@@ -36,7 +36,8 @@ class Repeats(mcp.Calls):
         session = self.host.exec(*self.COUNT, key='k', until={'pattern': 'out'}, **LONG)['session_id']
         soon = {'until': {'quiet_ms': 1}}
         self.expect(self.host.exec(*self.COUNT, key='k', **soon), session_id=session, output='')
-        self.expect(self.host.exec('echo', 'another', key='k', **soon), session_id=session)  # the key decides
+        self.refuse(self.host.exec('echo', 'another', key='k', **soon), 'the key `k` belongs to an earlier call with another command')
+        self.refuse(self.host.exec(*self.COUNT, key='k', workdir='/', **soon), 'the key `k` belongs to an earlier call')
         self.assertEqual(self.starts(), 1)
         other = self.host.exec(*self.COUNT, key='K', **BRIEF)['session_id']
         self.assertNotEqual(other, session)

@@ -21,8 +21,12 @@ static void test_a_key_starts_one_session(void **state)
     call(&c, "exec_command",
          "{\"argv\":[\"sh\",\"-c\",\"echo one; sleep 300\"],\"key\":\"k\",\"yield_time_ms\":500}");
     assert_has(c.json, "\"session_id\":1000");
+    call(&c, "exec_command", "{\"argv\":[\"sh\",\"-c\",\"echo two\"],\"key\":\"k\"}");
+    assert_true(c.is_error);
+    assert_has(c.text, "belongs to an earlier call with another command");
     call(&c, "exec_command",
-         "{\"argv\":[\"sh\",\"-c\",\"echo two\"],\"key\":\"k\",\"until\":{\"quiet_ms\":100}}");
+         "{\"argv\":[\"sh\",\"-c\",\"echo one; sleep "
+         "300\"],\"key\":\"k\",\"until\":{\"quiet_ms\":100}}");
     assert_false(c.is_error);
     assert_has(c.json, "\"session_id\":1000");
     assert_has(c.json, "\"from_byte\":4,\"next_byte\":4");
