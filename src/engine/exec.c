@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/auto.h"
 #include "engine/exec_priv.h"
@@ -95,6 +96,37 @@ static int choose_login(bool has_login, bool login, bool is_allowed, bool *ret, 
     return 0;
 }
 
+static int find_local_shell(const struct sp_exec *x, struct sp_shell *ret, struct sp_err *e)
+{
+    const struct sp_manager *m = x->call.m;
+    struct sp_shell_places places = {.account_shell = m->account_shell};
+
+    for (char *const *v = m->environ.own; v != NULL && *v != NULL && places.path == NULL; v++)
+        if (strncmp(*v, "PATH=", 5) == 0)
+            places.path = *v + 5;
+    return sp_shell_find(&places, x->request.shell, ret, e);
+}
+
+/* Whether the shell that would run is the one that was named, not one in its place. A path must be
+ * the same file: a shell at a path of the caller's choice is not run. */
+static bool has_shell(const struct sp_exec *x)
+{
+    const struct sp_str asked = x->request.shell;
+    auto_free char *path = sp_str_dup(asked);
+    struct sp_shell found = {0};
+    struct stat named;
+    struct stat is;
+
+    if (path == NULL || find_local_shell(x, &found, NULL) < 0)
+        return false;
+    const bool ok =
+        found.type == sp_shell_type_of(asked) &&
+        (strchr(path, '/') == NULL || (stat(path, &named) == 0 && stat(found.path, &is) == 0 &&
+                                       named.st_dev == is.st_dev && named.st_ino == is.st_ino));
+    sp_shell_done(&found);
+    return ok;
+}
+
 static bool check_facts(struct sp_exec *x)
 {
     struct sp_err e = {0};
@@ -109,6 +141,12 @@ static bool check_facts(struct sp_exec *x)
                           x->facts.shell_name != NULL ? x->facts.shell_name
                                                       : sp_shell_type_name(x->facts.shell_type));
     }
+    if (!x->facts.is_remote && x->request.needs_shell && x->request.shell.p != NULL &&
+        x->request.argc == 0 && !has_shell(x))
+        return REFUSE(x,
+                      "`shell`: there is no `%.*s` here, expected the name or the path of bash, "
+                      "zsh or sh",
+                      (int)(x->request.shell.n > 80 ? 80 : x->request.shell.n), x->request.shell.p);
     if (choose_login(x->request.has_login, x->request.login,
                      !x->call.m->options.refuses_login_shell, &x->is_login, &e) < 0)
         return REFUSE(x, "%s", e.msg);
@@ -119,9 +157,6 @@ static bool check_facts(struct sp_exec *x)
 
 static int find_shell(struct sp_exec *x, struct sp_err *e)
 {
-    const struct sp_manager *m = x->call.m;
-    struct sp_shell_places places = {.account_shell = m->account_shell};
-
     if (x->facts.is_remote) {
         const bool has_one = x->facts.shell_type != SP_SHELL_UNKNOWN && x->facts.shell_path != NULL;
         char *path = strdup(has_one ? x->facts.shell_path : "/bin/sh");
@@ -131,10 +166,7 @@ static int find_shell(struct sp_exec *x, struct sp_err *e)
         x->shell = (struct sp_shell){has_one ? x->facts.shell_type : SP_SHELL_SH, path};
         return 0;
     }
-    for (char *const *v = m->environ.own; v != NULL && *v != NULL && places.path == NULL; v++)
-        if (strncmp(*v, "PATH=", 5) == 0)
-            places.path = *v + 5;
-    return sp_shell_find(&places, x->request.shell, &x->shell, e);
+    return find_local_shell(x, &x->shell, e);
 }
 
 #define SHELL_ARGC_MAX 4

@@ -94,6 +94,7 @@ struct sp_exec_request {
     bool has_permissions;
     bool wants_stdin;     /* without a terminal: keep stdin open for write_stdin */
     bool waits_for_end;   /* no deadline */
+    bool needs_shell;     /* refused if `shell` is not there; else another shell takes its place */
     bool has_no_approver; /* the call must not wait for an approver */
     bool omits_text;      /* the caller formats reply.answer itself: reply.text only has faults */
 };

@@ -870,6 +870,7 @@ static int start_exec_command(struct sp_mcp_run *r, struct sp_err *e)
     r->exec.waits_for_end = r->waits_for_end;
     r->exec.has_no_approver = r->has_no_approver;
     r->exec.omits_text = true;
+    r->exec.needs_shell = true;
     return begin_exec(r, e) < 0 ? sp_mcp_tool_refuse_error(r, "", e) : 0;
 }
 
