@@ -226,6 +226,25 @@ static void say_left_out(struct exec_run *x)
     x->has_said_left_out = true;
 }
 
+/* A rule lets the command run without the sandbox that the command line asks for. */
+static void say_unconfined(const struct exec_run *x)
+{
+    const struct sp_run_plan *p = &x->approval.plan;
+    const struct sp_policy_options *o = &x->o->policy;
+    char text[160];
+
+    if (!p->is_unconfined || p->is_retry || x->o->is_quiet || !p->has_policy ||
+        !sp_profile_needs_sandbox(&p->policy.profile) ||
+        p->requirement.kind != SP_REQUIRE_NOTHING ||
+        (o->sandbox == NULL && o->profile_file == NULL))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "this runs without the sandbox %.60s: a rule allows it (see `sallyport rules "
+                   "explain`)",
+                   sp_policy_options_name(o, ""));
+    sp_plain_say("sallyport", text);
+}
+
 static void on_refused_host(void *user, const struct sp_network_outcome *o)
 {
     struct exec_run *x = user;
@@ -288,6 +307,7 @@ static enum sp_carry_permission may_start(void *user, struct sp_err *e)
     case SP_RUN_PLAN_GO:
         if (a->plan.is_retry)
             sp_plain_say("sallyport", SP_RUN_PLAN_RETRY_NOTICE);
+        say_unconfined(x);
         sp_job_apply_plan(&x->launch, &a->plan);
         if (a->plan.is_unconfined && x->place.is_local)
             sp_local_unpublish(x->backend);

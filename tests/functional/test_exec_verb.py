@@ -376,6 +376,17 @@ class Local(Exec):
         self.assertEqual((code, out), (0, b'ran\n'))
         self.assertEqual(err.decode().count(rules + ': commands in this sandbox may write it'), 1, err)
 
+    def test_a_rule_that_takes_the_sandbox_away_is_told(self):
+        rules = os.path.join(self.beside, 'mine.rules')
+        with open(rules, 'w') as f:
+            f.write('prefix_rule(pattern=["touch"], decision="allow")\n')
+        words = ('--rules', rules, '--', 'touch', self.beside + '/made')
+        code, out, err = self.run_verb('--sandbox', ':workspace', *words)
+        self.assertEqual((code, out), (0, b''), err)
+        self.assertEqual(err, b'sallyport: this runs without the sandbox :workspace: a rule allows it (see `sallyport rules explain`)\n')
+        self.assertEqual(self.run_verb('--quiet', '--sandbox', ':workspace', *words), (0, b'', b''))
+        self.assertEqual(self.run_verb('--sandbox', ':workspace', '--rules', rules, '--', 'true'), (0, b'', b''))
+
     def test_missing_programs_under_a_sandbox(self):
         for program, code in (('no-such-program', 127), ('/etc/passwd', 126)):
             self.assertEqual(self.run_verb('--sandbox', ':read-only', '--', program)[0], code)
