@@ -54,7 +54,7 @@ static const struct sp_option options[] = {
                 "configuration says "
                 "preserve_line_endings)"),
     SP_OPT_FLAG(struct patch_options, is_json, "json",
-                "print one JSON object: added, modified, deleted"),
+                "print one JSON object: added, modified, deleted, replaced"),
     SP_OPT_END,
 };
 
@@ -148,18 +148,46 @@ static bool add_paths(struct sp_buf *out, const char *name, const struct sp_patc
     return ok && sp_buf_add(out, "]", 1);
 }
 
-static bool add_json(struct sp_buf *out, const struct sp_patch_changes *c, bool is_check)
+/* `Add File` replaces a file that is there, as codex has it. Appends to `json` the paths of those
+ * files, or prints a line about each. Before the patch is applied. */
+static bool tell_replaced(const struct sp_patch_changes *c, struct sp_buf *json)
+{
+    bool is_first = true;
+    bool ok = json == NULL || sp_buf_printf(json, "[");
+
+    for (uint32_t i = 0; ok && i < c->count; i++) {
+        const struct sp_patch_change *one = &c->items[i];
+        auto_buf struct sp_buf line = {0};
+
+        if (one->kind != SP_PATCH_ADD || access(one->full_path, F_OK) != 0)
+            continue;
+        if (json != NULL)
+            ok = (is_first || sp_buf_add(json, ",", 1)) && sp_json_add_str(json, one->path);
+        else
+            ok = sp_plain_add(&line, one->path) &&
+                 fprintf(stderr, "sallyport: %.*s is there already: `Add File` replaces it\n",
+                         (int)line.len, line.data) >= 0;
+        is_first = false;
+    }
+    return ok && (json == NULL || sp_buf_printf(json, "]"));
+}
+
+static bool add_json(struct sp_buf *out, const struct sp_patch_changes *c, struct sp_str replaced,
+                     bool is_check)
 {
     return sp_buf_printf(out, "{\"written\":%s", is_check ? "false" : "true") &&
            add_paths(out, "added", c, SP_PATCH_ADD) &&
            add_paths(out, "modified", c, SP_PATCH_UPDATE) &&
-           add_paths(out, "deleted", c, SP_PATCH_DELETE) && sp_buf_printf(out, "}\n");
+           add_paths(out, "deleted", c, SP_PATCH_DELETE) &&
+           sp_json_add_value(out, "replaced", "%s", replaced.p) && sp_buf_printf(out, "}\n");
 }
 
 static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
                    const struct patch_way *w)
 {
+    const bool is_check = w->task == PATCH_CHECK;
     auto_buf struct sp_buf text = {0};
+    auto_buf struct sp_buf replaced = {0};
     struct sp_err e = {0};
     uint32_t applied = 0;
     int r = 0;
@@ -175,10 +203,15 @@ static int do_task(const struct sp_patch_changes *c, struct sp_str digests,
         r = sp_patch_add_report(&text, c, &e);
     if (r == 0 && w->task == PATCH_APPROVED)
         r = sp_patch_check_approved(c, digests, &e);
+    if (r == 0 && (is_check || w->task == PATCH_WRITE) &&
+        (!tell_replaced(c, w->is_json ? &replaced : NULL) ||
+         (w->is_json && !sp_buf_add(&replaced, "", 1))))
+        r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "say what is replaced");
     if (r == 0 && w->task != PATCH_REPORT)
-        r = sp_patch_apply(c, w->refuses_links, w->task == PATCH_CHECK, &applied, &e);
+        r = sp_patch_apply(c, w->refuses_links, is_check, &applied, &e);
     if (r == 0 && w->task != PATCH_REPORT &&
-        !(w->is_json ? add_json : add_summary)(&text, c, w->task == PATCH_CHECK))
+        !(w->is_json ? add_json(&text, c, sp_buf_str(&replaced), is_check)
+                     : add_summary(&text, c, is_check)))
         r = sp_fail(&e, SP_E_SYSTEM, ENOMEM, "say what was changed");
     if (r == 0)
         return sp_cli_print(sp_buf_str(&text), &e) == 0 ? SP_EXIT_OK : SP_EXIT_FAILED;

@@ -111,7 +111,7 @@ class Facts(unittest.TestCase):
         self.assertIn('not an entry', broken['fault'])
         for flag, written in (('--check', False), ('--cwd=' + home, True)):
             self.assertEqual(facts(0, 'patch', flag, '--cwd', home, patch),
-                             {'written': written, 'added': ['a'], 'modified': [], 'deleted': []})
+                             {'written': written, 'added': ['a'], 'modified': [], 'deleted': [], 'replaced': []})
         host = facts(0, 'sandbox', '--allow-host', 'a.test', '--explain-host', 'b.test:80')
         self.assertEqual((host['host'], host['port'], host['allowed']), ('b.test', 80, False))
         self.assertTrue(host['reasons'][0].startswith('refused: on no list'))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sallyport patch`: patches carried out, confined and free; what is refused, and in which words."""
 
+import json
 import os
 import pty
 import shutil
@@ -131,6 +132,17 @@ class Everywhere:
                          (0, done('A d/n', 'M x').replace(b'Success. Updated', b'Would update'), b''))
         self.assertEqual(self.everything(), before)
         self.fails('*** Update File: x\n-q\n+b\n', 'Failed to find expected lines in %s:\nq\n' % self.path('x'), '--check')
+
+    def test_an_added_file_that_is_there_is_told(self):
+        self.put('x', b'a\n')
+        hunk = '*** Add File: x\n+b\n*** Add File: y\n+c\n'
+        line = b'sallyport: x is there already: `Add File` replaces it\n'
+        self.assertEqual(json.loads(self.patch(hunk, '--check', '--json')[1])['replaced'], ['x'])
+        self.assertEqual(self.patch(hunk, '--check'), (0, done('A x', 'A y').replace(b'Success. Updated', b'Would update'), line))
+        self.has('x', b'a\n')
+        self.assertEqual(self.patch(hunk), (0, done('A x', 'A y'), line))
+        self.has('x', b'b\n')
+        self.assertEqual(json.loads(self.patch(hunk, '--json')[1])['replaced'], ['x', 'y'])
 
     def test_cwd(self):
         self.put('sub/x', b'a\n')
