@@ -57,7 +57,7 @@ class Exec(Case, Ground):
         keep = {k: os.environ[k] for k in PASS_ON if k in os.environ}
         if '--approver' not in flags:
             flags = ('--approver', 'deny', *flags)
-        r = subprocess.run([PROGRAM, 'exec', '--rules', self.rules(*rules), '--approve', 'never', '--sandbox', ':workspace',
+        r = subprocess.run([PROGRAM, 'exec', '--quiet', '--rules', self.rules(*rules), '--approve', 'never', '--sandbox', ':workspace',
                             '--cwd', self.ws, *flags, '--', *argv],
                            env={**keep, 'PATH': path, 'HOME': self.home_dir, 'SALLYPORT_HOME': self.home_dir, **env},
                            cwd=self.bin, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
