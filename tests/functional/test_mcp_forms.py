@@ -48,8 +48,8 @@ class Listed(mcp.Calls):
             r = self.host.exec('sh', '-c', 'echo one; echo two; exec sleep 600', until=until, **LONG)
             self.expect(r, woken_by={'pattern': 'two'})
 
-    def test_unknown_arguments_are_ignored(self):
-        self.expect(self.host.exec('true', what='else'), exit_code=0)
+    def test_unknown_arguments_are_refused(self):
+        self.refuse(self.host.exec('true', what='else'), 'unknown argument `what`; this tool takes cmd, ')
 
 
 class Budget(mcp.Case):
