@@ -54,8 +54,14 @@ int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals *
         sp_approvals_free(a);
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "prepare approvals");
     }
+    sp_cache_set_store(a->cache, &o->store);
     *ret = a;
     return 0;
+}
+
+void sp_approvals_restore(struct sp_approvals *a, struct sp_str key, bool covers_retry, void *kept)
+{
+    (void)sp_cache_restore(a->cache, key, covers_retry, kept); /* no memory: asked again */
 }
 
 void sp_approvals_warn(struct sp_approvals *a, const char *text)

@@ -9,6 +9,7 @@
 #define SP_APPROVE_APPROVALS_H
 
 #include "approve/approver.h"
+#include "approve/cache.h"
 #include "approve/judge.h"
 #include "approve/rules/rules.h"
 #include "base/receipt.h"
@@ -39,9 +40,10 @@ struct sp_approvals_options {
     /* Asked before the approver, in this order; the approvers and the list are borrowed. */
     struct sp_approver *const *hooks;
     size_t hook_count;
-    struct sp_approver *reviewer; /* borrowed; answers instead of the approver; NULL: none */
-    uint64_t hook_timeout_ms;     /* 0: SP_HOOK_MS */
-    uint64_t review_timeout_ms;   /* of one attempt; 0: SP_REVIEW_MS */
+    struct sp_approver *reviewer;  /* borrowed; answers instead of the approver; NULL: none */
+    uint64_t hook_timeout_ms;      /* 0: SP_HOOK_MS */
+    uint64_t review_timeout_ms;    /* of one attempt; 0: SP_REVIEW_MS */
+    struct sp_cache_backing store; /* of what is approved for the session; keep NULL: none */
     void (*warn)(void *user, const char *text); /* NULL: log it */
     /* Of a mandatory log: why it cannot be written; NULL: an entry was written. May be NULL. */
     void (*audited)(void *user, const char *failure);
@@ -55,6 +57,9 @@ struct sp_approvals_options {
 int sp_approvals_new(const struct sp_approvals_options *o, struct sp_approvals **ret,
                      struct sp_err *e);
 void sp_approvals_free(struct sp_approvals *a); /* after its plans; NULL is fine */
+
+/* An answer for the session that is in the store. */
+void sp_approvals_restore(struct sp_approvals *a, struct sp_str key, bool covers_retry, void *kept);
 
 /* For requests from now on; those that have begun keep the previous ones. Another fingerprint drops
  * all answers that are remembered for the session. */

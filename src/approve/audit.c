@@ -18,6 +18,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/sha.h"
 
 #define HASH        64          /* characters of a hash in hex */
@@ -207,6 +208,43 @@ static int read_last(int fd, const char *path, off_t size, uint64_t *ret_seq,
 
 /* ---- appending ---- */
 
+/*
+ * SIGKILL may stop a write in the middle. The rest of that entry, which nothing was done upon, is
+ * cut off: else no decision could be noted any more. Only the beginning of the entry that is due
+ * is; another file without an end is left alone (read_last refuses it).
+ */
+static int cut_torn_tail(int fd, const char *path, off_t *size, struct sp_err *e)
+{
+    char prev[HASH + 1];
+    char due[40];
+    char tail[sizeof due];
+    char last = '\n';
+    uint64_t seq = 0;
+    off_t at = 0;
+
+    int sys = *size == 0 ? 0 : read_at(fd, &last, 1, *size - 1);
+    if (sys == 0 && last == '\n')
+        return 0;
+    if (sys == 0)
+        sys = find_last_line(fd, *size, &at);
+    if (sys != 0)
+        return fail_log(path, sys, e);
+    if (at > 0 && read_last(fd, path, at, &seq, prev, NULL) < 0)
+        return 0;
+    const size_t n =
+        (size_t)snprintf(due, sizeof due, "{\"seq\":%llu,", (unsigned long long)seq + 1);
+    const off_t length = *size - at;
+    const size_t m = length < (off_t)n ? (size_t)length : n;
+    if (read_at(fd, tail, m, at) != 0 || memcmp(tail, due, m) != 0)
+        return 0;
+    if (ftruncate(fd, at) < 0)
+        return fail_log(path, errno, e);
+    sp_log(SP_LOG_WARN, "audit log %s: entry %llu was cut off when its writer was killed; removed",
+           path, (unsigned long long)seq + 1);
+    *size = at;
+    return 0;
+}
+
 int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e)
 {
     auto_close int fd = sp_locked_open(AT_FDCWD, path);
@@ -231,7 +269,9 @@ int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct
     /* The log is ours alone, even if another process made it or changed its mode. */
     if (fstat(fd, &st) < 0 || ((st.st_mode & 077) != 0 && fchmod(fd, 0600) < 0))
         return fail_log(path, errno, e);
-    const int r = read_last(fd, path, st.st_size, &seq, prev, e);
+    int r = cut_torn_tail(fd, path, &st.st_size, e);
+    if (r == 0)
+        r = read_last(fd, path, st.st_size, &seq, prev, e);
     if (r < 0)
         return r;
     if (!(entry->receipt != NULL ? add_receipt : add_entry)(&line, entry, seq + 1, prev))
@@ -367,7 +407,7 @@ static int verify_lines(int fd, const char *path, struct verifying *v, struct sp
         }
     }
     if (text.len > 0)
-        (void)find_fault(v->report, "cut off: the line has no end");
+        (void)find_fault(v->report, "cut off: the line has no end; the next entry replaces it");
     return 0;
 }
 

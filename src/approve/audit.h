@@ -24,7 +24,8 @@ struct sp_audit_entry {
 };
 
 /* Appends one line, in one write, under an exclusive lock: seq and prev follow the last line of the
- * file, which is created with mode 0600 if it is missing. */
+ * file, which is created with mode 0600 if it is missing. A part of an entry, left by a writer
+ * that was killed, is removed first. */
 int sp_audit_append(const char *path, const struct sp_audit_entry *entry, struct sp_err *e);
 
 struct sp_audit_report {

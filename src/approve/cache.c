@@ -15,6 +15,7 @@ struct entry {
     size_t len;
     uint32_t bucket;
     uint32_t next; /* in its bucket */
+    void *kept;    /* in the store; NULL: it is not */
     bool covers_retry;
 };
 
@@ -28,6 +29,7 @@ struct sp_cache {
     struct table *table; /* allocated when the first key is stored: most sessions store none */
     uint32_t oldest, count;
     size_t bytes;
+    struct sp_cache_backing store; /* keep NULL: none */
 };
 
 struct sp_cache *sp_cache_new(void)
@@ -35,12 +37,26 @@ struct sp_cache *sp_cache_new(void)
     return calloc(1, sizeof(struct sp_cache));
 }
 
+void sp_cache_set_store(struct sp_cache *c, const struct sp_cache_backing *store)
+{
+    c->store = *store;
+}
+
+static void drop_kept(const struct sp_cache *c, struct entry *n)
+{
+    if (n->kept != NULL)
+        c->store.drop(c->store.user, n->kept);
+    n->kept = NULL;
+}
+
 void sp_cache_clear(struct sp_cache *c)
 {
-    for (uint32_t i = 0; c->table != NULL && i < SP_CACHE_KEYS; i++)
+    for (uint32_t i = 0; c->table != NULL && i < SP_CACHE_KEYS; i++) {
+        drop_kept(c, &c->table->entries[i]);
         free(c->table->entries[i].key);
+    }
     free(c->table);
-    *c = (struct sp_cache){0};
+    *c = (struct sp_cache){.store = c->store};
 }
 
 void sp_cache_free(struct sp_cache *c)
@@ -82,6 +98,7 @@ static void drop_oldest(struct sp_cache *c)
     while (*link != i)
         link = &c->table->entries[*link].next;
     *link = gone->next;
+    drop_kept(c, gone);
     free(gone->key);
     c->bytes -= gone->len;
     *gone = (struct entry){0};
@@ -89,7 +106,8 @@ static void drop_oldest(struct sp_cache *c)
     c->count--;
 }
 
-bool sp_cache_store(struct sp_cache *c, struct sp_str key, bool covers_retry)
+/* The entry of the key, which may be new; NULL: no memory. */
+static struct entry *store_key(struct sp_cache *c, struct sp_str key, bool covers_retry)
 {
     const uint32_t bucket = bucket_of(key);
 
@@ -100,22 +118,55 @@ bool sp_cache_store(struct sp_cache *c, struct sp_str key, bool covers_retry)
     }
     struct table *t = c->table;
     if (t == NULL)
-        return false;
+        return NULL;
     const uint32_t known = find_entry(t, bucket, key);
     if (known != NONE) {
-        t->entries[known].covers_retry = t->entries[known].covers_retry || covers_retry;
-        return true;
+        struct entry *n = &t->entries[known];
+
+        if (covers_retry && !n->covers_retry) {
+            n->covers_retry = true;
+            drop_kept(c, n);
+        }
+        return n;
     }
     char *copy = key.n > MAX_BYTES ? NULL : malloc(key.n == 0 ? 1 : key.n);
     if (copy == NULL)
-        return false;
+        return NULL;
     if (key.n != 0)
         memcpy(copy, key.p, key.n);
     while (c->count == SP_CACHE_KEYS || (c->count != 0 && c->bytes + key.n > MAX_BYTES))
         drop_oldest(c);
     const uint32_t i = (c->oldest + c->count++) % SP_CACHE_KEYS;
-    t->entries[i] = (struct entry){copy, key.n, bucket, t->buckets[bucket], covers_retry};
+    t->entries[i] = (struct entry){.key = copy,
+                                   .len = key.n,
+                                   .bucket = bucket,
+                                   .next = t->buckets[bucket],
+                                   .covers_retry = covers_retry};
     t->buckets[bucket] = i;
     c->bytes += key.n;
+    return &t->entries[i];
+}
+
+bool sp_cache_store(struct sp_cache *c, struct sp_str key, bool covers_retry)
+{
+    struct entry *n = store_key(c, key, covers_retry);
+
+    if (n == NULL)
+        return false;
+    if (n->kept == NULL && c->store.keep != NULL)
+        n->kept = c->store.keep(c->store.user, key, n->covers_retry);
+    return true;
+}
+
+bool sp_cache_restore(struct sp_cache *c, struct sp_str key, bool covers_retry, void *kept)
+{
+    struct entry *n = store_key(c, key, covers_retry);
+
+    if (n == NULL) {
+        c->store.drop(c->store.user, kept);
+        return false;
+    }
+    drop_kept(c, n); /* a copy of the same key */
+    n->kept = kept;
     return true;
 }

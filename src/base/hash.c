@@ -26,11 +26,31 @@ static void sip_round(uint64_t v[4])
 
 /* One key a process; pthread_once because a program that uses the library may have threads. */
 static uint64_t key[2];
+static bool has_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
 static void make_key(void)
 {
-    (void)!getrandom(key, sizeof key, 0); /* cannot fail: flags 0 waits for the entropy pool */
+    if (!has_key)
+        (void)!getrandom(key, sizeof key, 0); /* cannot fail: flags 0 waits for the entropy pool */
+    has_key = true;
+}
+
+bool sp_hash_set_key(const uint64_t from[2])
+{
+    if (has_key)
+        return false;
+    key[0] = from[0];
+    key[1] = from[1];
+    has_key = true;
+    return true;
+}
+
+void sp_hash_key(uint64_t ret[2])
+{
+    (void)pthread_once(&key_once, make_key);
+    ret[0] = key[0];
+    ret[1] = key[1];
 }
 
 struct sp_hash sp_hash(struct sp_str s)

@@ -7,6 +7,7 @@
 #ifndef SP_BASE_HASH_H
 #define SP_BASE_HASH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/str.h"
@@ -16,5 +17,10 @@ struct sp_hash {
 };
 
 struct sp_hash sp_hash(struct sp_str s);
+
+/* Takes the key of an earlier process over, so that hashes kept from that process match. Call it
+ * before the first hash and the first thread. false: there is a key already. */
+bool sp_hash_set_key(const uint64_t from[2]);
+void sp_hash_key(uint64_t ret[2]);
 
 #endif

@@ -181,11 +181,6 @@ void sp_headtail_trim(struct sp_headtail *h)
     }
 }
 
-size_t sp_headtail_retained(const struct sp_headtail *h)
-{
-    return h->head.len + h->tail_len;
-}
-
 uint64_t sp_headtail_total(const struct sp_headtail *h)
 {
     uint64_t total;

@@ -50,7 +50,10 @@ bool sp_headtail_merge(struct sp_headtail *h, struct sp_headtail *later);
 /* Moves the contents to the caller, who frees them; h is empty afterwards. */
 struct sp_headtail sp_headtail_drain(struct sp_headtail *h);
 
-size_t sp_headtail_retained(const struct sp_headtail *h);
+static inline size_t sp_headtail_retained(const struct sp_headtail *h)
+{
+    return h->head.len + h->tail_len;
+}
 uint64_t sp_headtail_total(const struct sp_headtail *h); /* including omitted bytes */
 
 /* The kept bytes, valid until h changes: the head, then the two parts of the tail in order. */

@@ -959,9 +959,3 @@ int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struc
     sp_toml_done(t);
     return -(int)r.e->code;
 }
-
-void sp_toml_done(struct sp_toml *t)
-{
-    sp_arena_done(&t->arena);
-    *t = (struct sp_toml){0};
-}

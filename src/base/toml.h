@@ -71,7 +71,11 @@ struct sp_toml {
  * SP_E_INVALID, "NAME: line L, column C: ..."; SP_E_SYSTEM without memory. *t is {0} before, and
  * after a failure. Values point to *t, so it must not be moved. */
 int sp_toml_parse(struct sp_toml *t, const char *name, struct sp_str text, struct sp_err *e);
-void sp_toml_done(struct sp_toml *t);
+static inline void sp_toml_done(struct sp_toml *t)
+{
+    sp_arena_done(&t->arena);
+    *t = (struct sp_toml){0};
+}
 
 /* NULL: no such key. */
 struct sp_toml_value *sp_toml_get(const struct sp_toml_value *table, struct sp_str key);

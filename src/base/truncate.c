@@ -101,13 +101,6 @@ static bool add_marker(struct sp_buf *out, struct sp_str text, struct sp_allowan
     return sp_buf_printf(out, ELLIPSIS "%zu chars truncated" ELLIPSIS, removed);
 }
 
-struct sp_split sp_truncate_gap(struct sp_str text, struct sp_allowance max)
-{
-    const uint64_t bytes = sp_allowance_bytes(max);
-
-    return sp_truncate_split(text, bytes / 2, bytes - bytes / 2);
-}
-
 static bool add_split(struct sp_buf *out, struct sp_str text, struct sp_allowance max,
                       struct sp_split s)
 {

@@ -49,7 +49,12 @@ struct sp_split {
 struct sp_split sp_truncate_split(struct sp_str text, uint64_t left, uint64_t right);
 
 /* The parts of a text above its allowance that sp_truncate_add keeps. */
-struct sp_split sp_truncate_gap(struct sp_str text, struct sp_allowance max);
+static inline struct sp_split sp_truncate_gap(struct sp_str text, struct sp_allowance max)
+{
+    const uint64_t bytes = sp_allowance_bytes(max);
+
+    return sp_truncate_split(text, bytes / 2, bytes - bytes / 2);
+}
 
 /* The number of lines; a last one without LF counts. */
 size_t sp_truncate_lines(struct sp_str text);

@@ -13,7 +13,8 @@
 #include "os/fd.h"
 
 struct slot {
-    _Alignas(64) _Atomic uint64_t served;
+    _Alignas(64) _Atomic uint64_t sent;
+    _Atomic uint64_t confirmed;
     _Atomic uint32_t is_owned;
     _Atomic uint32_t share;
 };
@@ -98,13 +99,10 @@ int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_err *e)
     return 0;
 }
 
-int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, struct sp_bell *ret,
-                 struct sp_err *e)
+static int join_as(enum sp_side side, int page_fd, uint32_t slots, const int wake[2],
+                   struct sp_bell *ret, struct sp_err *e)
 {
-    struct sp_bell b = {.slots = slots,
-                        .side = SP_SIDE_CELL,
-                        .page_fd = -1,
-                        .wake = {[SP_SIDE_FRONT] = wake_front, [SP_SIDE_CELL] = wake_cell}};
+    struct sp_bell b = {.slots = slots, .side = side, .page_fd = -1, .wake = {wake[0], wake[1]}};
     struct stat st;
 
     if (fstat(page_fd, &st) < 0 || st.st_size != (off_t)page_size(slots))
@@ -113,6 +111,19 @@ int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, str
     if (r == 0)
         *ret = b;
     return r;
+}
+
+int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, struct sp_bell *ret,
+                 struct sp_err *e)
+{
+    const int wake[2] = {[SP_SIDE_FRONT] = wake_front, [SP_SIDE_CELL] = wake_cell};
+
+    return join_as(SP_SIDE_CELL, page_fd, slots, wake, ret, e);
+}
+
+int sp_bell_take_over(int page_fd, uint32_t slots, int wake, struct sp_bell *ret, struct sp_err *e)
+{
+    return join_as(SP_SIDE_FRONT, page_fd, slots, (const int[2]){wake, -1}, ret, e);
 }
 
 void sp_bell_free(struct sp_bell *b)
@@ -222,21 +233,23 @@ uint64_t sp_bell_awake(struct sp_bell *b)
     return atomic_load_explicit(&b->page->side[b->side].woken_us, memory_order_relaxed);
 }
 
-void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, uint64_t served)
+void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, struct sp_served served)
 {
     struct slot *s = slot_of(b, slot);
 
-    atomic_store_explicit(&s->served, served, memory_order_relaxed);
+    atomic_store_explicit(&s->sent, served.sent, memory_order_relaxed);
+    atomic_store_explicit(&s->confirmed, served.confirmed, memory_order_relaxed);
     atomic_store(&s->is_owned, is_owned);
 }
 
-bool sp_bell_served(const struct sp_bell *b, uint32_t slot, uint64_t *ret_served)
+bool sp_bell_served(const struct sp_bell *b, uint32_t slot, struct sp_served *ret_served)
 {
     struct slot *s = slot_of(b, slot);
 
     if (atomic_load(&s->is_owned) == 0)
         return false;
-    *ret_served = atomic_load(&s->served);
+    *ret_served =
+        (struct sp_served){.sent = atomic_load(&s->sent), .confirmed = atomic_load(&s->confirmed)};
     return true;
 }
 

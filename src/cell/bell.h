@@ -35,6 +35,8 @@ struct sp_bell {
 int sp_bell_new(uint32_t slots, struct sp_bell *ret, struct sp_err *e);
 int sp_bell_join(int page_fd, uint32_t slots, int wake_front, int wake_cell, struct sp_bell *ret,
                  struct sp_err *e);
+/* A front that takes the cell over joins the bell of an earlier one; takes `wake` on success. */
+int sp_bell_take_over(int page_fd, uint32_t slots, int wake, struct sp_bell *ret, struct sp_err *e);
 void sp_bell_free(struct sp_bell *b); /* closes the descriptors too */
 
 /* Marks the slot for the other side; sp_bell_wake wakes that side if it sleeps. Mark while there is
@@ -53,10 +55,13 @@ bool sp_bell_may_sleep(struct sp_bell *b);
 uint64_t sp_bell_awake(struct sp_bell *b);
 
 /* Set by the front, read by the cell: whether the slot's process has an owner (a connection has its
- * session), and up to which position of the ring records were queued for it. */
-void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, uint64_t served);
+ * session), and up to which positions of the ring it was sent the records, and has read them. */
+struct sp_served {
+    uint64_t sent, confirmed;
+};
+void sp_bell_serve(struct sp_bell *b, uint32_t slot, bool is_owned, struct sp_served served);
 bool sp_bell_served(const struct sp_bell *b, uint32_t slot,
-                    uint64_t *ret_served); /* false: no owner */
+                    struct sp_served *ret_served); /* false: no owner */
 
 /* Set by the front, read by the cell: the slot's share of memory, in bytes; 0: no bound. */
 _Atomic uint32_t *sp_bell_share(const struct sp_bell *b, uint32_t slot);

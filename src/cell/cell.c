@@ -22,14 +22,22 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/grow.h"
+#include "base/io.h"
+#include "cell/answers.h"
 #include "cell/cell_confine.h"
 #include "cell/cell_files.h"
 #include "cell/command.h"
+#include "cell/inventory.h"
 #include "cell/ports.h"
 #include "cell/strays.h"
+#include "os/oom.h"
 #include "os/pty.h"
 #include "os/seccomp.h"
 #include "os/tree.h"
+
+#define OOM_POINTS                                                                 \
+    100 /* a kept cell is killed before front and keeper, commands before the cell \
+         */
 
 #define BATCH             64
 #define MESSAGES_AT_ONCE  16
@@ -65,6 +73,9 @@ struct start_memory {
 
 struct cell {
     int control;
+    uint32_t control_events; /* that epoll reports of it */
+    struct sp_answers answers;
+    struct sp_inventory inventory;
     struct sp_cell_state state;
     struct rlimit nofile;
     struct sp_strays *strays;
@@ -172,10 +183,7 @@ static int read_strings(struct start_memory *r, const struct sp_wire_message *m,
 
 static void send_started(struct cell *cell, const struct sp_wire_started *reply, int input)
 {
-    const int fd_count = reply->step == SP_STEP_NONE && input >= 0;
-
-    /* Blocking is safe: the front never waits for us, and if it is gone sendmsg fails. */
-    (void)sp_wire_send(cell->control, true, reply, sizeof *reply, NULL, 0, &input, fd_count);
+    sp_answers_send(&cell->answers, reply, sizeof *reply, reply->step == SP_STEP_NONE ? input : -1);
 }
 
 static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pending_start *p)
@@ -184,8 +192,10 @@ static void answer_start(struct cell *cell, struct sp_command *c, struct sp_pend
 
     if (p->reply.step != SP_STEP_NONE)
         sp_strays_leave_leaf(cell->strays, c, true, has_failed_clone || c->is_terminated);
+    if (cell->state.is_kept && !c->is_tty)
+        c->input = p->input;
     send_started(cell, &p->reply, p->input);
-    if (p->input >= 0 && !c->is_tty)
+    if (p->input >= 0 && !c->is_tty && !cell->state.is_kept)
         (void)close(p->input);
     p->input = -1;
 }
@@ -319,7 +329,7 @@ static void send_done(struct cell *cell, const struct sp_wire_call *call, int er
     if (call->token == 0)
         return;
     reply.head.op = SP_WIRE_DONE;
-    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, NULL, 0);
+    sp_answers_send(&cell->answers, &reply, sizeof reply, -1);
 }
 
 static void forget_command(struct cell *cell, struct sp_command *c)
@@ -383,13 +393,13 @@ static void on_segment(struct cell *cell, const struct sp_wire_call *call)
     struct sp_cell_rings *rings = &cell->state.rings[index];
     if (cell->message->fd_count != 1)
         rings->err = EMFILE; /* the kernel drops descriptors that our table has no room for */
-    else if (sp_segment_take(&cell->message->fds[0], &rings->segment, &e) < 0)
+    else if (sp_segment_take(&cell->message->fds[0], true, &rings->segment, &e) < 0)
         rings->err = e.sys;
     if (rings->err == 0)
         return;
     struct sp_wire_call reply = *call;
     reply.b = rings->err;
-    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, NULL, 0);
+    sp_answers_send(&cell->answers, &reply, sizeof reply, -1);
 }
 
 static void on_punch(struct cell *cell, const struct sp_wire_head *h, struct sp_command *c)
@@ -460,7 +470,29 @@ static void connect_port(struct cell *cell, const struct sp_wire_call *call)
         reply.err = fd < 0 ? errno : 0;
     }
     reply.head.op = SP_WIRE_SOCKET;
-    (void)sp_wire_send(cell->control, true, &reply, sizeof reply, NULL, 0, &fd, fd >= 0);
+    sp_answers_send(&cell->answers, &reply, sizeof reply, fd);
+}
+
+/* Answers that wait for room were meant for an earlier front, which asked for them. */
+static void on_adopt(struct cell *cell, const struct sp_wire_call *call)
+{
+    if (!cell->state.is_kept)
+        return;
+    if (call->token != cell->inventory.generation)
+        sp_answers_drop(&cell->answers);
+    cell->inventory = (struct sp_inventory){.pidfd = cell->inventory.pidfd,
+                                            .generation = call->token,
+                                            .is_due = true,
+                                            .index = call->a};
+}
+
+static void keep_log(struct cell *cell, struct sp_command *c)
+{
+    if (c == NULL || !cell->state.is_kept || cell->message->fd_count != 1)
+        return;
+    if (c->log >= 0)
+        (void)close(c->log);
+    c->log = TAKE_FD(cell->message->fds[0]);
 }
 
 static void on_message(struct cell *cell)
@@ -492,6 +524,16 @@ static void on_message(struct cell *cell)
     case SP_WIRE_FORGET:
         if (c != NULL)
             forget_command(cell, c);
+        break;
+    case SP_WIRE_INPUT:
+        keep_log(cell, c);
+        break;
+    case SP_WIRE_CLOSE_INPUT:
+        if (c != NULL)
+            sp_command_close_input(c);
+        break;
+    case SP_WIRE_ADOPT:
+        on_adopt(cell, call);
         break;
     case SP_WIRE_SEGMENT:
         on_segment(cell, call);
@@ -561,11 +603,11 @@ static struct sp_command *command_above(struct cell *cell, pid_t pid)
 }
 
 /* The front tells its user at once: programs try for minutes before they give up. */
-static void tell_denied(const struct cell *cell, const struct sp_command *c)
+static void tell_denied(struct cell *cell, const struct sp_command *c)
 {
     const struct sp_wire_call m = {.head = {SP_WIRE_VERSION, SP_WIRE_DENIED, c->slot, c->number}};
 
-    (void)sp_wire_send(cell->control, true, &m, sizeof m, NULL, 0, NULL, 0);
+    sp_answers_send(&cell->answers, &m, sizeof m, -1);
 }
 
 /* Notifications of the seccomp filter: refused calls, and connect() to see addresses outside. */
@@ -598,10 +640,30 @@ static void take_notices(struct cell *cell)
 
 /* ---- turns ---- */
 
+/* Sends what the socket takes, and asks epoll for room if something is left. */
+static void send_answers(struct cell *cell)
+{
+    const bool is_sent = sp_answers_flush(&cell->answers) &&
+                         sp_inventory_send(&cell->inventory, &cell->state, cell->control);
+    const bool is_short = cell->answers.is_short || cell->inventory.is_short;
+    struct epoll_event ev = {
+        .events = (cell->answers.count < SP_ANSWERS_FULL ? EPOLLIN : 0U) |
+                  (is_sent || is_short ? 0U : (uint32_t)EPOLLOUT),
+        .data.u64 = SP_EV(SP_EV_CONTROL, 0),
+    };
+
+    if (ev.events != cell->control_events &&
+        epoll_ctl(cell->state.epoll, EPOLL_CTL_MOD, cell->control, &ev) == 0)
+        cell->control_events = ev.events;
+}
+
 /* ms until something is due without an event; -1: nothing is. */
 static int sleep_ms(const struct cell *cell)
 {
-    const int other = cell->state.resting_count > 0   ? SP_REST_MS
+    const bool has_answers = cell->answers.first != NULL && cell->answers.is_short;
+    const int other = has_answers || (cell->inventory.is_due && cell->inventory.is_short)
+                          ? SP_REST_MS
+                      : cell->state.resting_count > 0 ? SP_REST_MS
                       : cell->state.exiting_count > 0 ? SP_EXITING_MS
                       : cell->state.is_sweep_due      ? SWEEP_INTERVAL_MS
                                                       : -1;
@@ -638,7 +700,7 @@ static bool one_turn(struct cell *cell)
         if (kind == SP_EV_CONTROL && (batch[i].events & EPOLLHUP) != 0)
             return false; /* the front is gone: do not carry out its last messages */
         if (kind == SP_EV_CONTROL)
-            has_message = true;
+            has_message = cell->answers.count < SP_ANSWERS_FULL;
         else if (kind == SP_EV_CHILD)
             cell->state.has_dead = true;
         else if (kind == SP_EV_BELL)
@@ -665,10 +727,14 @@ static bool one_turn(struct cell *cell)
     for (int i = 0; has_message && i < MESSAGES_AT_ONCE; i++) {
         const int r = sp_wire_recv(cell->control, false, cell->message, NULL);
 
-        if (r <= 0)
-            return r == 0;
+        if (r < 0)
+            return false;
+        if (r == 0)
+            break;
         on_message(cell);
     }
+    if (cell->state.is_kept)
+        send_answers(cell);
     return true;
 }
 
@@ -688,6 +754,19 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* The score that its commands get; -1: ours. */
+static int raise_oom_score(void)
+{
+    char text[32];
+
+    if (sp_read_text(text, sizeof text, "/proc/self/oom_score_adj") <= 0)
+        return -1;
+    const long now = strtol(text, NULL, 10);
+    const int score = (int)(now > 0 ? now : 0) + OOM_POINTS;
+
+    return sp_oom_set(getpid(), score) ? score + OOM_POINTS : -1;
+}
+
 static int receive_hello(struct cell *cell, struct sp_err *e)
 {
     const int r = sp_wire_recv(cell->control, true, cell->message, e);
@@ -701,6 +780,8 @@ static int receive_hello(struct cell *cell, struct sp_err *e)
         return sp_fail(e, SP_E_MALFORMED, 0, "the front did not say hello");
     }
     cell->state.slots = h->slots;
+    cell->state.is_kept = cell->answers.is_kept = (h->flags & SP_HELLO_KEPT) != 0;
+    cell->state.oom_score = cell->state.is_kept ? raise_oom_score() : -1;
     cell->nofile = (struct rlimit){.rlim_cur = h->nofile_soft, .rlim_max = h->nofile_hard};
     cell->state.nofile = &cell->nofile;
     const int *fds = cell->message->fds;
@@ -725,6 +806,8 @@ static void confine(struct cell *cell)
     struct sp_built built;
     struct sp_confined confined;
 
+    if (cell->plan < 0 && cell->state.is_kept)
+        cell->inventory.pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     if (cell->plan < 0)
         return;
     const bool ok = sp_confine(cell->plan, cell->control, &confined, &built);
@@ -742,6 +825,7 @@ static void confine(struct cell *cell)
     cell->state.hides_cwds = confined.has_new_root;
     cell->state.scope = confined.scope;
     cell->listener = confined.listener;
+    cell->inventory.pidfd = confined.pidfd;
     cell->has_own_network = confined.has_own_network;
     if (confined.has_own_network)
         cell->state.net_count = open("/proc/self/net/snmp", O_RDONLY | O_CLOEXEC);
@@ -850,6 +934,10 @@ int sp_cell_run(int control, struct sp_err *e)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the cell");
     }
     cell->control = control;
+    cell->control_events = EPOLLIN;
+    cell->answers = (struct sp_answers){.socket = control, .cell = &cell->state};
+    cell->answers.end = &cell->answers.first;
+    cell->inventory.pidfd = cell->state.oom_score = -1;
     cell->child_signals = cell->state.epoll = cell->plan = cell->listener = -1;
     cell->state.scope = cell->state.net_count = -1;
     cell->state.bell.page_fd = cell->state.bell.wake[0] = cell->state.bell.wake[1] = -1;
@@ -885,6 +973,9 @@ int sp_cell_run(int control, struct sp_err *e)
             free_memory(m); /* otherwise the child still uses it, and dies with us */
     }
     free_memory(cell->spare_memory);
+    sp_answers_drop(&cell->answers);
+    if (cell->inventory.pidfd >= 0)
+        (void)close(cell->inventory.pidfd);
     drop_segments(cell);
     sp_strays_free(cell->strays);
     sp_bell_free(&cell->state.bell);

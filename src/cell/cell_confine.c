@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,30 @@
 static const char *const devices[] = {"/dev/null",   "/dev/zero",    "/dev/full",
                                       "/dev/random", "/dev/urandom", "/dev/tty"};
 #define DEVICES (sizeof devices / sizeof devices[0])
+
+/* Forks the first process of the new pid namespace, as a child of our parent (CLONE_PARENT).
+ * Returns twice, as fork does: 0 in the child, its pid here. */
+static pid_t namespaces_fork(int *ret_pidfd)
+{
+    *ret_pidfd = -1;
+#if defined(__x86_64__) || defined(__aarch64__)
+    const long pid = syscall(SYS_clone, (long)(CLONE_PARENT | CLONE_PIDFD), 0L, ret_pidfd, 0L, 0L);
+#else
+#error "the order of clone's arguments is not known here"
+#endif
+
+    return pid < 0 ? -errno : (pid_t)pid;
+}
+
+/* Unshares user, mount, pid, ipc, uts, cgroup and, if asked for, network. Single-threaded callers
+ * only. */
+static int namespaces_unshare(bool with_network)
+{
+    const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+                    CLONE_NEWCGROUP | (with_network ? CLONE_NEWNET : 0);
+
+    return unshare(all) < 0 ? -errno : 0;
+}
 
 /* Returns false. */
 static bool report_failure(struct sp_built *b, enum sp_build_step step, int err, const char *where)
@@ -575,7 +600,7 @@ static bool has_own_network(const struct sp_plan *plan)
 static bool fork_into_namespace(int control, struct sp_built *report)
 {
     int pidfd;
-    const pid_t pid = sp_namespaces_fork(&pidfd);
+    const pid_t pid = namespaces_fork(&pidfd);
 
     if (pid < 0)
         return report_failure(report, SP_BUILD_NAMESPACES, pid, NULL);
@@ -690,7 +715,9 @@ static bool open_network(const struct sp_plan *plan, int control, struct sp_buil
 
     if (r < 0)
         return report_failure(report, SP_BUILD_LOOPBACK, r, NULL);
-    r = plan->net == SP_NET_MANAGED ? sp_ports_open(plan, control) : 0;
+    r = plan->net == SP_NET_MANAGED ? sp_ports_open(plan) : 0;
+    if (r == 0)
+        r = sp_ports_send(control, true, &(uint32_t){0});
     return r == 0 || report_failure(report, SP_BUILD_PORTS, r, NULL);
 }
 
@@ -703,7 +730,7 @@ static bool confine(const struct sp_plan *plan, int control, struct sp_confined 
         const uid_t uid = geteuid();
         const gid_t gid = getegid();
 
-        r = sp_namespaces_unshare(has_own_network(plan));
+        r = namespaces_unshare(has_own_network(plan));
         if (r < 0)
             return report_failure(report, SP_BUILD_NAMESPACES, r, NULL);
         r = sp_namespaces_map_ids(uid, gid);
@@ -716,6 +743,7 @@ static bool confine(const struct sp_plan *plan, int control, struct sp_confined 
         if (r < 0)
             return report_failure(report, SP_BUILD_DEV, r, "/dev/null");
     }
+    ret->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); /* the filter may refuse it */
     if ((r = sp_privilege_no_core()) < 0)
         return report_failure(report, SP_BUILD_LIMITS, r, NULL);
     if ((r = sp_privilege_drop()) < 0)
@@ -734,7 +762,7 @@ bool sp_confine(int plan_fd, int control, struct sp_confined *ret, struct sp_bui
     void *map = MAP_FAILED;
     struct stat st;
 
-    *ret = (struct sp_confined){.scope = -1, .listener = -1};
+    *ret = (struct sp_confined){.scope = -1, .listener = -1, .pidfd = -1};
     *report = (struct sp_built){0};
     if (seals >= 0 && (seals & want) == want && fstat(plan_fd, &st) == 0 && st.st_size > 0 &&
         st.st_size <= (off_t)SP_PLAN_MAX)

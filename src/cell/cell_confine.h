@@ -22,6 +22,7 @@ struct sp_built {
 struct sp_confined {
     int scope;    /* a Landlock ruleset that each command enters on its own; -1: none */
     int listener; /* seccomp notifications of refused calls; -1: none */
+    int pidfd;    /* of this process; -1: this kernel has none */
     bool has_new_root, has_own_network;
 };
 

@@ -88,8 +88,24 @@ bool sp_files_cut_paths(const struct sp_file_wire_request *m, char paths[SP_FILE
 
 /* Whether the answer is plausible for a request with this op and length. Does not check the
  * descriptor itself. */
-bool sp_files_is_answer(enum sp_file_op op, uint32_t length, const struct sp_file_wire_answer *m,
-                        bool has_fd);
+static inline bool sp_files_is_answer(enum sp_file_op op, uint32_t length,
+                                      const struct sp_file_wire_answer *m, bool has_fd)
+{
+    const bool is_apart = (m->flags & SP_FILES_APART) != 0;
+    const bool is_opened = (m->flags & SP_FILES_OPENED) != 0;
+
+    if (m->err < 0 || m->err >= SP_FILES_ERRNO_MAX || m->refusal >= SP_FILE_REFUSAL_MAX ||
+        m->zero != 0)
+        return false;
+    if (m->err != 0 || m->refusal != SP_FILE_NOT_REFUSED)
+        return !has_fd && !is_apart && !is_opened && m->data_len == 0;
+    if (op == SP_FILE_OPEN)
+        return has_fd && is_opened && !is_apart && m->data_len == 0;
+    const bool is_limited = op == SP_FILE_READ_BLOCK || (op == SP_FILE_READ && length != 0);
+    const uint32_t room = is_apart ? SP_FILE_MAX_READ : SP_FILES_WINDOW;
+    return !is_opened && is_apart == has_fd && (!is_apart || m->data_len != 0) &&
+           m->data_len <= (is_limited && length < room ? length : room);
+}
 
 /* In the forked child: serves until the socket ends. scope: a Landlock ruleset; -1: none. */
 _Noreturn void sp_files_begin(int socket, int scope);

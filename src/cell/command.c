@@ -8,15 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "os/oom.h"
 #include "os/pty.h"
 #include "os/tree.h"
 
@@ -159,6 +160,8 @@ static void release(struct sp_cell_state *cell, struct sp_command *c)
     close_stream(cell, c, 0);
     close_stream(cell, c, 1);
     close_fd(&c->slave);
+    sp_command_close_input(c);
+    close_fd(&c->log);
     c->life = SP_LIFE_NONE; /* the ring stays mapped, for the next command in the slot */
 }
 
@@ -336,21 +339,33 @@ static void fail_start(struct sp_cell_state *cell, struct sp_command *c, struct 
 
 /* terminal and outputs identify the streams in /proc/PID/fd: the front uses them to find the
  * processes that still hold one. */
-static void fill_reply(const struct sp_command *c, struct sp_pending_start *p)
+void sp_command_streams(const struct sp_command *c, int32_t *ret_terminal, uint64_t ret_outputs[2])
 {
+    unsigned number;
     struct stat st;
 
+    if (c->is_tty && c->stream[0] >= 0 && ioctl(c->stream[0], TIOCGPTN, &number) == 0)
+        *ret_terminal = (int32_t)number;
+    for (int i = 0; i < 2 && !c->is_tty; i++)
+        if (c->stream[i] >= 0 && fstat(c->stream[i], &st) == 0)
+            ret_outputs[i] = st.st_ino;
+}
+
+/* The program runs: its memory is not ours any more. */
+static void note_executed(const struct sp_cell_state *cell, const struct sp_command *c,
+                          struct sp_pending_start *p)
+{
+    if (cell->oom_score >= 0)
+        (void)sp_oom_set(c->pid, cell->oom_score); /* it keeps ours, if its view has no /proc */
     p->reply.pid = c->pid;
     p->reply.has_input = p->input >= 0;
     p->reply.leaf_number = c->leaf_number;
-    if (c->is_tty) {
-        if (fstat(c->slave, &st) == 0)
-            p->reply.terminal = (int32_t)minor(st.st_rdev);
-        return;
-    }
-    for (int i = 0; i < 2; i++)
-        if (fstat(c->stream[i], &st) == 0)
-            p->reply.outputs[i] = st.st_ino;
+    sp_command_streams(c, &p->reply.terminal, p->reply.outputs);
+}
+
+void sp_command_close_input(struct sp_command *c)
+{
+    close_fd(&c->input);
 }
 
 bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
@@ -373,7 +388,7 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->started_us = sp_clock_us();
     c->start_number = ++cell->starts;
     c->was_alone = cell->running == 0;
-    c->stream[0] = c->stream[1] = c->slave = -1;
+    c->stream[0] = c->stream[1] = c->slave = c->input = c->log = -1;
 
     const int r = spawn_command(cell, c, s, p, &pipes);
     for (int i = 0; i < 3 && !c->is_tty; i++)
@@ -387,7 +402,7 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
     c->pending = r > 0 ? p : NULL;
     cell->running++;
     if (r == 0)
-        fill_reply(c, p);
+        note_executed(cell, c, p);
     return r == 0;
 }
 
@@ -400,7 +415,7 @@ bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, boo
         return false;
     c->pending = NULL;
     if (r == 0) {
-        fill_reply(c, p);
+        note_executed(cell, c, p);
         return true;
     }
     cell->running--;
@@ -414,13 +429,6 @@ bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, boo
     return true;
 }
 
-struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid)
-{
-    const struct sp_pid *child = sp_pids_find(&cell->pids, pid);
-
-    return child != NULL && child->kind == SP_PID_COMMAND ? &cell->commands[child->at] : NULL;
-}
-
 /* ---- reading ---- */
 
 static bool streams_ended(const struct sp_command *c)
@@ -428,12 +436,12 @@ static bool streams_ended(const struct sp_command *c)
     return c->stream[0] < 0 && c->stream[1] < 0;
 }
 
-/* What the owner was not sent yet is kept, whatever the share. */
-static void keep_unsent(const struct sp_cell_state *cell, struct sp_command *c)
+/* What the owner has not read yet is kept, whatever the share. */
+static void keep_unread(const struct sp_cell_state *cell, struct sp_command *c)
 {
-    uint64_t served;
+    struct sp_served served;
 
-    c->ring.sent = sp_bell_served(&cell->bell, c->slot, &served) ? served : UINT64_MAX;
+    c->ring.read = sp_bell_served(&cell->bell, c->slot, &served) ? served.confirmed : UINT64_MAX;
 }
 
 static bool is_over_output(const struct sp_command *c)
@@ -452,7 +460,7 @@ static ssize_t take_chunk(struct sp_cell_state *cell, struct sp_command *c, int 
     ssize_t n;
 
     if (c->ring.share != 0)
-        keep_unsent(cell, c);
+        keep_unread(cell, c);
     do
         n = read(c->stream[which], room, c->ring.room);
     while (n < 0 && errno == EINTR);
@@ -477,18 +485,30 @@ static ssize_t take_chunk(struct sp_cell_state *cell, struct sp_command *c, int 
     return -1;
 }
 
-static bool is_too_far_ahead(const struct sp_cell_state *cell, const struct sp_command *c,
-                             uint64_t limit)
+/* In a ring with a share a mark is at most this part of it. */
+static bool is_ahead(const struct sp_command *c, uint64_t pos, uint64_t mark, uint32_t part)
 {
-    uint64_t served;
-
-    return sp_bell_served(&cell->bell, c->slot, &served) && sp_ring_ahead(&c->ring, served) > limit;
+    if (c->ring.share != 0 && c->ring.share / part < mark)
+        mark = c->ring.share / part;
+    return sp_ring_ahead(&c->ring, pos) > mark;
 }
 
-/* A mark for is_too_far_ahead; a ring with a share has at most this part of it. */
-static uint64_t mark_of(const struct sp_command *c, uint64_t mark, uint32_t part)
+static bool must_pause(const struct sp_cell_state *cell, const struct sp_command *c)
 {
-    return c->ring.share != 0 && c->ring.share / part < mark ? c->ring.share / part : mark;
+    struct sp_served s;
+
+    return sp_bell_served(&cell->bell, c->slot, &s) &&
+           (is_ahead(c, s.sent, SP_RING_HIGH_WATER, 2) ||
+            is_ahead(c, s.confirmed, SP_RING_UNREAD_HIGH_WATER, 2));
+}
+
+static bool may_go_on(const struct sp_cell_state *cell, const struct sp_command *c)
+{
+    struct sp_served s;
+
+    return !sp_bell_served(&cell->bell, c->slot, &s) ||
+           (!is_ahead(c, s.sent, SP_RING_LOW_WATER, 4) &&
+            !is_ahead(c, s.confirmed, SP_RING_UNREAD_LOW_WATER, 4));
 }
 
 /* Adds the streams to epoll, or removes them while the command is paused or resting. */
@@ -514,14 +534,12 @@ static void update_watch(struct sp_cell_state *cell, struct sp_command *c)
 
 static void pause_if_ahead(struct sp_cell_state *cell, struct sp_command *c)
 {
-    const uint64_t mark = mark_of(c, SP_RING_HIGH_WATER, 2);
-
-    if (c->is_paused || !is_too_far_ahead(cell, c, mark))
+    if (c->is_paused || !must_pause(cell, c))
         return;
     sp_ring_set_paused(&c->ring, true);
     /* The front may have served more before the pause was visible: check again, or both sides would
      * wait. */
-    c->is_paused = is_too_far_ahead(cell, c, mark);
+    c->is_paused = must_pause(cell, c);
     if (c->is_paused)
         update_watch(cell, c);
     else
@@ -631,7 +649,10 @@ static bool drain(struct sp_cell_state *cell, struct sp_command *c)
         size_t total = 0;
 
         while (c->stream[which] >= 0) {
-            if (total >= DRAIN_BYTES || is_too_far_ahead(cell, c, mark_of(c, DRAIN_WATER, 2)))
+            struct sp_served s;
+
+            if (total >= DRAIN_BYTES || (sp_bell_served(&cell->bell, c->slot, &s) &&
+                                         is_ahead(c, s.confirmed, DRAIN_WATER, 2)))
                 return false;
             const ssize_t n = take_chunk(cell, c, which);
 
@@ -742,7 +763,8 @@ static void end_command(struct sp_cell_state *cell, struct sp_command *c)
         memcpy(c->how.refusals, c->refusals, sizeof c->refusals);
     }
     close_fd(&c->slave);
-    (void)drain(cell, c); /* any rest follows the exit record */
+    sp_command_close_input(c); /* processes that the leader has left see the end of their stdin */
+    (void)drain(cell, c);      /* any rest follows the exit record */
     cell->running--;
     if (!cell->is_confined || c->how.code == 0 || c->is_terminated || streams_ended(c) ||
         cell->exiting_count == SP_MAX_EXITING) {
@@ -780,12 +802,12 @@ void sp_command_served(struct sp_cell_state *cell, struct sp_command *c)
     const uint32_t touched = c->ring.touched.count;
 
     if (share != 0 || c->ring.share != 0) {
-        keep_unsent(cell, c);
-        sp_ring_set_share(&c->ring, share, c->ring.sent);
+        keep_unread(cell, c);
+        sp_ring_set_share(&c->ring, share, c->ring.read);
         if (c->ring.touched.count != touched)
             sp_bell_mark(&cell->bell, c->slot); /* the front counts what is left */
     }
-    if (!c->is_paused || is_too_far_ahead(cell, c, mark_of(c, SP_RING_LOW_WATER, 4)))
+    if (!c->is_paused || !may_go_on(cell, c))
         return;
     c->is_paused = false;
     update_watch(cell, c);

@@ -60,6 +60,8 @@ struct sp_command {
                           front gets a duplicate, which sp_input closes */
     bool is_large[2];  /* these streams are pipes that were enlarged */
     uint32_t piped[2]; /* bytes read from these pipes, as long as they are not many */
+    int input;         /* kept cell: our copy of its stdin pipe's write end; -1: none, or closed */
+    int log;           /* kept cell: what the front writes to it (SP_WIRE_INPUT); -1: none */
     int slave;         /* of the terminal, open until the leader is reaped: prevents an early EIO */
     int leaf_fd;       /* its cgroup directory, until the clone; -1: none */
     int lent_leaf;     /* the same of a leaf of the front, for kill_leaf; -1: none */
@@ -108,6 +110,8 @@ struct sp_cell_state {
     bool is_sweep_due;                       /* for strays */
     uint32_t by_session[SP_SESSION_BUCKETS]; /* session modulo buckets: first slot of the list */
     pid_t pid;                               /* ours */
+    bool is_kept;                            /* SP_HELLO_KEPT */
+    int oom_score;                           /* of commands; -1: as ours */
     struct sp_bell bell;
     struct sp_pids pids; /* all children that we know of */
     bool has_dead;       /* children may wait to be reaped */
@@ -151,8 +155,17 @@ bool sp_command_start(struct sp_cell_state *cell, struct sp_command *c,
                       const struct sp_wire_start *s, struct sp_pending_start *p);
 /* The same result for a pending start. If it is_late, it is killed (ETIMEDOUT in its reply). */
 bool sp_command_poll_start(struct sp_cell_state *cell, struct sp_command *c, bool is_late);
+/* What identifies its streams in /proc/PID/fd, as in struct sp_wire_started. */
+void sp_command_streams(const struct sp_command *c, int32_t *ret_terminal, uint64_t ret_outputs[2]);
+/* The copy of its stdin is closed. The log stays: a write that is repeated is found there. */
+void sp_command_close_input(struct sp_command *c);
 /* The running command with this pid; NULL: none. */
-struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid);
+static inline struct sp_command *sp_command_of(const struct sp_cell_state *cell, pid_t pid)
+{
+    const struct sp_pid *child = sp_pids_find(&cell->pids, pid);
+
+    return child != NULL && child->kind == SP_PID_COMMAND ? &cell->commands[child->at] : NULL;
+}
 
 /* A stream is readable or has ended. */
 void sp_command_readable(struct sp_cell_state *cell, struct sp_command *c, int which);

@@ -70,7 +70,14 @@ static int open_port(const struct sp_wire_port *p)
     return TAKE_FD(fd);
 }
 
-int sp_ports_open(const struct sp_plan *plan, int control)
+/* The sockets of this process's cell; they stay open for the next front. */
+static struct kept_port {
+    struct sp_wire_port is;
+    int fd;
+} kept[4 + SP_PLAN_PORTS];
+static uint32_t kept_count;
+
+int sp_ports_open(const struct sp_plan *plan)
 {
     struct sp_wire_port all[4 + SP_PLAN_PORTS] = {{SP_PORT_DNS_UDP, 53},
                                                   {SP_PORT_DNS_TCP, 53},
@@ -82,19 +89,28 @@ int sp_ports_open(const struct sp_plan *plan, int control)
     use_plain_congestion_control();
     for (uint32_t i = 0; i < plan->port_count; i++)
         all[4 + i] = (struct sp_wire_port){SP_PORT_BY_NAME, plan->ports[i]};
-    for (uint32_t i = 0; r == 0 && i < count; i += SP_WIRE_FDS) {
+    for (; r == 0 && kept_count < count; kept_count++) {
+        kept[kept_count] = (struct kept_port){all[kept_count], open_port(&all[kept_count])};
+        r = kept[kept_count].fd < 0 ? kept[kept_count].fd : 0;
+    }
+    return r;
+}
+
+int sp_ports_send(int control, bool can_wait, uint32_t *at)
+{
+    int r = 0;
+
+    while (r == 0 && *at < kept_count) {
         struct sp_wire_ports m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_PORTS}};
         int fds[SP_WIRE_FDS];
 
-        while (r == 0 && m.count < SP_WIRE_FDS && i + m.count < count) {
-            m.ports[m.count] = all[i + m.count];
-            fds[m.count] = open_port(&all[i + m.count]);
-            r = fds[m.count] < 0 ? fds[m.count] : 0;
-            m.count++;
+        for (; m.count < SP_WIRE_FDS && *at + m.count < kept_count; m.count++) {
+            m.ports[m.count] = kept[*at + m.count].is;
+            fds[m.count] = kept[*at + m.count].fd;
         }
-        m.is_last = i + m.count == count;
-        if (r == 0)
-            r = sp_wire_send(control, true, &m, sizeof m, NULL, 0, fds, (int)m.count);
+        m.is_last = *at + m.count == kept_count;
+        r = sp_wire_send(control, can_wait, &m, sizeof m, NULL, 0, fds, (int)m.count);
+        *at += r == 0 ? m.count : 0;
     }
     return r;
 }

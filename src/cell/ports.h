@@ -12,9 +12,12 @@
 
 #include "sandbox/plan.h"
 
-/* Makes the sockets in the present network namespace and sends them through `control`. They stay
- * open in this process. 0 or minus errno. */
-int sp_ports_open(const struct sp_plan *plan, int control);
+/* Makes the sockets in the present network namespace. They stay open in this process. 0 or minus
+ * errno. */
+int sp_ports_open(const struct sp_plan *plan);
+/* Sends them to the front, from number *at on, which counts what is sent. 0, or minus errno. A cell
+ * without a managed network has none. */
+int sp_ports_send(int control, bool can_wait, uint32_t *at);
 
 /* A socket that connects to this port of the loopback of the present network namespace; the
  * connection may not be made yet. -1: errno. */

@@ -127,7 +127,7 @@ void sp_ring_begin(struct sp_ring *r, const struct sp_segment *s, uint32_t place
     struct sp_ring_header *h = place_of(s, place);
 
     *r = (struct sp_ring){
-        .head = h, .data = area_of(s, place), .seq = 1, .sent = UINT64_MAX, .touched = r->touched};
+        .head = h, .data = area_of(s, place), .seq = 1, .read = UINT64_MAX, .touched = r->touched};
     h->magic = MAGIC;
     h->area = SP_RING_AREA;
     atomic_store_explicit(&h->oldest, 0, memory_order_relaxed);
@@ -268,7 +268,7 @@ static bool is_excess(const struct sp_ring *r, const struct record_header *h, ui
         return false;
     if (h->type == SP_RECORD_PAD || size == 0)
         return true;
-    return r->oldest + size <= r->sent && span(r) - size >= SHARE_KEPT(r->share);
+    return r->oldest + size <= r->read && span(r) - size >= SHARE_KEPT(r->share);
 }
 
 /* Forgets whole records from the front until retention and share hold. */
@@ -299,7 +299,7 @@ static void forget_oldest(struct sp_ring *r)
         punch_unused(r, SHARE_LAP(r->share));
 }
 
-void sp_ring_set_share(struct sp_ring *r, uint32_t share, uint64_t sent)
+void sp_ring_set_share(struct sp_ring *r, uint32_t share, uint64_t read)
 {
     const bool is_more = share == 0 || (r->share != 0 && share > r->share);
     const bool has_jump = r->jump != 0 && r->oldest <= r->jump_at;
@@ -309,7 +309,7 @@ void sp_ring_set_share(struct sp_ring *r, uint32_t share, uint64_t sent)
     if (share >= SP_RING_AREA)
         share = 0;
     r->wanted_share = share;
-    r->sent = sent;
+    r->read = read;
     if (!is_more || !has_jump)
         r->share = share;
     if (r->share == 0)

@@ -37,9 +37,13 @@
 #define SP_RING_CHUNK         65536U   /* the most one OUTPUT record carries */
 #define SP_RING_RETAIN_BYTES  1048576U /* output kept: bytes */
 #define SP_RING_RETAIN_CHUNKS 50000U   /* output kept: records */
-#define SP_RING_HIGH_WATER    262144U  /* the owner is this far behind: pause the command */
-#define SP_RING_LOW_WATER     131072U  /* resume it when the owner has come this close */
-#define SP_RING_LEAST_SHARE   65536U   /* the smallest share of memory */
+/* The command is paused when so much was not sent to the owner, or not read by it, and goes on when
+ * both have come below the low marks. What was not read has room in the retention. */
+#define SP_RING_HIGH_WATER        262144U
+#define SP_RING_LOW_WATER         131072U
+#define SP_RING_UNREAD_HIGH_WATER 786432U
+#define SP_RING_UNREAD_LOW_WATER  524288U
+#define SP_RING_LEAST_SHARE       65536U /* the smallest share of memory */
 
 enum sp_record_type {
     SP_RECORD_OUTPUT = 1,
@@ -123,7 +127,7 @@ struct sp_ring {
     uint32_t kept_bytes, kept_chunks;
     uint64_t output_bytes[SP_STREAM_MAX];
     uint32_t share, wanted_share; /* 0: none; a larger one waits until no jump is in the log */
-    uint64_t sent; /* the owner has the records before this position: a share forgets no others */
+    uint64_t read; /* the owner has read the records before this: a share forgets no others */
     uint64_t jump_at, jump; /* the newest jump: its place, and the bytes left out */
     struct sp_ring_touched touched;
 };
@@ -149,8 +153,8 @@ static inline uint64_t sp_ring_ahead(const struct sp_ring *r, uint64_t served)
 }
 
 /* The ring may have `share` bytes of memory from now on (0: as much as it wants): forgets records
- * before `sent` and punches what is free then. A change to the touched pages is published. */
-void sp_ring_set_share(struct sp_ring *r, uint32_t share, uint64_t sent);
+ * before `read` and punches what is free then. A change to the touched pages is published. */
+void sp_ring_set_share(struct sp_ring *r, uint32_t share, uint64_t read);
 /* Gives the memory outside of the log back; with is_free the whole area's, and the log is lost. */
 void sp_ring_punch(struct sp_ring *r, bool is_free);
 

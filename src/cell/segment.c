@@ -52,11 +52,11 @@ int sp_segment_new(uint32_t rings, struct sp_segment **ret, struct sp_err *e)
     return map_segment(&fd, rings, PROT_READ, ret, e);
 }
 
-int sp_segment_take(int *fd, struct sp_segment **ret, struct sp_err *e)
+int sp_segment_take(int *fd, bool is_writable, struct sp_segment **ret, struct sp_err *e)
 {
     struct stat st;
 
-    /* Without the seals the front could truncate the file, and writing would raise SIGBUS. */
+    /* Without the seals the other side could truncate the file, and access would raise SIGBUS. */
     const int seals = fcntl(*fd, F_GET_SEALS);
     if (seals < 0 || (seals & SEALS) != SEALS)
         return sp_fail(e, SP_E_MALFORMED, EINVAL, "output rings are not sealed");
@@ -65,7 +65,7 @@ int sp_segment_take(int *fd, struct sp_segment **ret, struct sp_err *e)
         ((size_t)st.st_size - HEADERS) / SP_RING_AREA > SP_SEGMENT_RINGS)
         return sp_fail(e, SP_E_MALFORMED, EINVAL, "output rings have the wrong size");
     return map_segment(fd, (uint32_t)(((size_t)st.st_size - HEADERS) / SP_RING_AREA),
-                       PROT_READ | PROT_WRITE, ret, e);
+                       is_writable ? PROT_READ | PROT_WRITE : PROT_READ, ret, e);
 }
 
 void sp_segment_drop(struct sp_segment *s)

@@ -13,6 +13,7 @@
 #ifndef SP_CELL_SEGMENT_H
 #define SP_CELL_SEGMENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,8 +35,9 @@ struct sp_segment {
 
 /* The front's, of so many rings: mapped read-only, with one user. */
 int sp_segment_new(uint32_t rings, struct sp_segment **ret, struct sp_err *e);
-/* The cell's: checks size and seals, and maps it writable; *fd is taken on success. */
-int sp_segment_take(int *fd, struct sp_segment **ret, struct sp_err *e);
+/* One that another process has made: the cell's, mapped writable, or that of a front that takes the
+ * cell over. Checks size and seals; *fd is taken on success. */
+int sp_segment_take(int *fd, bool is_writable, struct sp_segment **ret, struct sp_err *e);
 /* Unmaps and closes it with its last user; NULL is fine. */
 void sp_segment_drop(struct sp_segment *s);
 

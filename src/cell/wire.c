@@ -24,6 +24,7 @@ static const size_t least_size[SP_WIRE_OP_MAX] = {
     [SP_WIRE_BORN] = sizeof(struct sp_wire_born),
     [SP_WIRE_PORTS] = sizeof(struct sp_wire_ports),
     [SP_WIRE_READY] = sizeof(struct sp_wire_ready),
+    [SP_WIRE_INVENTORY] = sizeof(struct sp_wire_inventory),
 };
 
 void sp_wire_close_fds(struct sp_wire_message *m)
@@ -34,17 +35,26 @@ void sp_wire_close_fds(struct sp_wire_message *m)
     m->fd_count = 0;
 }
 
+/* Descriptors that its operation cannot have. */
+static void close_surplus(struct sp_wire_message *m, int most)
+{
+    while (m->fd_count > most) {
+        (void)close(m->fds[--m->fd_count]);
+        m->is_cut = true;
+    }
+}
+
 int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp_err *e)
 {
     struct iovec iov = {.iov_base = m->bytes, .iov_len = sizeof m->bytes};
     struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
     const int flags = can_wait ? 0 : MSG_DONTWAIT;
-    ssize_t n = sp_fd_recv(socket, &h, flags, m->fds, SP_WIRE_FDS, &m->fd_count);
+    ssize_t n = sp_fd_recv(socket, &h, flags, m->fds, SP_WIRE_ITEM_FDS, &m->fd_count);
 
     /* When a peer ends with our messages unread, ECONNRESET comes before its own last messages:
      * ignore it once. */
     if (n < 0 && errno == ECONNRESET)
-        n = sp_fd_recv(socket, &h, flags, m->fds, SP_WIRE_FDS, &m->fd_count);
+        n = sp_fd_recv(socket, &h, flags, m->fds, SP_WIRE_ITEM_FDS, &m->fd_count);
     if (n < 0 && errno == EAGAIN)
         return 0;
     if (n < 0)
@@ -64,6 +74,8 @@ int sp_wire_recv(int socket, bool can_wait, struct sp_wire_message *m, struct sp
         return sp_fail(e, SP_E_MALFORMED, 0, "invalid message of %zu bytes between server and cell",
                        m->len);
     }
+    if (head->op != SP_WIRE_INVENTORY)
+        close_surplus(m, SP_WIRE_FDS);
     return 1;
 }
 
@@ -75,7 +87,7 @@ bool sp_wire_is_short(int r)
 int sp_wire_send(int socket, bool can_wait, const void *msg, size_t len, const void *tail,
                  size_t tail_len, const int *fds, int fd_count)
 {
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SP_WIRE_FDS * sizeof(int))];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(SP_WIRE_ITEM_FDS * sizeof(int))];
     struct iovec iov[2] = {{.iov_base = (void *)(uintptr_t)msg, .iov_len = len},
                            {.iov_base = (void *)(uintptr_t)tail, .iov_len = tail_len}};
     struct msghdr h = {.msg_iov = iov, .msg_iovlen = tail_len != 0 ? 2 : 1};

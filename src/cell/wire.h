@@ -15,9 +15,10 @@
 
 #include "base/error.h"
 
-#define SP_WIRE_VERSION 7
-#define SP_WIRE_MAX     65536 /* the largest datagram; a larger START has its strings in a memfd */
-#define SP_WIRE_FDS     6     /* descriptors with one datagram */
+#define SP_WIRE_VERSION  8
+#define SP_WIRE_MAX      65536 /* the largest datagram; a larger START has its strings in a memfd */
+#define SP_WIRE_FDS      6     /* descriptors with one datagram; with INVENTORY: */
+#define SP_WIRE_ITEM_FDS 129   /* a segment, input and log of 64 processes */
 
 /* Limits of starts whose disk hangs (cell.c); here, because the front's error texts name them. */
 #define SP_MAX_PENDING       64
@@ -46,15 +47,22 @@ enum sp_wire_op {
                         more. Cell, b = errno: it could not take that segment */
     SP_WIRE_PUNCH,   /* front: struct sp_wire_call; the ring gives back memory that holds no
                         log. number 0: the slot is free, all of its memory */
-    SP_WIRE_STARTED, /* cell: struct sp_wire_started, + input if there is one */
-    SP_WIRE_DONE,    /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
-    SP_WIRE_DENIED,  /* cell: struct sp_wire_call; the command has tried for the first time to
-                        connect to an address outside of its network */
-    SP_WIRE_BORN,    /* maker of a confined cell: struct sp_wire_born + the cell's pidfd */
-    SP_WIRE_PORTS,   /* managed cell, before READY: struct sp_wire_ports + its sockets */
-    SP_WIRE_SOCKET,  /* cell: struct sp_wire_done, for CONNECT; err 0: + the socket, which may
-                        still be connecting */
-    SP_WIRE_READY,   /* confined cell, as its first message: struct sp_wire_ready */
+    SP_WIRE_ADOPT,   /* new front of a kept cell: struct sp_wire_call, token = generation, a = index
+                        of a segment, or BEGIN: one INVENTORY is requested */
+    SP_WIRE_INPUT, /* front: struct sp_wire_call + the log of what the process is to read; the cell
+                      keeps it, in place of an earlier one */
+    SP_WIRE_CLOSE_INPUT, /* front: struct sp_wire_call; a kept cell closes its copy of the stdin
+                            pipe and the log */
+    SP_WIRE_STARTED,     /* cell: struct sp_wire_started, + input if there is one */
+    SP_WIRE_DONE,        /* cell: struct sp_wire_done, for SIGNAL and RESIZE */
+    SP_WIRE_DENIED,      /* cell: struct sp_wire_call; the command has tried for the first time to
+                            connect to an address outside of its network */
+    SP_WIRE_BORN,        /* maker of a confined cell: struct sp_wire_born + the cell's pidfd */
+    SP_WIRE_PORTS,       /* managed cell, before READY: struct sp_wire_ports + its sockets */
+    SP_WIRE_SOCKET,      /* cell: struct sp_wire_done, for CONNECT; err 0: + the socket, which may
+                            still be connecting */
+    SP_WIRE_READY,       /* confined cell, as its first message: struct sp_wire_ready */
+    SP_WIRE_INVENTORY,   /* cell, for ADOPT: struct sp_wire_inventory, items and descriptors */
     SP_WIRE_OP_MAX
 };
 
@@ -66,10 +74,15 @@ struct sp_wire_head {
 };
 
 #define SP_MAX_SLOTS (1U << 20) /* of a cell */
+enum {
+    /* A keeper has duplicates of the front's descriptors: the cell outlives the front, waits for no
+     * answer of it, and keeps the stdin pipes of its commands open. */
+    SP_HELLO_KEPT = 1,
+};
 struct sp_wire_hello {
     struct sp_wire_head head;
     uint32_t slots;
-    uint32_t zero;
+    uint32_t flags;
     char cgroup[48];                   /* name of the directory to make; "": no cgroups */
     uint64_t nofile_soft, nofile_hard; /* RLIMIT_NOFILE of commands */
 };
@@ -164,13 +177,59 @@ struct sp_wire_ready {
     char where[256]; /* the path concerned, perhaps truncated; "": none */
 };
 
+/*
+ * What a kept cell tells a new front, one message for each ADOPT. The first one, with index BEGIN,
+ * carries the pidfd of the cell (if the kernel has pidfds) and comes before the PORTS of a managed
+ * cell; everything that arrives before it was meant for an earlier front. Each further one is about
+ * a segment: its memory is the first descriptor, then come input and log of each item that has
+ * them.
+ */
+#define SP_INVENTORY_BEGIN (-1)
+#define SP_INVENTORY_END   (-2)
+struct sp_wire_inventory {
+    struct sp_wire_head head;
+    uint64_t generation; /* as in ADOPT */
+    int32_t index;       /* of the segment */
+    int32_t next;        /* the next index to request; END: none */
+    uint32_t count;      /* items, in the order of their slots */
+    uint32_t zero;
+};
+
+enum sp_wire_life {
+    SP_WIRE_LIFE_STARTING = 1, /* STARTED follows */
+    SP_WIRE_LIFE_RUNNING,
+    SP_WIRE_LIFE_EXITED,
+    SP_WIRE_LIFE_CLOSED,
+    SP_WIRE_LIFE_MAX
+};
+
+enum {
+    SP_ITEM_TTY = 1,
+    SP_ITEM_INPUT = 2, /* a descriptor to write stdin to comes with it */
+    SP_ITEM_LOG = 4,   /* and the log that INPUT brought */
+    SP_ITEM_MAX = 8,
+};
+
+/* A process, as in STARTED. The log in its ring ends here, or later. */
+struct sp_wire_item {
+    uint64_t number, session;
+    uint32_t slot;
+    uint32_t life;  /* enum sp_wire_life */
+    uint32_t flags; /* SP_ITEM_... */
+    int32_t pid;
+    uint32_t leaf_number;
+    int32_t terminal;
+    uint64_t outputs[2];
+    uint64_t end, seq, bytes; /* struct sp_ring_cursor */
+};
+
 /* One datagram. `bytes` is aligned for the structs above. */
 struct sp_wire_message {
     _Alignas(8) char bytes[SP_WIRE_MAX];
     size_t len;
-    int fds[SP_WIRE_FDS];
+    int fds[SP_WIRE_ITEM_FDS];
     int fd_count;
-    bool is_cut; /* descriptors were lost (EMFILE) */
+    bool is_cut; /* descriptors were lost (EMFILE), or were too many */
 };
 
 /* 1: *m is filled, the caller owns its descriptors; 0: no message now; -SP_E_...: the other side is

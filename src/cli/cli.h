@@ -20,7 +20,14 @@ extern const struct sp_cli_command sp_command_serve, sp_command_exec, sp_command
 
 /* All commands, in the order of `sallyport help`; NULL at the end. */
 extern const struct sp_cli_command *const sp_verbs[];
-const struct sp_cli_command *sp_verb_find(const char *name); /* NULL: there is none */
+/* NULL: there is none */
+static inline const struct sp_cli_command *sp_verb_find(const char *name)
+{
+    for (size_t i = 0; sp_verbs[i] != NULL; i++)
+        if (strcmp(name, sp_verbs[i]->name) == 0)
+            return sp_verbs[i];
+    return NULL;
+}
 /* Runs the command that the first argument names. Returns the exit status. */
 int sp_verbs_run(int argc, char **argv);
 
@@ -28,8 +35,11 @@ int sp_verbs_run(int argc, char **argv);
 extern const struct sp_cli_command sp_command_completion, sp_command_complete;
 
 /* Internal: sallyport starts itself with these. */
-extern const struct sp_cli_command sp_command_cell, sp_command_http, sp_command_proxy,
-    sp_command_resolver, sp_command_patch_inside, sp_command_doctor_inside;
+extern const struct sp_cli_command sp_command_front, sp_command_cell, sp_command_http,
+    sp_command_proxy, sp_command_resolver, sp_command_patch_inside, sp_command_doctor_inside;
+
+/* Whether a server has started this internal command, which takes no arguments; else says so. */
+bool sp_cli_has_parent(const char *name, int argc);
 
 /* "sallyport: text" on stderr. Returns SP_EXIT_FAILED. */
 int sp_cli_complain(const struct sp_err *e);

@@ -289,7 +289,7 @@ static void try_limits(struct layer *ret)
     struct sp_limit_group leaf;
     char name[SP_CGROUP_NAME];
 
-    sp_limit_host_find(true, &host);
+    sp_limit_host_find(getpid(), true, &host);
     for (unsigned i = 0; i < SP_CONTROLLERS; i++) {
         if (host.remedies[i] != NULL || !sp_cgroup_name(name)) {
             ret[i] = (struct layer){LAYER_MISSING, 0, host.remedies[i]};

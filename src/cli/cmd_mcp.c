@@ -177,7 +177,7 @@ static int open_here(struct mcp_server *s, struct sp_err *e)
     /* Hosts kill their servers: placeholders that a killed one left in a workspace are removed now,
      * not with the first command. */
     sp_runtime_dir(runtime_dir, sizeof runtime_dir);
-    if (sp_journal_new(runtime_dir, &journal, NULL) == 0)
+    if (sp_journal_new(runtime_dir, NULL, &journal, NULL) == 0)
         sp_journal_free(journal);
     s->cwd = sp_place_dir(f->cwd, e);
     sp_limits_put_over(&s->config.limits, &f->limits);

@@ -18,23 +18,6 @@
 
 /* ---- reading the list ---- */
 
-void sp_listed_done(struct sp_listed_all *l)
-{
-    for (size_t i = 0; i < l->count; i++) {
-        struct sp_listed *p = &l->items[i];
-
-        free(p->session);
-        free(p->id);
-        free(p->name);
-        free(p->state);
-        free(p->cwd);
-        free(p->network);
-        free(p->command);
-    }
-    free(l->items);
-    *l = (struct sp_listed_all){0};
-}
-
 /* With a NUL at the end. escapes: for a terminal, since the server may send anything. */
 static char *copy_text(struct sp_str s, bool escapes)
 {

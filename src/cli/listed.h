@@ -6,6 +6,8 @@
 #ifndef SP_CLI_LISTED_H
 #define SP_CLI_LISTED_H
 
+#include <stdlib.h>
+
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/receipt.h"
@@ -39,7 +41,22 @@ struct sp_listed_all {
  * `state` is the reason of their end. */
 int sp_listed_read(struct sp_listed_all *list, struct sp_observe *server, struct sp_json *j,
                    uint32_t result, struct sp_err *e);
-void sp_listed_done(struct sp_listed_all *l);
+static inline void sp_listed_done(struct sp_listed_all *l)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        struct sp_listed *p = &l->items[i];
+
+        free(p->session);
+        free(p->id);
+        free(p->name);
+        free(p->state);
+        free(p->cwd);
+        free(p->network);
+        free(p->command);
+    }
+    free(l->items);
+    *l = (struct sp_listed_all){0};
+}
 
 /* A copy that is safe for a terminal, to be freed; NULL: no memory. */
 char *sp_listed_copy(struct sp_str text);

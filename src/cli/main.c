@@ -25,8 +25,7 @@
 
 /* ---- internal commands ---- */
 
-/* false: a person typed the command. */
-static bool has_parent_socket(const char *name, int argc)
+bool sp_cli_has_parent(const char *name, int argc)
 {
     int type = 0;
     socklen_t len = sizeof type;
@@ -44,7 +43,7 @@ static int cell_main(int argc, char **argv)
     struct sp_err e = {0};
 
     (void)argv;
-    if (!has_parent_socket("cell", argc))
+    if (!sp_cli_has_parent("cell", argc))
         return SP_EXIT_USAGE;
     (void)prctl(PR_SET_NAME, "sallyport-cell"); /* else it is a number: /proc/self/fd/N was run */
     if (sp_spawn_reserve(&e) < 0)
@@ -59,7 +58,7 @@ static int http_main(int argc, char **argv)
     sigset_t none;
 
     (void)argv;
-    if (!has_parent_socket("http", argc))
+    if (!sp_cli_has_parent("http", argc))
         return SP_EXIT_USAGE;
     (void)prctl(PR_SET_NAME, "sallyport-http");
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -80,7 +79,7 @@ static int run_network_process(const char *name, const char *comm, int argc,
     struct sp_err e = {0};
     sigset_t none;
 
-    if (!has_parent_socket(name, argc))
+    if (!sp_cli_has_parent(name, argc))
         return SP_EXIT_USAGE;
     (void)prctl(PR_SET_NAME, comm);
     sigemptyset(&none);

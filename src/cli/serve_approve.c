@@ -17,6 +17,7 @@
 #include "base/auto.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "cli/approval_records.h"
 #include "core/proc_receipt.h"
 #include "core/session.h"
 #include "engine/console.h"
@@ -50,6 +51,7 @@ struct approval_session {
     struct sp_list link;
     struct sp_serve_approve *by;
     uint64_t session;
+    struct sp_approval_records records;
     struct sp_approvals *approvals;
     struct client_approver *client; /* NULL: the client is not among those who answer */
     struct sp_approver *console;
@@ -205,10 +207,16 @@ static struct approval_session *make_session(struct sp_serve_approve *a,
         r = sp_approvers_chain(a->setup.approvers, s->client == NULL ? NULL : &s->client->approver,
                                s->console, &s->approver, e);
     o.approver = s->approver;
+    s->records = (struct sp_approval_records){.ledger = a->ledger,
+                                              .session = c->session,
+                                              .fingerprint = &a->setup.found.options.fingerprint};
+    o.store = sp_approval_records_store(&s->records);
     if (r == 0)
         r = sp_approvals_new(&o, &s->approvals, e);
-    if (r == 0)
+    if (r == 0) {
+        sp_approval_records_restore(&s->records, s->approvals);
         return s;
+    }
     free_session(s);
     return NULL;
 }
@@ -259,11 +267,13 @@ static void note_closed(struct sp_start_gate *g, const struct sp_proc *p)
 /* For sp_start_gate_ops. */
 static void forget_session(struct sp_start_gate *g, uint64_t session)
 {
-    struct approval_session *s =
-        find_session(SP_CONTAINER(g, struct sp_serve_approve, gate), session);
+    struct sp_serve_approve *a = SP_CONTAINER(g, struct sp_serve_approve, gate);
+    struct approval_session *s = find_session(a, session);
 
     if (s != NULL)
         free_session(s);
+    else
+        sp_approval_records_forget(a->ledger, session);
 }
 
 bool sp_serve_approve_forbids_host(const struct sp_serve_approve *a, const struct sp_hostname *host)
@@ -659,7 +669,8 @@ int sp_serve_approve_new(const struct sp_serve_approve_options *ask, struct sp_s
     a->shell = ask->shell;
     a->environ = ask->environ;
     a->console = ask->console;
-    const struct sp_config_request config = {.env = ask->environ};
+    a->ledger = ask->ledger;
+    const struct sp_config_request config = {.env = ask->environ, .kept = ask->kept_config};
     const struct sp_cli_approval_options setup = {
         .loop = ask->loop,
         .config = &a->config,

@@ -23,6 +23,7 @@
 #define SP_APPROVER_CLIENT_ANSWER_MAX   65536       /* bytes */
 
 struct sp_console;
+struct sp_ledger;
 
 struct sp_serve_approve {
     struct sp_start_gate gate;
@@ -32,8 +33,9 @@ struct sp_serve_approve {
     struct sp_console *console;
     const char *shell;
     char *const *environ;
-    struct sp_list sessions; /* struct approval_session, the latest used first */
-    bool cannot_audit;       /* the last entry for a mandatory log could not be written */
+    struct sp_ledger *ledger; /* NULL: no keeper */
+    struct sp_list sessions;  /* struct approval_session, the latest used first */
+    bool cannot_audit;        /* the last entry for a mandatory log could not be written */
 };
 
 struct sp_serve_approve_options {
@@ -42,6 +44,8 @@ struct sp_serve_approve_options {
     const char *shell;          /* that clients are told; outlives this */
     struct sp_console *console; /* outlives this */
     char *const *environ;
+    struct sp_ledger *ledger;   /* NULL: none; outlives this */
+    struct sp_buf *kept_config; /* sp_config_request.kept */
 };
 
 int sp_serve_approve_new(const struct sp_serve_approve_options *ask, struct sp_serve_approve **ret,

@@ -35,6 +35,7 @@ const struct sp_cli_command *const sp_verbs[] = {
     &command_version,
     &sp_command_completion,
     /* internal */
+    &sp_command_front,
     &sp_command_cell,
     &sp_command_http,
     &sp_command_proxy,
@@ -45,14 +46,6 @@ const struct sp_cli_command *const sp_verbs[] = {
     NULL,
 };
 /* clang-format on */
-
-const struct sp_cli_command *sp_verb_find(const char *name)
-{
-    for (size_t i = 0; sp_verbs[i] != NULL; i++)
-        if (strcmp(name, sp_verbs[i]->name) == 0)
-            return sp_verbs[i];
-    return NULL;
-}
 
 static int report_unknown(const char *name)
 {

@@ -18,6 +18,7 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/redact.h"
 #include "base/utf8.h"
 #include "config/config_keys.h"
@@ -192,6 +193,14 @@ static int find_file(struct sp_config_loading *l, const struct sp_config_request
     bool exists = false;
     int r = 0;
 
+    if (l->uses_kept) {
+        const struct sp_str kept = sp_buf_str(ask->kept);
+        const size_t n = strnlen(kept.p, kept.n);
+
+        if (n == kept.n || !sp_buf_add(text, kept.p + n + 1, kept.n - n - 1))
+            return sp_config_no_memory(l->e);
+        return n == 0 ? 0 : sp_config_keep(l, (struct sp_str){kept.p, n}, &l->config->path);
+    }
     if (named != NULL) {
         r = ask->file != NULL ? 0 : check_absolute(VARIABLE "CONFIG", named, l->e);
         if (r < 0 || strcmp(named, NO_FILE) == 0)
@@ -275,7 +284,6 @@ static int read_layers(struct sp_config_loading *l, const struct sp_config_reque
 {
     const struct sp_config_key *keys = sp_config_top_keys;
     struct sp_config_impl *y = l->impl;
-    auto_buf struct sp_buf text = {0};
     size_t sets = 0;
     size_t key_count = 0;
 
@@ -289,9 +297,10 @@ static int read_layers(struct sp_config_loading *l, const struct sp_config_reque
     if (y->docs == NULL)
         return sp_config_no_memory(l->e);
 
-    int r = find_file(l, ask, &text);
+    int r = find_file(l, ask, &l->text);
     if (r == 0)
-        r = add_layer(y, l->config->path == NULL ? "" : l->config->path, sp_buf_str(&text), l->e);
+        r = add_layer(y, l->config->path == NULL ? "" : l->config->path, sp_buf_str(&l->text),
+                      l->e);
     for (size_t i = 0; r == 0 && i < key_count; i++) {
         char name[80]; /* "$SALLYPORT_KEY_NAME" for key_name */
 
@@ -762,11 +771,12 @@ static int read_tree(struct sp_config_loading *l, const struct sp_toml_value *ro
 /* ---- load ---- */
 
 /* The layers are freed at the end: all that is kept was copied into the arena. */
-int sp_config_load(const struct sp_config_request *ask, struct sp_config *ret, struct sp_err *e)
+static int load_once(const struct sp_config_request *ask, bool uses_kept, struct sp_config *ret,
+                     struct sp_err *e)
 {
     struct sp_err own = {0};
     struct sp_config c = defaults();
-    struct sp_config_loading l = {.config = &c, .e = e == NULL ? &own : e};
+    struct sp_config_loading l = {.config = &c, .e = e == NULL ? &own : e, .uses_kept = uses_kept};
 
     l.impl = calloc(1, sizeof *l.impl);
     if (l.impl == NULL)
@@ -777,6 +787,14 @@ int sp_config_load(const struct sp_config_request *ask, struct sp_config *ret, s
         r = read_layers(&l, ask);
     if (r == 0)
         r = read_tree(&l, l.impl->docs[0].root);
+    const char *path = c.path == NULL ? "" : c.path;
+    if (r == 0 && ask->kept != NULL && !uses_kept) {
+        ask->kept->len = 0;
+        if (!sp_buf_add(ask->kept, path, strlen(path) + 1) ||
+            !sp_buf_add_str(ask->kept, sp_buf_str(&l.text)))
+            r = sp_config_no_memory(e);
+    }
+    sp_buf_done(&l.text);
     if (r < 0) {
         sp_config_done(&c);
         return r;
@@ -787,6 +805,20 @@ int sp_config_load(const struct sp_config_request *ask, struct sp_config *ret, s
         drop_layers(l.impl);
     *ret = c;
     return 0;
+}
+
+int sp_config_load(const struct sp_config_request *ask, struct sp_config *ret, struct sp_err *e)
+{
+    const bool has_kept = ask->kept != NULL && ask->kept->len > 0;
+    char why[640];
+    int r = load_once(ask, false, ret, e);
+
+    if (r < 0 && has_kept && e != NULL) {
+        sp_log(SP_LOG_WARN, "%s; the configuration that this server started with counts",
+               sp_error_text(e, why, sizeof why));
+        r = load_once(ask, true, ret, e);
+    }
+    return r;
 }
 
 void sp_config_done(struct sp_config *c)

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -85,6 +86,9 @@ struct sp_config_request {
     const char *const *sets; /* --set KEY=TOML, in order; NULL at the end, or NULL */
     char *const *env;        /* usually environ: SALLYPORT_*, HOME and TMPDIR are used */
     bool keeps_tree;         /* for config.tree */
+    /* Path, NUL and text of the file, for the next front of a server; NULL: not needed. If it is
+     * filled already and loading fails, that text counts instead of the file, with a warning. */
+    struct sp_buf *kept;
 };
 
 #define SP_CONFIG_FILE_NAME "sallyport.conf" /* in config.home */

@@ -26,6 +26,8 @@ struct sp_config_loading {
     struct sp_config *config;
     struct sp_config_impl *impl;
     struct sp_err *e;
+    struct sp_buf text; /* of the file */
+    bool uses_kept;
 };
 
 int sp_config_no_memory(struct sp_err *e);

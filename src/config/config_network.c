@@ -6,12 +6,6 @@
 static const char *const domain_words[] = {
     [SP_DOMAIN_NONE] = "none", [SP_DOMAIN_ALLOW] = "allow", [SP_DOMAIN_DENY] = "deny"};
 
-void sp_config_network_done(struct sp_config_network *n)
-{
-    sp_network_policy_free(n->policy);
-    *n = (struct sp_config_network){0};
-}
-
 /* Adds the position in the file to an error of src/sandbox. */
 static int refuse_at(const struct sp_config_loading *l, const struct sp_toml_value *v, int r)
 {

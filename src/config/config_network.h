@@ -16,7 +16,11 @@ struct sp_config_network {
     struct sp_network_policy *policy; /* owned */
 };
 
-void sp_config_network_done(struct sp_config_network *n);
+static inline void sp_config_network_done(struct sp_config_network *n)
+{
+    sp_network_policy_free(n->policy);
+    *n = (struct sp_config_network){0};
+}
 
 /* parent NULL: none. table NULL: the profile has no such table. *ret is zero, and needs
  * sp_config_network_done also after a failure. */

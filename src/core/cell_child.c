@@ -49,8 +49,19 @@ static void set_child(struct sp_cell_child *child, pid_t pid, int pidfd)
     sp_own_add(pid);
 }
 
-int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp, const char *what,
-                        int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
+static int no_hook(void *user, int socket, int pidfd, struct sp_err *e)
+{
+    (void)user;
+    (void)socket;
+    (void)pidfd;
+    (void)e;
+    return 0;
+}
+
+/* s: everything but stdio and what is told to the program by argv. */
+static int spawn(struct sp_spawn *s, const char *verb, const char *what,
+                 const struct sp_cell_launch_hook *hook, int *ret_socket, struct sp_cell_child *ret,
+                 struct sp_err *e)
 {
     char *const argv[] = {(char *)(uintptr_t) "sallyport", (char *)(uintptr_t)verb, NULL};
     int pair[2];
@@ -60,25 +71,40 @@ int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp
     auto_close int ours = sp_fd_lift(pair[0]);
     auto_close int theirs = sp_fd_lift(pair[1]);
     /* A host program may have closed its stderr; descriptor 2 must not be another file then. */
-    struct sp_spawn s = {.stdio = {theirs, -1, fcntl(STDERR_FILENO, F_GETFD) < 0 ? -1 : 2},
-                         .is_apart = true,
-                         .cgroup = -1,
-                         .file = program,
-                         .argv = argv,
-                         .envp = envp};
-    if (sp_spawn(&s) < 0)
-        return sp_fail(e, SP_E_SYSTEM, s.failed_errno, "start %s: %s", what,
-                       sp_step_name(s.failed_step));
-    set_child(ret, s.pid, s.pidfd);
+    s->stdio[0] = theirs;
+    s->stdio[1] = -1;
+    s->stdio[2] = fcntl(STDERR_FILENO, F_GETFD) < 0 ? -1 : 2;
+    s->is_apart = true;
+    s->cgroup = -1;
+    s->argv = argv;
+    int r = hook->made(hook->user, ours, -1, e);
+    if (r < 0)
+        return r;
+    if (sp_spawn(s) < 0)
+        return sp_fail(e, SP_E_SYSTEM, s->failed_errno, "start %s: %s", what,
+                       sp_step_name(s->failed_step));
+    set_child(ret, s->pid, s->pidfd);
+    r = hook->made(hook->user, ours, s->pidfd, e);
     *ret_socket = TAKE_FD(ours);
-    return 0;
+    return r;
+}
+
+int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp, const char *what,
+                        int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
+{
+    const struct sp_cell_launch_hook none = {.made = no_hook};
+    struct sp_spawn s = {.dies_with_us = true, .file = program, .envp = envp};
+
+    return spawn(&s, verb, what, &none, ret_socket, ret, e);
 }
 
 int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struct sp_bell *bell,
-                   const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
-                   struct sp_err *e)
+                   const struct sp_buf *plan, const struct sp_cell_launch_hook *hook,
+                   int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
 {
     char *const envp[] = {NULL};
+    const struct sp_cell_launch_hook none = {.made = no_hook};
+    struct sp_spawn s = {.is_sibling = hook != NULL, .file = program, .envp = envp};
     auto_close int memory = -1;
 
     if (plan != NULL) {
@@ -88,13 +114,25 @@ int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struc
         if (memory < 0)
             return sp_fail(e, SP_E_SYSTEM, errno, "hand over the plan");
     }
-    int r = sp_cell_child_spawn(program, "cell", envp, "the cell", ret_socket, ret, e);
+    int r = spawn(&s, "cell", "the cell", hook != NULL ? hook : &none, ret_socket, ret, e);
     if (r < 0)
         return r;
     hello->head = (struct sp_wire_head){.version = SP_WIRE_VERSION, .op = SP_WIRE_HELLO};
     const int fds[3] = {bell->page_fd, bell->wake[SP_SIDE_CELL], memory};
     r = sp_wire_send(*ret_socket, true, hello, sizeof *hello, NULL, 0, fds, plan != NULL ? 3 : 2);
     return r < 0 ? sp_fail(e, SP_E_SYSTEM, -r, "greet the cell") : 0;
+}
+
+void sp_cell_child_take(struct sp_cell_child *child, int pidfd)
+{
+    char text[512];
+
+    /* "Pid:\t4711", -1 once the process is reaped, or 0 if our pid namespace has none for it. */
+    const bool is_read = sp_read_text(text, sizeof text, "/proc/self/fdinfo/%d", pidfd) > 0;
+    const char *line = is_read ? strstr(text, "Pid:") : NULL;
+    const long pid = line == NULL ? 0 : strtol(line + sizeof "Pid:" - 1, NULL, 10);
+
+    set_child(child, pid > 0 ? (pid_t)pid : 0, pidfd);
 }
 
 void sp_cell_child_kill(const struct sp_cell_child *child)
@@ -134,7 +172,8 @@ bool sp_cell_child_reap(struct sp_cell_child *child)
     (void)close(child->pidfd);
     child->pidfd = -1;
     sp_own_remove(child->pid);
-    /* ECHILD: the host program ignores SIGCHLD, or reaps all children. */
+    /* ECHILD: it is the keeper's child, or the host program ignores SIGCHLD or reaps all children.
+     */
     return r < 0 || (info.si_code == CLD_EXITED && info.si_status == 0);
 }
 
@@ -216,7 +255,7 @@ int sp_cell_try(const char *program, const struct sp_buf *plan, uint32_t *ret_st
 
     int r = m == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell") : sp_bell_new(1, &bell, e);
     if (r == 0) {
-        r = sp_cell_launch(program, &hello, &bell, plan, &socket, &first, e);
+        r = sp_cell_launch(program, &hello, &bell, plan, NULL, &socket, &first, e);
         sp_bell_free(&bell);
     }
     const bool has_answer = r == 0 && await_ready(socket, m, &forked, &ready);

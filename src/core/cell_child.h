@@ -26,11 +26,20 @@ int sp_seal(const char *name, const struct sp_str *parts, size_t count);
  * errors. */
 int sp_cell_child_spawn(const char *program, const char *verb, char *const *envp, const char *what,
                         int *ret_socket, struct sp_cell_child *ret, struct sp_err *e);
-/* Spawns a cell and greets it, with its plan (NULL: an open cell). The head of *hello is filled in
- * here. After a failure the caller still closes *ret_socket and ends *ret, if they are set. */
+/* Called with our end of the socket before the process is made (pidfd -1), and between that and
+ * HELLO. 0, or -SP_E_...: it is given up. */
+struct sp_cell_launch_hook {
+    int (*made)(void *user, int socket, int pidfd, struct sp_err *e);
+    void *user;
+};
+/* Spawns a cell and greets it, with its plan (NULL: an open cell). With a hook it becomes a child
+ * of our parent. The head of *hello is filled in here. After a failure the caller still closes
+ * *ret_socket and ends *ret, if they are set. */
 int sp_cell_launch(const char *program, struct sp_wire_hello *hello, const struct sp_bell *bell,
-                   const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
-                   struct sp_err *e);
+                   const struct sp_buf *plan, const struct sp_cell_launch_hook *hook,
+                   int *ret_socket, struct sp_cell_child *ret, struct sp_err *e);
+/* The process of a pidfd, which an earlier front or the process itself has handed on; takes it. */
+void sp_cell_child_take(struct sp_cell_child *child, int pidfd);
 void sp_cell_child_kill(const struct sp_cell_child *child); /* none: fine */
 /* poll for input (of a pidfd: its process has ended), repeated after signals. false: nothing within
  * `ms`. */

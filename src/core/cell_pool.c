@@ -12,9 +12,12 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "core/cell_child.h"
+#include "core/cell_record.h"
 #include "sandbox/canonical.h"
+#include "sandbox/network_json.h"
 
 #define FAILED_PROBE_MS 5000 /* until a host that refused cells is probed again */
 #define TRIES           8    /* the disk may change between the survey and the making of a cell */
@@ -47,8 +50,10 @@ struct pool_cell {
     struct sp_list link;
     uint64_t session;
     struct sp_cell *cell;
-    bool is_stale;                       /* takes no more starts */
-    bool is_ending;                      /* the cell is killed; is_stale is set, too */
+    bool is_stale;      /* takes no more starts */
+    bool is_ending;     /* the cell is killed; is_stale is set, too */
+    bool is_adopted;    /* made by an earlier front: its placeholders are locked until it is dead */
+    uint64_t names_key; /* of the keeper, for the names of its network; 0: none */
     struct sp_profile network;           /* of the policy: only its network is kept */
     struct sp_managed *managed;          /* NULL: none, or the cell is ending */
     struct sp_published_cell *published; /* the same */
@@ -258,6 +263,8 @@ static void free_pool_cell(void *user)
     sp_loop_cancel(c->pool->loop, &c->idle_timer);
     sp_loop_cancel(c->pool->loop, &c->watch_timer);
     drop_placeholders(c);
+    if (c->names_key != 0)
+        sp_hold_drop(c->pool->cells->hold, c->names_key);
     free(c->placeholders);
     free(c->locks);
     displace_planted(&c->watched); /* a last time: all processes of the cell are dead */
@@ -366,7 +373,8 @@ static void on_idle_timer(struct sp_timer *t)
     struct pool_cell *c = SP_CONTAINER(t, struct pool_cell, idle_timer);
 
     if (sp_cell_is_deserted(c->cell)) {
-        drop_placeholders(c);
+        if (!c->is_adopted)
+            drop_placeholders(c);
         /* The proxy, which ends with the cell, has yet to report what the last command reached. */
         if (c->managed != NULL && sp_managed_is_settling(c->managed))
             end_in(c, SETTLING_CHECK_MS);
@@ -505,7 +513,7 @@ static int take_placeholders(struct pool_cell *c, struct sp_buf *plan, struct sp
     return 0;
 }
 
-static int start_network(struct pool_cell *c, struct sp_err *e)
+static int start_network(struct pool_cell *c, int names, struct sp_err *e)
 {
     struct sp_cell_pool *pool = c->pool;
     const struct sp_network_policy *managed = sp_profile_managed(&c->network);
@@ -520,7 +528,9 @@ static int start_network(struct pool_cell *c, struct sp_err *e)
         for (uint32_t i = 0; r == 0 && i < pool->own_port_count; i++)
             sp_managed_hub_add_port(pool->networks, pool->own_ports[i]);
     }
-    return r < 0 || managed == NULL ? r : sp_managed_new(pool->networks, managed, &c->managed, e);
+    return r < 0 || managed == NULL
+               ? r
+               : sp_managed_new(pool->networks, managed, names, &c->managed, e);
 }
 
 /* With the host's network a command listens on the host itself. */
@@ -537,9 +547,53 @@ static int publish_ports(struct pool_cell *c, const struct sp_plan *plan, struct
     return sp_published_cell_new(publish, &c->published, e);
 }
 
+static void set_cell_options(struct pool_cell *c, struct sp_cell_options *o)
+{
+    o->session = c->session;
+    o->managed = c->managed;
+    o->published = c->published;
+    /* No leaves: its view has no cgroup file system that could be written. Terminate walks the
+     * tree, and the end of the cell kills its pid namespace. */
+    o->use_cgroups = false;
+    o->user = c;
+    o->died = end_pool_cell;
+    o->closed = on_process_closed;
+    o->idle = on_idle;
+    o->gone = free_pool_cell;
+    o->drained = on_drained;
+}
+
+/* What a front needs that takes the cell over: "N" if commands have the host's network, then the
+ * policy of a managed one, then the paths of the placeholders, each with its NUL. */
+static bool add_text_for_heirs(const struct pool_cell *c, struct sp_buf *out)
+{
+    const struct sp_network_policy *managed = sp_profile_managed(&c->network);
+    bool ok = sp_buf_add_str(out, sp_str_of(c->network.has_network ? "N" : "")) &&
+              sp_buf_add(out, "", 1) &&
+              (managed == NULL || sp_network_policy_write(managed, out)) && sp_buf_add(out, "", 1);
+
+    for (size_t i = 0; ok && i < c->placeholder_count; i++)
+        ok = sp_buf_add(out, c->placeholders[i], strlen(c->placeholders[i]) + 1);
+    return ok;
+}
+
+/* Before the first start, so that addresses which commands have been given stay those of their
+ * names. */
+static int keep_names(struct pool_cell *c, struct sp_err *e)
+{
+    struct sp_hold *hold = c->pool->cells->hold;
+
+    if (hold == NULL || c->managed == NULL)
+        return 0;
+    const int names = sp_managed_names(c->managed);
+    c->names_key = SP_HOLD_KEY(SP_HOLD_NAMES, c->cell->key);
+    return sp_hold_keep(hold, c->names_key, &names, 1, NULL, e);
+}
+
 static int build_cell(struct pool_cell *c, struct sp_err *e)
 {
     auto_buf struct sp_buf plan = {0};
+    auto_buf struct sp_buf text = {0};
     struct sp_cell_options o = c->pool->options.cell;
     const struct sp_host_features *host_features;
     int r = sp_cell_pool_features(c->pool, &host_features, e);
@@ -552,26 +606,21 @@ static int build_cell(struct pool_cell *c, struct sp_err *e)
         return r;
     if (!watch_names(&c->survey, &c->watched))
         return sp_fail(e, SP_E_SYSTEM, errno, "watch for protected names");
-    r = start_network(c, e);
+    r = start_network(c, -1, e);
     if (r == 0)
         r = publish_ports(c, (const struct sp_plan *)(const void *)plan.data, e);
     if (r < 0)
         return r;
+    set_cell_options(c, &o);
     o.plan = &plan;
-    o.managed = c->managed;
-    o.published = c->published;
-    /* No leaves: its view has no cgroup file system that could be written. Terminate walks the
-     * tree, and the end of the cell kills its pid namespace. */
-    o.use_cgroups = false;
-    o.user = c;
-    o.died = end_pool_cell;
-    o.closed = on_process_closed;
-    o.idle = on_idle;
-    o.gone = free_pool_cell;
-    o.drained = on_drained;
     o.locks = c->locks;
     o.lock_count = c->placeholder_count;
+    if (!add_text_for_heirs(c, &text))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a sandbox");
+    o.text = sp_buf_str(&text);
     r = sp_cell_new(c->pool->cells, &o, &c->cell, e);
+    if (r == 0)
+        r = keep_names(c, e);
     if (r == 0 && c->published != NULL)
         sp_published_cell_begin(c->published, c->cell);
     return r;
@@ -778,6 +827,150 @@ int sp_cell_pool_get(struct sp_cell_pool *pool, uint64_t session, const struct s
             *ret = use_pool_cell(c);
     }
     return r == -(int)SP_E_STATE ? give_up(e) : r;
+}
+
+/* ---- cells of an earlier front ---- */
+
+/* The next of the strings, each with its NUL. false: there is none. */
+static bool next_text(struct sp_str *rest, struct sp_str *ret)
+{
+    const char *end = rest->n == 0 ? NULL : memchr(rest->p, 0, rest->n);
+
+    if (end == NULL)
+        return false;
+    *ret = (struct sp_str){rest->p, (size_t)(end - rest->p)};
+    rest->n -= ret->n + 1;
+    rest->p = end + 1;
+    return true;
+}
+
+static int read_network(struct sp_str text, struct sp_network_policy **ret, struct sp_err *e)
+{
+    auto_free char *copy = sp_str_dup(text);
+    struct sp_json j = {0};
+
+    if (copy == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take a sandbox over");
+    int r = sp_json_parse(&j, copy, text.n, e);
+    if (r == 0)
+        r = sp_json_type(&j, 0) == SP_JSON_OBJECT
+                ? sp_network_policy_read(&j, 0, ret, e)
+                : sp_fail(e, SP_E_MALFORMED, 0, "the record of a sandbox is not valid");
+    sp_json_done(&j);
+    return r;
+}
+
+/* What is not a placeholder any more needs no reference. */
+static int take_over_placeholders(struct pool_cell *c, struct sp_str paths, struct sp_err *e)
+{
+    struct sp_str path;
+    size_t count = 0;
+
+    for (struct sp_str rest = paths; next_text(&rest, &path);)
+        count++;
+    if (count > SP_MAX_POLICY_PLACEHOLDERS)
+        return sp_fail(e, SP_E_MALFORMED, 0, "the record of a sandbox is not valid");
+    c->placeholders = calloc(count + 1, sizeof(char *));
+    if (c->placeholders == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take a sandbox over");
+    while (next_text(&paths, &path)) {
+        struct sp_placeholder_at at = {0};
+
+        if (path.n == 0 || path.p[0] != '/' || !sp_placeholder_is_at(path.p) ||
+            sp_placeholder_take(&c->pool->placeholders, path.p, &at, NULL) != SP_PLACEHOLDER_TAKEN)
+            continue;
+        c->placeholders[c->placeholder_count] = strdup(path.p);
+        if (c->placeholders[c->placeholder_count] == NULL) {
+            sp_placeholder_drop(&c->pool->placeholders, path.p);
+            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take a sandbox over");
+        }
+        c->placeholder_count++;
+    }
+    return 0;
+}
+
+static int read_text_of_earlier(struct pool_cell *c, const struct sp_cell_record *r, size_t fixed,
+                                struct sp_err *e)
+{
+    struct sp_str rest = {r->text, fixed < sizeof *r ? 0 : fixed - sizeof *r};
+    struct sp_str network;
+    struct sp_str managed;
+
+    if (!next_text(&rest, &network) || !next_text(&rest, &managed))
+        return sp_fail(e, SP_E_MALFORMED, 0, "the record of a sandbox is not valid");
+    c->network.has_network = network.n > 0;
+    const int failed = managed.n == 0 ? 0 : read_network(managed, &c->network.managed, e);
+    return failed < 0 ? failed : take_over_placeholders(c, rest, e);
+}
+
+/* The proxy of a managed network is started anew; the cell sends its ports again. */
+static int start_network_again(struct pool_cell *c, uint32_t key, struct sp_err *e)
+{
+    struct sp_hold *hold = c->pool->cells->hold;
+    int fds[SP_HOLD_FDS] = {-1, -1, -1, -1};
+    unsigned count = 0;
+
+    if (c->network.managed != NULL) {
+        c->names_key = SP_HOLD_KEY(SP_HOLD_NAMES, key);
+        (void)sp_hold_take(hold, c->names_key, fds, &count, NULL);
+    }
+    for (unsigned i = 1; i < count; i++)
+        (void)close(fds[i]);
+    int r = start_network(c, count > 0 ? fds[0] : -1, e);
+    if (r == 0 && c->network.managed != NULL && count == 0) {
+        const int names = sp_managed_names(c->managed);
+
+        r = sp_hold_keep(hold, c->names_key, &names, 1, NULL, e);
+    }
+    if (r == 0 && !c->network.has_network && c->pool->options.publish != NULL &&
+        sp_publish_port(c->pool->options.publish, 0) != NULL)
+        r = sp_published_cell_new(c->pool->options.publish, &c->published, e);
+    return r;
+}
+
+static void on_adopted(void *user)
+{
+    struct pool_cell *c = user;
+
+    if (c->published != NULL)
+        sp_published_cell_begin(c->published, c->cell);
+    if (c->cell->busy == 0)
+        on_idle(c);
+}
+
+int sp_cell_pool_adopt(struct sp_cell_pool *pool, struct sp_cell_record *record, size_t fixed,
+                       struct sp_cell_ends *ends, struct sp_err *e)
+{
+    struct sp_cell_options o = pool->options.cell;
+    struct pool_cell *c = calloc(1, sizeof *c);
+    int r = c == NULL ? sp_fail(e, SP_E_SYSTEM, ENOMEM, "take a sandbox over") : 0;
+
+    if (r == 0) {
+        c->pool = pool;
+        c->session = record->session;
+        c->check_ms = FIRST_CHECK_MS;
+        /* Its survey was the earlier front's: nothing proves that it holds still. */
+        c->is_stale = c->is_adopted = true;
+        r = read_text_of_earlier(c, record, fixed, e);
+    }
+    if (r == 0)
+        r = start_network_again(c, record->key, e);
+    if (r == 0) {
+        set_cell_options(c, &o);
+        o.adopted = on_adopted;
+        r = sp_cell_adopt(pool->cells, &o, record, fixed, ends, &c->cell, e);
+    } else {
+        for (unsigned i = 0; i < ends->count; i++)
+            (void)close(ends->fds[i]);
+    }
+    if (r < 0) {
+        if (c != NULL)
+            free_pool_cell(c);
+        return r;
+    }
+    sp_list_prepend(&pool->in_use, &c->link);
+    pool->count++;
+    return 0;
 }
 
 /* ---- without waiting for the disk ---- */

@@ -101,6 +101,11 @@ struct sp_cell_request {
 };
 int sp_cell_pool_request(struct sp_cell_pool *pool, uint64_t session, const struct sp_policy *p,
                          struct sp_cell_request *a, struct sp_err *e);
+/* A cell that an earlier front has made (sp_cell_adopt): it takes no more starts, and ends with its
+ * last command. Takes the descriptors. */
+struct sp_cell_record;
+int sp_cell_pool_adopt(struct sp_cell_pool *pool, struct sp_cell_record *record, size_t fixed,
+                       struct sp_cell_ends *ends, struct sp_err *e);
 void sp_cell_pool_end_session(struct sp_cell_pool *pool, uint64_t session);
 
 /* Makes the plan but no cell. The host is probed when its features are first needed. */

@@ -21,7 +21,6 @@
 #include "core/cells.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +31,8 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "core/cell_record.h"
+#include "core/cells_priv.h"
 #include "core/journal.h"
 #include "core/managed.h"
 #include "core/publish.h"
@@ -44,8 +45,6 @@
 #define STALL_MS         5000
 #define SHORT_MS         10 /* until a send that failed with ENOMEM or ENOBUFS is repeated */
 #define MESSAGES_AT_ONCE 64
-
-#define LEAF_FDS (SP_HIERARCHIES + 1)
 
 #define ORPHAN_ROUND_MS    50 /* of work in one turn of the loop */
 #define ORPHAN_FIRST_PAUSE 2
@@ -89,7 +88,9 @@ static bool kill_orphans(struct sp_cells *g, size_t *ret_left)
             is_settled = false;
         }
     }
-    *ret_left = sp_own_kill_orphans(has_unknown_cell, ORPHAN_ROUND_MS);
+    const pid_t keeper = sp_hold_keeper(g->hold); /* the subreaper above our siblings */
+    *ret_left =
+        sp_own_kill_orphans(keeper > 0 ? keeper : getpid(), has_unknown_cell, ORPHAN_ROUND_MS);
     g->expects_orphans = !is_settled || *ret_left > 0;
     return g->expects_orphans;
 }
@@ -243,7 +244,7 @@ void sp_cells_free(struct sp_cells *g)
 
 static void flush_outbox(struct sp_cell *c);
 
-static void set_stalled(struct sp_cell *c)
+void sp_cell_set_stalled(struct sp_cell *c)
 {
     if (c->is_stalled)
         return;
@@ -255,7 +256,7 @@ static void set_stalled(struct sp_cell *c)
 
 static void on_stall(struct sp_timer *t)
 {
-    set_stalled(SP_CONTAINER(t, struct sp_cell, on_stall));
+    sp_cell_set_stalled(SP_CONTAINER(t, struct sp_cell, on_stall));
 }
 
 /* Without a pid no advice: the maker has not reported the cell yet, and `kill -KILL 0` would end
@@ -279,7 +280,7 @@ void sp_cell_suspect(struct sp_seat *s, int seconds, struct sp_err *ret)
     (void)snprintf(what, sizeof what, "has not answered for %d s", seconds);
     (void)fail_no_answer(s->cell, what, ret);
     if (s->cell->socket >= 0)
-        set_stalled(s->cell);
+        sp_cell_set_stalled(s->cell);
 }
 
 static void on_short(struct sp_timer *t)
@@ -367,7 +368,14 @@ static int check_answers(const struct sp_cell *c, struct sp_err *e)
         return sp_fail(e, SP_E_FAILED, 0, "the cell was lost; try again");
     if (c->is_stalled)
         return fail_no_answer(c, "does not answer", e);
+    if (c->is_adopting)
+        return sp_fail(e, SP_E_FAILED, 0, "the server has just taken the cell over; try again");
     return 0;
+}
+
+int sp_cell_call(struct sp_cell *c, const struct sp_wire_call *m, const int *fds, int fd_count)
+{
+    return send_message(c, m, sizeof *m, NULL, 0, fds, fd_count);
 }
 
 static int explain_unsent(int r, struct sp_err *e)
@@ -398,8 +406,7 @@ int sp_cell_send(const struct sp_seat *s, enum sp_wire_op op, uint64_t token, in
 
 static int send_for_slots(struct sp_ring_slots *s, const struct sp_wire_call *m, int fd)
 {
-    return send_message(SP_CONTAINER(s, struct sp_cell, slots), m, sizeof *m, NULL, 0, &fd,
-                        fd >= 0);
+    return sp_cell_call(SP_CONTAINER(s, struct sp_cell, slots), m, &fd, fd >= 0);
 }
 
 static uint32_t count_idle(const struct sp_cell *c)
@@ -443,7 +450,8 @@ static void give_seat_back(struct sp_seat *s)
     note_answered(s);
     sp_cell_note_closed(s);
     c->seats[s->slot] = NULL;
-    sp_ring_slots_give(&c->slots, s->slot);
+    if (!s->is_expected)
+        sp_ring_slots_give(&c->slots, s->slot);
     s->cell = NULL;
 }
 
@@ -453,70 +461,12 @@ static void close_all(const int *fds, int count)
         (void)close(fds[i]);
 }
 
-/* Opens cgroup.procs in the hierarchies of these controllers. Returns their number, or -1 with
- * errno.
- */
-static int open_procs(const struct sp_limit_group *g, unsigned controllers, int ret[SP_HIERARCHIES])
-{
-    int count = 0;
-
-    for (unsigned h = 0; h < g->host->count; h++) {
-        if ((g->host->items[h].controllers & controllers) == 0)
-            continue;
-        ret[count] = openat(g->dirs[h], "cgroup.procs", O_WRONLY | O_CLOEXEC);
-        if (ret[count] < 0) {
-            const int err = errno;
-
-            while (count > 0)
-                (void)close(ret[--count]);
-            errno = err;
-            return -1;
-        }
-        count++;
-    }
-    return count;
-}
-
-/* The index of its hierarchy of version 2; -1: none. */
-static int version2_of(const struct sp_limit_group *g)
-{
-    for (unsigned h = 0; h < g->host->count; h++)
-        if (g->host->items[h].is_v2 && g->dirs[h] >= 0)
-            return (int)h;
-    return -1;
-}
-
-/* What a START carries so that its child enters the leaf. *ret_has_dir: the first is the leaf's
- * directory in version 2, for an open cell; the others are files that the child writes to. Returns
- * the number, or -1 with errno; the caller closes them. */
-static int open_leaf(const struct sp_leaf *leaf, bool is_confined, int ret[LEAF_FDS],
-                     bool *ret_has_dir)
-{
-    const struct sp_limit_group *g = &leaf->group;
-    const int v2 = is_confined ? -1 : version2_of(g);
-    unsigned controllers = leaf->controllers;
-    int first = 0;
-
-    *ret_has_dir = v2 >= 0 && (controllers & g->host->items[v2].controllers) != 0;
-    if (*ret_has_dir) {
-        ret[first] = fcntl(g->dirs[v2], F_DUPFD_CLOEXEC, 7);
-        if (ret[first] < 0)
-            return -1;
-        controllers &= ~g->host->items[v2].controllers;
-        first++;
-    }
-    const int n = open_procs(g, controllers, ret + first);
-    if (n < 0 && first > 0)
-        (void)close(ret[0]);
-    return n < 0 ? -1 : first + n;
-}
-
 /* Adds what the child enters its leaf by. */
 static int add_leaf(const struct sp_cell *c, struct sp_wire_start *m, const struct sp_leaf *leaf,
                     int *fds, int *count, struct sp_err *e)
 {
     bool has_dir = false;
-    const int n = open_leaf(leaf, c->tier != SP_TIER_NONE, fds + *count, &has_dir);
+    const int n = sp_leaf_open(leaf, c->tier != SP_TIER_NONE, fds + *count, &has_dir);
 
     if (n < 0)
         return sp_fail(e, SP_E_SYSTEM, errno, "open the cgroup that holds the limits of a command");
@@ -530,7 +480,7 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
                   const struct sp_buf *strings, const struct sp_leaf *leaf, bool is_owned,
                   struct sp_err *e)
 {
-    int fds[1 + LEAF_FDS];
+    int fds[1 + SP_LEAF_FDS];
     int count = 0;
     const struct sp_str bytes = sp_buf_str(strings);
     const bool is_inline = bytes.n <= SP_WIRE_MAX - sizeof *m;
@@ -553,7 +503,7 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     }
 
     s->cell = c;
-    s->has_closed = false;
+    s->has_closed = s->is_expected = false;
     s->is_starting = true;
     c->starting++;
     c->busy++;
@@ -561,17 +511,20 @@ int sp_cell_start(struct sp_cell *c, struct sp_seat *s, struct sp_wire_start *m,
     c->seats[s->slot] = s;
     m->head = (struct sp_wire_head){
         .version = SP_WIRE_VERSION, .op = SP_WIRE_START, .slot = s->slot, .number = s->number};
-    sp_bell_serve(&c->bell, s->slot, is_owned, 0); /* before the cell can read the first byte */
+    sp_bell_serve(&c->bell, s->slot, is_owned,
+                  (struct sp_served){0}); /* before the cell can read the first byte */
     m->string_bytes = (uint32_t)strings->len;
     if (!is_inline)
         m->flags |= SP_START_MEMFD;
-    r = send_message(c, m, sizeof *m, strings->data, is_inline ? strings->len : 0, fds, count);
+    if (s->ops->placed != NULL && !s->ops->placed(s))
+        r = sp_fail(e, SP_E_LIMIT, 0, "the server remembers too much to start another process");
+    else if ((r = send_message(c, m, sizeof *m, strings->data, is_inline ? strings->len : 0, fds,
+                               count)) < 0)
+        r = explain_unsent(r, e);
     close_all(fds, count);
-    if (r < 0) {
+    if (r < 0)
         give_seat_back(s);
-        return explain_unsent(r, e);
-    }
-    return 0;
+    return r;
 }
 
 void sp_cell_forget(struct sp_seat *s)
@@ -580,8 +533,15 @@ void sp_cell_forget(struct sp_seat *s)
         return;
     /* The socket keeps the order: the slot's next START arrives after FORGET. */
     (void)sp_cell_send(s, SP_WIRE_FORGET, 0, 0, 0);
-    sp_bell_serve(&s->cell->bell, s->slot, false, 0);
+    sp_bell_serve(&s->cell->bell, s->slot, false, (struct sp_served){0});
     give_seat_back(s);
+}
+
+int sp_cell_send_input_log(const struct sp_seat *s, int log_fd)
+{
+    const struct sp_wire_call m = {.head = {SP_WIRE_VERSION, SP_WIRE_INPUT, s->slot, s->number}};
+
+    return s->cell == NULL ? -EPIPE : sp_cell_call(s->cell, &m, &log_fd, 1);
 }
 
 bool sp_cell_connect(struct sp_cell *c, uint64_t number, uint16_t port, int family)
@@ -591,7 +551,7 @@ bool sp_cell_connect(struct sp_cell *c, uint64_t number, uint16_t port, int fami
                                    .a = port,
                                    .b = family};
 
-    return check_answers(c, NULL) == 0 && send_message(c, &m, sizeof m, NULL, 0, NULL, 0) == 0;
+    return check_answers(c, NULL) == 0 && sp_cell_call(c, &m, NULL, 0) == 0;
 }
 
 /* ---- workers ---- */
@@ -603,7 +563,7 @@ int sp_cell_join(struct sp_cell *c, struct sp_cell_worker *h, int socket, struct
 
     if (r < 0)
         return r;
-    r = send_message(c, &m, sizeof m, NULL, 0, &socket, 1);
+    r = sp_cell_call(c, &m, &socket, 1);
     if (r < 0)
         return explain_unsent(r, e);
     h->cell = c;
@@ -630,13 +590,13 @@ static void hold(struct sp_cell *c, int fd)
     const struct sp_wire_call m = {.head = {.version = SP_WIRE_VERSION, .op = SP_WIRE_HOLD}};
 
     if (fd >= 0)
-        (void)send_message(c, &m, sizeof m, NULL, 0, &fd, 1);
+        (void)sp_cell_call(c, &m, &fd, 1);
 }
 
 /* ---- the end of a cell ---- */
 
-/* In an embedded front a program that the host has forked may hold the socket, too: without
- * shutdown the cell would not see the end of the connection. */
+/* The keeper has the socket, too, and of an embedded front perhaps a program that the host has
+ * forked: without shutdown the cell would not see the end of the connection. */
 static void close_socket(struct sp_cell *c)
 {
     if (c->socket < 0)
@@ -652,6 +612,7 @@ static void stop_listening(struct sp_cell *c)
     sp_loop_unwatch(c->loop, &c->on_bell);
     sp_loop_cancel(c->loop, &c->on_stall);
     sp_loop_cancel(c->loop, &c->on_short);
+    sp_loop_cancel(c->loop, &c->on_silent);
 }
 
 static void lose_seats(struct sp_cell *c)
@@ -705,7 +666,8 @@ static void await_end(struct sp_cell *c, struct sp_cell_child *child)
         if (!is_forked(c))
             sp_cgroup_remove(c->cgroup_path);
     }
-    if (!sp_cell_child_reap(child) && !is_forked(c))
+    /* The status of a kept cell goes to the keeper: it may have left processes. */
+    if ((!sp_cell_child_reap(child) || c->key != 0) && !is_forked(c))
         end_orphans(c->group);
 }
 
@@ -717,6 +679,7 @@ static void release_cell(struct sp_cell *c)
     sp_list_remove(&c->link);
     if (c->options.gone != NULL)
         c->options.gone(c->options.user);
+    sp_cell_record_end(c);
     if (c->cgroup_path[0] != 0)
         sp_journal_remove(c->options.journal, SP_JOURNAL_CGROUP, c->cgroup_path);
     sp_outbox_free(&c->outbox);
@@ -819,6 +782,8 @@ static void on_started(struct sp_cell *c)
 
     if (s == NULL)
         return; /* forgotten while it started */
+    if (!s->is_starting)
+        return; /* answered before */
     note_answered(s);
     if (c->message.is_cut || c->message.fd_count != want) {
         /* Our descriptor table is full. Report a failed start; the cell gets FORGET and kills the
@@ -834,17 +799,30 @@ static void on_started(struct sp_cell *c)
     s->ops->started(s, m, input);
 }
 
+/* Sent for an earlier front, which has died: the cell tells again what is still so. */
+static bool is_for_another(const struct sp_cell *c, const struct sp_wire_head *head)
+{
+    return c->is_adopting && !c->has_begun && head->op != SP_WIRE_BORN &&
+           head->op != SP_WIRE_INVENTORY &&
+           (head->op != SP_WIRE_READY ||
+            ((const struct sp_wire_ready *)(const void *)head)->step == SP_BUILD_NONE);
+}
+
 /* false: the cell breaks the protocol, or has no network. */
 static bool on_message(struct sp_cell *c)
 {
     void *bytes = c->message.bytes; /* sp_wire_recv has checked the size for the operation */
     const struct sp_wire_head *head = bytes;
 
+    if (is_for_another(c, head))
+        return true;
     if (head->op == SP_WIRE_STARTED) {
         on_started(c);
     } else if (head->op == SP_WIRE_BORN) { /* from the maker: the cell that it has forked */
-        if (c->maker.pidfd >= 0 && c->self.pidfd < 0)
-            (void)sp_cell_take_birth(&c->message, &c->self);
+        if (c->maker.pidfd >= 0 && c->self.pidfd < 0 && sp_cell_take_birth(&c->message, &c->self))
+            sp_cell_record_born(c);
+    } else if (head->op == SP_WIRE_INVENTORY) {
+        return sp_cell_take_inventory(c);
     } else if (head->op == SP_WIRE_PORTS) {
         if (c->is_ready || c->options.managed == NULL ||
             !sp_managed_take_ports(c->options.managed, bytes, c->message.fds,
@@ -890,12 +868,8 @@ static bool on_message(struct sp_cell *c)
     return true;
 }
 
-static void on_socket(struct sp_watch *w, uint32_t events)
+void sp_cell_receive(struct sp_cell *c)
 {
-    struct sp_cell *c = SP_CONTAINER(w, struct sp_cell, on_socket);
-
-    if ((events & EPOLLOUT) != 0)
-        flush_outbox(c);
     for (int i = 0; c->socket >= 0 && i < MESSAGES_AT_ONCE; i++) {
         int r = sp_wire_recv(c->socket, false, &c->message, NULL);
 
@@ -911,6 +885,15 @@ static void on_socket(struct sp_watch *w, uint32_t events)
     }
 }
 
+static void on_socket(struct sp_watch *w, uint32_t events)
+{
+    struct sp_cell *c = SP_CONTAINER(w, struct sp_cell, on_socket);
+
+    if ((events & EPOLLOUT) != 0)
+        flush_outbox(c);
+    sp_cell_receive(c);
+}
+
 /* The marks on the bell's page are read before each sleep, too; here so that this turn sends what
  * they announce. */
 static void on_bell(struct sp_watch *w, uint32_t events)
@@ -924,56 +907,107 @@ static void on_bell(struct sp_watch *w, uint32_t events)
 
 /* ---- the beginning of a cell ---- */
 
-int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
-                struct sp_err *e)
+struct sp_cell *sp_cell_alloc(struct sp_cells *g, const struct sp_cell_options *o, uint32_t tier,
+                              struct sp_err *e)
 {
     struct sp_cell *c = calloc(1, sizeof *c);
-    struct sp_wire_hello hello = {
-        .slots = o->slots, .nofile_soft = o->nofile_soft, .nofile_hard = o->nofile_hard};
-    int r;
 
     if (c == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell");
+        goto fail;
     c->group = g;
     c->loop = g->loop;
     c->options = *o;
-    c->is_ready = o->plan == NULL;
-    c->tier = o->plan == NULL ? SP_TIER_NONE
-                              : ((const struct sp_plan *)(const void *)o->plan->data)->tier;
+    c->tier = tier;
+    c->is_ready = tier == SP_TIER_NONE;
+    c->next_number = sp_hold_generation(g->hold) << 40; /* no number repeats in a kept cell */
     c->socket = c->self.pidfd = c->maker.pidfd = -1;
     c->self.on_end.fd = c->maker.on_end.fd = -1;
     c->bell = (struct sp_bell){.page_fd = -1, .wake = {-1, -1}};
     sp_list_init(&c->workers);
-    sp_list_prepend(&g->cells, &c->link);
-    if (o->use_cgroups && !sp_cgroup_name(c->cgroup))
-        c->cgroup[0] = 0;
-    /* The journal has the cgroup before it exists. */
-    if (c->cgroup[0] != 0 && sp_cgroup_path(c->cgroup, c->cgroup_path))
-        sp_journal_add(o->journal, SP_JOURNAL_CGROUP, c->cgroup_path);
-    else
-        c->cgroup_path[0] = 0;
-    memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
     c->seats = calloc(o->slots, sizeof(struct sp_seat *));
     c->slots.rings = &g->rings;
     c->slots.count = o->slots;
     c->slots.bell = &c->bell;
     c->slots.send = send_for_slots;
-    if (c->seats == NULL || !sp_outbox_reserve(&c->outbox)) {
-        r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
+    if (c->seats == NULL || !sp_outbox_reserve(&c->outbox))
         goto fail;
+    sp_list_prepend(&g->cells, &c->link);
+    return c;
+fail:
+    (void)sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
+    if (c != NULL) {
+        sp_outbox_free(&c->outbox); /* what it has reserved before it failed */
+        free(c->seats);
     }
-    r = sp_bell_new(o->slots, &c->bell, e);
-    if (r == 0)
-        r = sp_cell_launch(o->program, &hello, &c->bell, o->plan, &c->socket,
-                           is_forked(c) ? &c->maker : &c->self, e);
-    if (r == 0)
-        r = sp_loop_watch(c->loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
+    free(c);
+    return NULL;
+}
+
+int sp_cell_listen(struct sp_cell *c, struct sp_err *e)
+{
+    int r = sp_loop_watch(c->loop, &c->on_socket, c->socket, EPOLLIN, on_socket, e);
+
     if (r == 0)
         r = sp_loop_watch(c->loop, &c->on_bell, c->bell.wake[SP_SIDE_FRONT], EPOLLIN, on_bell, e);
-    if (r == 0 && is_forked(c))
+    if (r == 0 && c->maker.pidfd >= 0)
         r = sp_loop_watch(c->loop, &c->maker.on_end, c->maker.pidfd, EPOLLIN, on_maker_end, e);
-    if (r < 0)
-        goto fail;
+    return r;
+}
+
+/* Called without a pidfd first, and again once the process exists. */
+static int keep_launched(void *user, int socket, int pidfd, struct sp_err *e)
+{
+    struct sp_cell *c = user;
+
+    return sp_cell_record_keep(c, socket, pidfd, is_forked(c), e);
+}
+
+/* The journal has the cgroup before it exists. */
+static void name_cgroup(struct sp_cell *c)
+{
+    const struct sp_cell_options *o = &c->options;
+
+    if (o->use_cgroups && !sp_cgroup_name(c->cgroup))
+        c->cgroup[0] = 0;
+    if (c->cgroup[0] != 0 && sp_cgroup_path(c->cgroup, c->cgroup_path))
+        sp_journal_add(o->journal, SP_JOURNAL_CGROUP, c->cgroup_path);
+    else
+        c->cgroup_path[0] = 0;
+}
+
+int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_cell **ret,
+                struct sp_err *e)
+{
+    struct sp_cell *c =
+        sp_cell_alloc(g, o,
+                      o->plan == NULL ? SP_TIER_NONE
+                                      : ((const struct sp_plan *)(const void *)o->plan->data)->tier,
+                      e);
+    struct sp_wire_hello hello = {.slots = o->slots,
+                                  .flags = g->hold != NULL ? SP_HELLO_KEPT : 0,
+                                  .nofile_soft = o->nofile_soft,
+                                  .nofile_hard = o->nofile_hard};
+
+    if (c == NULL)
+        return -(int)SP_E_SYSTEM;
+    name_cgroup(c);
+    memcpy(hello.cgroup, c->cgroup, sizeof hello.cgroup);
+    int r = sp_cell_record_begin(c, e);
+    if (r == 0)
+        r = sp_bell_new(o->slots, &c->bell, e);
+    if (r == 0) {
+        const struct sp_cell_launch_hook hook = {keep_launched, c};
+
+        r = sp_cell_launch(o->program, &hello, &c->bell, o->plan, g->hold != NULL ? &hook : NULL,
+                           &c->socket, is_forked(c) ? &c->maker : &c->self, e);
+    }
+    if (r == 0)
+        r = sp_cell_listen(c, e);
+    if (r < 0) {
+        c->options.gone = NULL;
+        sp_cell_free(c);
+        return r;
+    }
     (void)close(c->bell.wake[SP_SIDE_CELL]);
     c->bell.wake[SP_SIDE_CELL] = -1;
     if (c->cgroup_path[0] != 0)
@@ -982,12 +1016,9 @@ int sp_cell_new(struct sp_cells *g, const struct sp_cell_options *o, struct sp_c
         hold(c, o->locks[i]);
     c->options.plan = NULL; /* borrowed for this call */
     c->options.locks = NULL;
+    c->options.text = (struct sp_str){0};
     *ret = c;
     return 0;
-fail:
-    c->options.gone = NULL;
-    sp_cell_free(c);
-    return r;
 }
 
 /* ---- questions ---- */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "core/history.h"
 #include "core/observer.h"
+#include "core/records.h"
 
 #define AT_ONCE     1000U /* processes that are settled or end in one turn, so that none is long */
 #define LATE_MS     1000U /* until an open process is tried again after its lifetime */
@@ -43,17 +44,24 @@ struct sp_proc *sp_ended_open(struct sp_session *s, struct sp_past *past)
     return p;
 }
 
+/* A client that is attached may not have read the end: eviction must not take it. */
+static bool is_unconfirmed(const struct sp_proc *p)
+{
+    return p->user == NULL && (p->is_held || p->session->client != NULL) &&
+           p->confirmed_seq < p->tail.seq;
+}
+
 static bool is_read(const struct sp_proc *p)
 {
-    return p->requests > 0 || p->is_unsent || !sp_list_is_empty(&p->observers) ||
-           sp_list_is_linked(&p->in_news);
+    return p->requests > 0 || p->marks > 0 || p->is_unsent || is_unconfirmed(p) ||
+           !sp_list_is_empty(&p->observers) || sp_list_is_linked(&p->in_news);
 }
 
 void sp_ended_shut(struct sp_proc *p)
 {
     if (is_read(p))
         return;
-    p->past->input_state = (uint8_t)p->input.state;
+    p->past->input_state = (uint64_t)p->input.state;
     sp_pasts_shut(&p->session->pasts, p->past);
     sp_list_remove(&p->link);
     sp_list_remove(&p->in_ring);
@@ -80,7 +88,7 @@ static void drop(struct sp_session *s, struct sp_past *past)
     sp_pasts_remove(&s->pasts, past);
     if (past->has_name)
         sp_session_drop_name(s);
-    free(past);
+    sp_past_free(s->pasts.store->ledger, past);
 }
 
 /* Without memory it does not enter the history. */
@@ -149,12 +157,12 @@ static bool keep(struct sp_proc *p)
 {
     struct sp_session *s = p->session;
     struct sp_front *f = s->front;
-    struct sp_past *past = sp_past_make(p);
+    struct sp_past *past = sp_past_make(f->pasts.ledger, p);
 
     if (past == NULL && sp_ended_relieve(f))
-        past = sp_past_make(p);
+        past = sp_past_make(f->pasts.ledger, p);
     if (past == NULL || !sp_pasts_add(&s->pasts, past)) {
-        free(past);
+        sp_past_free(f->pasts.ledger, past);
         return false;
     }
     s->named += p->name != NULL; /* sp_session_remove must not start the expiry */
@@ -163,6 +171,7 @@ static bool keep(struct sp_proc *p)
     sp_list_remove(&p->in_ring);
     sp_loop_cancel(f->loop, &p->life_timer);
     sp_cell_forget(&p->seat);
+    sp_proc_drop_record(p); /* `past` has one */
     sp_ring_view_close(&p->view.ring);
     p->past = past;
     p->view.past = past;
@@ -211,17 +220,24 @@ static void shrink(struct sp_front *f)
 }
 
 /* It has a record: shuts it if nothing reads it. */
+static void release_past(struct sp_session *s, struct sp_past *past, uint64_t kept_ms)
+{
+    struct sp_front *f = s->front;
+
+    sp_pasts_release(&s->pasts, past, kept_ms);
+    if (s->pasts.due.slot == 0)
+        (void)sp_loop_timer(f->loop, &s->pasts.due, kept_ms + f->options.closed_ttl_ms, on_due);
+}
+
 static void settle_record(struct sp_proc *p)
 {
     struct sp_session *s = p->session;
     struct sp_front *f = s->front;
     const uint64_t now = sp_loop_now(f->loop);
 
-    if (p->requests == 0 && !p->is_unsent && !sp_list_is_linked(&p->past->link)) {
-        sp_pasts_release(&s->pasts, p->past, now);
-        if (s->pasts.due.slot == 0)
-            (void)sp_loop_timer(f->loop, &s->pasts.due, now + f->options.closed_ttl_ms, on_due);
-    }
+    if (p->requests == 0 && !p->is_unsent && !is_unconfirmed(p) &&
+        !sp_list_is_linked(&p->past->link))
+        release_past(s, p->past, now);
     if (is_observed(p) && !sp_list_is_linked(&p->in_ring))
         sp_list_append(&f->observed, &p->in_ring);
     sp_ended_shut(p);
@@ -234,7 +250,8 @@ static void on_forget_timer(struct sp_timer *t)
     struct sp_loop *loop = p->session->front->loop;
 
     /* A slow client still gets the last records and its answers. */
-    if ((p->requests > 0 || (p->session->client != NULL && p->sent.seq < p->tail.seq)) &&
+    if ((p->requests > 0 || is_unconfirmed(p) ||
+         (p->session->client != NULL && p->sent.seq < p->tail.seq)) &&
         sp_loop_timer(loop, t, sp_loop_now(loop) + LATE_MS, on_forget_timer))
         return;
     sp_proc_free(p);
@@ -364,6 +381,23 @@ uint64_t sp_ended_evict_rings(void *front, uint64_t bytes)
     return given;
 }
 
+/* ---- records of an earlier front ---- */
+
+bool sp_ended_adopt(struct sp_session *s, struct sp_past *past)
+{
+    const uint64_t now = sp_loop_now(s->front->loop);
+    const struct sp_str id = {past->body, past->id_size};
+    const uint64_t kept_ms = past->kept_ms;
+
+    if (sp_session_find(s, id) != NULL || sp_pasts_find(&s->pasts, id) != NULL ||
+        !sp_pasts_add(&s->pasts, past))
+        return false;
+    s->named += past->has_name;
+    /* One that was not released yet may still be unread: its lifetime begins now. */
+    release_past(s, past, kept_ms == 0 || kept_ms > now ? now : kept_ms);
+    return true;
+}
+
 /* ---- beginning and end ---- */
 
 void sp_ended_init(struct sp_front *f)
@@ -373,6 +407,7 @@ void sp_ended_init(struct sp_front *f)
     sp_list_init(&f->observed);
     f->pasts.budget = f->options.kept_memory != 0 ? f->options.kept_memory : SP_KEPT_DEFAULT;
     f->pasts.evict = end_past;
+    f->pasts.ledger = f->options.ledger;
 }
 
 void sp_ended_done(struct sp_front *f)

@@ -42,6 +42,13 @@ struct sp_proc *sp_ended_open(struct sp_session *s, struct sp_past *past);
 void sp_ended_shut(
     struct sp_proc *p); /* frees the struct, unless a request or an observer holds it */
 
+/* Gives the records that an earlier front left in the ledger to the sessions, which must be there
+ * already, and frees those that break a rule, or are of no session. Returns the number of those. */
+uint32_t sp_ended_adopt_all(struct sp_front *f);
+/* One record that was checked, in the order of kept_ms. false: the session has a process of this
+ * id, or no memory. */
+bool sp_ended_adopt(struct sp_session *s, struct sp_past *past);
+
 /* Whether too much is unsent to the client of the session. */
 static inline bool sp_ended_is_pressed(const struct sp_session *s)
 {

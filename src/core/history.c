@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "core/session.h"
 #include "os/fd.h"
@@ -18,6 +20,7 @@
 #define ENTRY_SIZE  2304U
 #define BLOCK       2048U
 #define BLOCKS      (SP_HISTORY_ALL_OUTPUT / BLOCK)
+#define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define MAX_CHUNKS  256U /* of one process: adjacent records of one stream and second are joined */
 #define MAX_KEPT    (SP_HISTORY_OUTPUT + MAX_CHUNKS * 24U)
 #define MAX_BLOCKS  ((MAX_KEPT + BLOCK - 1) / BLOCK)
@@ -104,29 +107,55 @@ static uint8_t *block_at(const struct sp_history *h, uint16_t block)
     return h->map + HEADER_SIZE + (size_t)h->entries * ENTRY_SIZE + (size_t)block * BLOCK;
 }
 
-int sp_history_new(uint32_t entries, struct sp_history **ret, struct sp_err *e)
+static size_t size_for(uint32_t entries)
+{
+    return HEADER_SIZE + (size_t)entries * ENTRY_SIZE + (size_t)BLOCKS * BLOCK;
+}
+
+/* Takes *fd on success. */
+static int map_history(int *fd, uint32_t entries, struct sp_history **ret, struct sp_err *e)
 {
     struct sp_history *h = calloc(1, sizeof *h);
 
     if (h == NULL)
-        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the history");
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "map the history");
+    h->fd = -1;
     h->entries = entries;
     h->with_output = 1;
-    h->size = HEADER_SIZE + (size_t)entries * ENTRY_SIZE + (size_t)BLOCKS * BLOCK;
+    h->size = size_for(entries);
     h->map = MAP_FAILED;
     h->slots = calloc(entries, sizeof *h->slots);
-    h->fd = sp_fd_lift(memfd_create("sallyport-history", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (h->slots == NULL)
         errno = ENOMEM;
-    else if (h->fd >= 0 && ftruncate(h->fd, (off_t)h->size) == 0)
-        h->map = mmap(NULL, h->size, PROT_READ | PROT_WRITE, MAP_SHARED, h->fd, 0);
-    if (h->map == MAP_FAILED ||
-        fcntl(h->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+    else
+        h->map = mmap(NULL, h->size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (h->map == MAP_FAILED) {
         const int err = errno;
 
         sp_history_free(h);
-        return sp_fail(e, SP_E_SYSTEM, err, "make the history");
+        return sp_fail(e, SP_E_SYSTEM, err, "map the history");
     }
+    h->fd = TAKE_FD(*fd);
+    *ret = h;
+    return 0;
+}
+
+static void free_block(struct sp_history *h, uint16_t block)
+{
+    h->free_blocks[h->free_count++] = block;
+}
+
+int sp_history_new(uint32_t entries, struct sp_history **ret, struct sp_err *e)
+{
+    auto_close int fd =
+        sp_fd_lift(memfd_create("sallyport-history", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    struct sp_history *h;
+
+    if (fd < 0 || ftruncate(fd, (off_t)size_for(entries)) < 0 || fcntl(fd, F_ADD_SEALS, SEALS) < 0)
+        return sp_fail(e, SP_E_SYSTEM, errno, "make the history");
+    const int r = map_history(&fd, entries, &h, e);
+    if (r < 0)
+        return r;
     *(struct header *)(void *)h->map = (struct header){
         .magic = MAGIC,
         .version = VERSION,
@@ -135,10 +164,8 @@ int sp_history_new(uint32_t entries, struct sp_history **ret, struct sp_err *e)
         .block_size = BLOCK,
         .blocks = BLOCKS,
     };
-    while (h->free_count < BLOCKS) {
-        h->free_blocks[h->free_count] = (uint16_t)(BLOCKS - 1 - h->free_count);
-        h->free_count++;
-    }
+    for (uint32_t i = BLOCKS; i > 0; i--)
+        free_block(h, (uint16_t)(i - 1));
     *ret = h;
     return 0;
 }
@@ -153,6 +180,105 @@ void sp_history_free(struct sp_history *h)
         (void)close(h->fd);
     free(h->slots);
     free(h);
+}
+
+int sp_history_fd(const struct sp_history *h)
+{
+    return h->fd;
+}
+
+/* ---- what an earlier front left ---- */
+
+/* Without the seals a holder of the file could truncate it, and reading would raise SIGBUS. */
+static int check_file(int fd, uint32_t *ret_entries, struct sp_err *e)
+{
+    const int seals = fcntl(fd, F_GET_SEALS);
+    struct header h;
+    struct stat st;
+
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) < 0)
+        return sp_fail(e, SP_E_MALFORMED, 0, "the history is not sealed");
+    if (pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != MAGIC ||
+        h.version != VERSION || h.entry_size != ENTRY_SIZE || h.block_size != BLOCK ||
+        h.blocks != BLOCKS || h.entries == 0 || h.entries > SP_HISTORY_MAX_ENTRIES ||
+        (size_t)st.st_size != size_for(h.entries))
+        return sp_fail(e, SP_E_MALFORMED, 0, "this is no history of version %d", VERSION);
+    *ret_entries = h.entries;
+    return 0;
+}
+
+/* Gives the entry the blocks that it names; if another one has them, it has no output. */
+static void take_blocks(struct sp_history *h, uint64_t id, bool is_taken[BLOCKS])
+{
+    struct entry *n = entry_at(h, id);
+    struct slot *s = slot_at(h, id);
+    const uint32_t count = atomic_load_explicit(&n->block_count, memory_order_acquire);
+    bool ok = count <= MAX_BLOCKS && n->kept_size <= count * BLOCK;
+
+    for (uint32_t i = 0; ok && i < count; i++) {
+        const uint16_t block = n->blocks[i];
+
+        ok = block < BLOCKS && !is_taken[block];
+        if (ok)
+            s->blocks[s->block_count++] = block;
+        if (ok)
+            is_taken[block] = true;
+    }
+    if (ok)
+        return;
+    while (s->block_count > 0)
+        is_taken[s->blocks[--s->block_count]] = false;
+    atomic_store_explicit(&n->block_count, 0, memory_order_release);
+}
+
+static uint64_t id_of(const struct sp_history *h, uint32_t i)
+{
+    const uint64_t id = atomic_load_explicit(&entry_at(h, i)->id, memory_order_acquire);
+
+    return id % h->entries == i && id < UINT64_MAX / 2 ? id : 0;
+}
+
+/* Parts of the file that were never written are holes, and stay so: entries fill up in the order
+ * of their ids. */
+static void read_entries(struct sp_history *h)
+{
+    bool *is_taken = calloc(BLOCKS, sizeof *is_taken);
+    uint32_t count = h->entries;
+    const off_t first = HEADER_SIZE;
+    const off_t hole = lseek(h->fd, first, SEEK_HOLE);
+
+    if (hole >= first && (size_t)(hole - first) / ENTRY_SIZE + 1 < count)
+        count = (uint32_t)((size_t)(hole - first) / ENTRY_SIZE) + 1;
+    for (uint32_t i = 0; i < count; i++)
+        if (id_of(h, i) > h->last_id)
+            h->last_id = id_of(h, i);
+    for (uint32_t i = 0; is_taken != NULL && i < count; i++) {
+        const uint64_t id = id_of(h, i);
+
+        if (id == 0 || id + h->entries <= h->last_id)
+            continue;
+        slot_at(h, id)->id = id;
+        take_blocks(h, id, is_taken);
+    }
+    for (uint32_t i = BLOCKS; i > 0; i--)
+        if (is_taken == NULL || !is_taken[i - 1])
+            free_block(h, (uint16_t)(i - 1));
+    free(is_taken);
+}
+
+int sp_history_open(int fd, struct sp_history **ret, struct sp_err *e)
+{
+    struct sp_history *h;
+    uint32_t entries = 0;
+    int r = check_file(fd, &entries, e);
+
+    if (r == 0)
+        r = map_history(&fd, entries, &h, e);
+    if (r < 0)
+        return r;
+    read_entries(h);
+    *ret = h;
+    return 0;
 }
 
 /* ---- eviction ---- */

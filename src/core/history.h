@@ -54,6 +54,10 @@ struct sp_history_entry {
 struct sp_history;
 
 int sp_history_new(uint32_t entries, struct sp_history **ret, struct sp_err *e);
+/* What an earlier front left: takes fd on success. Entries and output that break a rule are left
+ * out. SP_E_MALFORMED: it is no history of this version. */
+int sp_history_open(int fd, struct sp_history **ret, struct sp_err *e);
+int sp_history_fd(const struct sp_history *h);
 void sp_history_free(struct sp_history *h); /* accepts NULL */
 
 /* p has started. Its log must have been read to the end. */

@@ -7,13 +7,6 @@
 
 #include "core/http_message.h"
 
-void sp_web_url_done(struct sp_web_url *u)
-{
-    sp_buf_done(&u->text);
-    sp_buf_done(&u->scheme);
-    sp_buf_done(&u->userinfo);
-}
-
 static bool is_alpha(char c)
 {
     return (c | 0x20) >= 'a' && (c | 0x20) <= 'z';

@@ -21,7 +21,12 @@ struct sp_web_url {       /* zero before use; sp_web_url_done after */
 /* SP_E_INVALID: "relative URL without a base", "empty host", "invalid port number", ... A URL that
  * is not is_http has its scheme filled and nothing else. */
 int sp_web_url_read(struct sp_str text, struct sp_web_url *u, struct sp_err *e);
-void sp_web_url_done(struct sp_web_url *u);
+static inline void sp_web_url_done(struct sp_web_url *u)
+{
+    sp_buf_done(&u->text);
+    sp_buf_done(&u->scheme);
+    sp_buf_done(&u->userinfo);
+}
 #define auto_web_url __attribute__((cleanup(sp_web_url_done)))
 
 #endif

@@ -3,13 +3,16 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "core/input_log.h"
 
-#define SHORT_MS 10 /* while the kernel has no memory for a write */
+#define PIPE_BYTES 65536 /* what a pipe takes of writes of any size */
+#define SHORT_MS   10    /* while the kernel has no memory for a write */
 
 struct sp_input_chunk {
     struct sp_input_chunk *next;
@@ -34,6 +37,14 @@ static void drop_queue(struct sp_input *in)
     in->end = &in->first;
     in->chunks = 0;
     in->bytes = 0;
+    if (in->log != NULL)
+        sp_input_log_drop(in->log);
+}
+
+static void set_logged(struct sp_input *in, enum sp_input_log_state state)
+{
+    if (in->log != NULL)
+        sp_input_log_set(in->log, state);
 }
 
 static void close_input(struct sp_input *in)
@@ -41,13 +52,16 @@ static void close_input(struct sp_input *in)
     sp_loop_unwatch(in->loop, &in->watch);
     sp_loop_cancel(in->loop, &in->retry);
     drop_queue(in);
-    if (in->fd >= 0)
-        (void)close(in->fd);
-    in->fd = -1;
+    if (in->fd >= 0) {
+        (void)close(TAKE_FD(in->fd));
+        if (in->closed != NULL)
+            in->closed(in);
+    }
 }
 
 void sp_input_done(struct sp_input *in)
 {
+    sp_input_log_free(TAKE_PTR(in->log)); /* with what is left */
     close_input(in);
     free(in->ids);
     in->ids = NULL;
@@ -59,13 +73,28 @@ void sp_input_done(struct sp_input *in)
 
 static bool was_accepted(const struct sp_input *in, struct sp_hash id)
 {
+    if (in->log != NULL)
+        return sp_input_log_knows(in->log, id);
     for (unsigned i = 0; i < in->id_count; i++)
         if (in->ids[i].a == id.a && in->ids[i].b == id.b)
             return true;
     return false;
 }
 
+unsigned sp_input_ids(const struct sp_input *in, struct sp_hash *ret, unsigned max)
+{
+    const unsigned n = in->id_count < max ? in->id_count : max;
+
+    if (in->log != NULL)
+        return sp_input_log_ids(in->log, ret, max);
+    for (unsigned i = 0; i < n; i++) /* the newest one is before id_next */
+        ret[i] = in->ids[(in->id_next + in->id_count - n + i) % in->id_count];
+    return n;
+}
+
 /* ---- bytes ---- */
+
+static void flush_log(struct sp_input *in);
 
 /*
  * A terminal's end of file is its VEOF character at the start of a line. In the middle of a line a
@@ -80,7 +109,15 @@ static void finish_close(struct sp_input *in)
     if (in->fd >= 0 && in->is_tty && tcgetattr(in->fd, &t) == 0 && (t.c_lflag & ICANON) != 0) {
         const char eof[2] = {(char)t.c_cc[VEOF], (char)t.c_cc[VEOF]};
 
-        (void)!write(in->fd, eof, is_mid_line ? 2 : 1); /* full: the program does not read */
+        const size_t n = is_mid_line ? 2 : 1;
+        if (in->log != NULL && !in->has_ended &&
+            sp_input_log_append(in->log, (struct sp_str){eof, n}, NULL, SP_INPUT_LOG_ENDED) == 0) {
+            in->has_ended = true;
+            flush_log(in); /* and closes */
+            return;
+        }
+        if (!in->has_ended)
+            (void)!write(in->fd, eof, n); /* full: the program does not read */
     }
     close_input(in);
 }
@@ -127,8 +164,52 @@ static void await_room(struct sp_input *in)
     sp_loop_rewatch(in->loop, &in->watch, is_timed ? 0U : EPOLLOUT);
 }
 
+static void await_log(struct sp_input *in)
+{
+    if ((in->watch.fn == NULL || in->watch.fd < 0) &&
+        sp_loop_watch(in->loop, &in->watch, in->fd, EPOLLOUT, on_writable, NULL) < 0) {
+        /* No memory: tried again. Without a timer the next write tries. */
+        (void)sp_loop_timer(in->loop, &in->retry, sp_loop_now(in->loop) + SHORT_MS, on_retry);
+        return;
+    }
+    await_room(in);
+}
+
+/* Errors count as written, as in write_now. */
+static void flush_log(struct sp_input *in)
+{
+    in->is_short = false;
+    while (sp_input_log_left(in->log) > 0) {
+        const ssize_t n = in->fd < 0 ? -EPIPE : sp_input_log_send(in->log, in->fd);
+
+        if (n == -EAGAIN || n == -ENOMEM || n == -ENOBUFS) {
+            in->is_short = n != -EAGAIN;
+            in->bytes = sp_input_log_left(in->log);
+            await_log(in);
+            return;
+        }
+        if (n >= 0 || n == -EINTR)
+            continue;
+        if (in->state == SP_INPUT_OPEN) {
+            in->state = SP_INPUT_GONE;
+            set_logged(in, SP_INPUT_LOG_GONE);
+        }
+        sp_input_log_drop(in->log);
+    }
+    in->bytes = 0;
+    sp_loop_unwatch(in->loop, &in->watch);
+    if (in->state == SP_INPUT_CLOSING)
+        finish_close(in);
+    else if (in->state == SP_INPUT_GONE)
+        close_input(in);
+}
+
 static void flush(struct sp_input *in)
 {
+    if (in->log != NULL) {
+        flush_log(in);
+        return;
+    }
     while (in->first != NULL) {
         struct sp_input_chunk *c = in->first;
         const size_t n = write_now(in, c->bytes + c->at, c->len - c->at);
@@ -188,6 +269,68 @@ bool sp_input_knows(const struct sp_input *in, struct sp_str id)
     return id.p != NULL && was_accepted(in, sp_hash(id));
 }
 
+/* A pipe has room for few pieces that are sent from a log, however small: those do not count as
+ * chunks as long as the pipe would have taken them as writes. */
+static bool is_in_pipe(const struct sp_input *in, size_t bytes)
+{
+    int n = 0;
+
+    return !in->is_tty && ioctl(in->fd, FIONREAD, &n) == 0 && n >= 0 &&
+           in->bytes + bytes + (size_t)n <= PIPE_BYTES;
+}
+
+static bool is_full(const struct sp_input *in, size_t bytes)
+{
+    if (in->bytes == 0)
+        return false;
+    if (in->bytes + bytes > SP_INPUT_BYTES)
+        return true;
+    if (in->log == NULL)
+        return in->chunks >= SP_INPUT_CHUNKS;
+    return sp_input_log_chunks(in->log) >= SP_INPUT_CHUNKS && !is_in_pipe(in, bytes);
+}
+
+/* Makes a log, or another one in place of a long one. false: errno is EAGAIN if it has to become
+ * empty first. */
+static bool prepare_log(struct sp_input *in, size_t bytes)
+{
+    const bool has_room = in->log != NULL && sp_input_log_has_room(in->log, bytes);
+
+    if (has_room && (in->bytes > 0 || !sp_input_log_is_long(in->log)))
+        return true;
+    if (in->log != NULL && in->bytes > 0) {
+        errno = EAGAIN;
+        return false;
+    }
+    struct sp_input_log *l = in->log == NULL ? sp_input_log_new() : sp_input_log_next(in->log);
+    if (l == NULL || !sp_input_log_has_room(l, bytes) || !in->log_made(in, sp_input_log_fd(l))) {
+        sp_input_log_free(l);
+        errno = ENOMEM;
+        return has_room;
+    }
+    sp_input_log_free(in->log);
+    in->log = l;
+    return true;
+}
+
+static enum sp_input_result write_logged(struct sp_input *in, const struct sp_hash *id,
+                                         struct sp_str bytes)
+{
+    const bool is_taken = in->state == SP_INPUT_OPEN;
+
+    if (!prepare_log(in, is_taken ? bytes.n : 0))
+        return errno == EAGAIN ? SP_INPUT_FULL : SP_INPUT_FAILED;
+    if (sp_input_log_append(in->log, is_taken ? bytes : SP_STR(""), id,
+                            sp_input_log_state(in->log)) < 0)
+        return SP_INPUT_FAILED;
+    if (is_taken && bytes.n > 0)
+        in->last = bytes.p[bytes.n - 1];
+    if (in->bytes == 0)
+        flush_log(in);
+    in->bytes = sp_input_log_left(in->log);
+    return SP_INPUT_ACCEPTED;
+}
+
 enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struct sp_str bytes)
 {
     if (in->state == SP_INPUT_NONE)
@@ -200,9 +343,10 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
         return SP_INPUT_FAILED;
     if (in->state == SP_INPUT_CLOSING)
         return SP_INPUT_CLOSED;
-    if (in->first != NULL &&
-        (in->chunks >= SP_INPUT_CHUNKS || in->bytes + bytes.n > SP_INPUT_BYTES))
+    if (is_full(in, bytes.n))
         return SP_INPUT_FULL;
+    if (in->log != NULL || (in->log_made != NULL && in->state == SP_INPUT_OPEN))
+        return write_logged(in, id.p != NULL ? &hash : NULL, bytes);
     /* Memory first: after the first byte was written nothing may fail, or a repeat would write it
      * again. */
     if (id.p != NULL && in->id_count == in->id_cap && in->id_cap < SP_INPUT_IDS) {
@@ -240,12 +384,52 @@ enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struc
     return SP_INPUT_ACCEPTED;
 }
 
+/* What the log says; without a log nothing was accepted. */
+static void adopt_state(struct sp_input *in)
+{
+    static const enum sp_input_state states[SP_INPUT_LOG_STATES] = {
+        [SP_INPUT_LOG_OPEN] = SP_INPUT_OPEN,       [SP_INPUT_LOG_GONE] = SP_INPUT_GONE,
+        [SP_INPUT_LOG_CLOSING] = SP_INPUT_CLOSING, [SP_INPUT_LOG_ENDED] = SP_INPUT_CLOSING,
+        [SP_INPUT_LOG_BROKEN] = SP_INPUT_BROKEN,
+    };
+
+    in->state = states[sp_input_log_state(in->log)];
+    in->has_ended = sp_input_log_state(in->log) == SP_INPUT_LOG_ENDED;
+    in->last = sp_input_log_last(in->log);
+    if (in->fd < 0 && in->state == SP_INPUT_OPEN)
+        in->state = SP_INPUT_GONE; /* the command has ended, or its stdin was closed */
+    if (in->state == SP_INPUT_BROKEN || in->state == SP_INPUT_GONE || in->fd < 0)
+        sp_input_log_drop(in->log);
+    in->bytes = sp_input_log_left(in->log);
+    if (in->state != SP_INPUT_BROKEN && in->fd >= 0)
+        flush_log(in);
+}
+
+void sp_input_adopt(struct sp_input *in, int target_fd, int log_fd)
+{
+    in->fd = target_fd;
+    in->log = log_fd < 0 ? NULL : sp_input_log_open(log_fd);
+    if (in->log != NULL) {
+        adopt_state(in);
+        return;
+    }
+    if (log_fd >= 0)
+        (void)close(log_fd);
+    if (log_fd >= 0) /* what was accepted is not known */
+        in->state = SP_INPUT_BROKEN;
+    else if (target_fd >= 0)
+        in->state = SP_INPUT_OPEN;
+}
+
 enum sp_input_result sp_input_close(struct sp_input *in)
 {
     if (in->state == SP_INPUT_NONE || in->state == SP_INPUT_CLOSING || in->state == SP_INPUT_BROKEN)
         return SP_INPUT_CLOSED;
     in->state = SP_INPUT_CLOSING;
-    if (in->first == NULL)
+    if (in->log_made != NULL && in->log == NULL)
+        (void)prepare_log(in, 0); /* else the next front finds an open stdin */
+    set_logged(in, SP_INPUT_LOG_CLOSING);
+    if (in->bytes == 0)
         finish_close(in);
     return SP_INPUT_ACCEPTED;
 }
@@ -255,6 +439,7 @@ void sp_input_break(struct sp_input *in)
     if (in->state == SP_INPUT_NONE)
         return;
     sp_loop_unwatch(in->loop, &in->watch);
+    set_logged(in, SP_INPUT_LOG_BROKEN);
     drop_queue(in);
     in->state = SP_INPUT_BROKEN;
     in->has_room(in);

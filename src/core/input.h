@@ -7,6 +7,9 @@
  * refuses, and calls has_room later. The newest SP_INPUT_IDS write ids are kept as keyed hashes, so
  * that a repeated write is written once and a long id costs no memory. After the process has closed
  * its stdin, bytes are dropped without an error.
+ *
+ * With log_made the queue and the ids are in a log (core/input_log.h), which the next front goes on
+ * writing: each byte that was accepted is written once.
  */
 #ifndef SP_CORE_INPUT_H
 #define SP_CORE_INPUT_H
@@ -31,6 +34,7 @@ enum sp_input_state {
 };
 
 struct sp_input_chunk;
+struct sp_input_log;
 
 struct sp_input {
     struct sp_loop *loop;
@@ -47,17 +51,30 @@ struct sp_input {
     char last;           /* last accepted byte: tells whether a terminal's line is unfinished */
     struct sp_hash *ids; /* a ring, grown up to SP_INPUT_IDS */
     unsigned id_count, id_cap, id_next;
+    struct sp_input_log *log; /* NULL: nothing was accepted yet, or there is no keeper */
+    bool has_ended;           /* a terminal's end of file was queued */
+    /* Keeps a new log for the next front, before anything is accepted. false: it cannot be kept.
+     * NULL: there is no keeper. */
+    bool (*log_made)(struct sp_input *in, int log_fd);
     void (*has_room)(struct sp_input *in);
+    void (*closed)(struct sp_input *in); /* our end of it is; may be NULL */
 };
 
 void sp_input_init(struct sp_input *in, struct sp_loop *loop, void (*has_room)(struct sp_input *));
 void sp_input_done(struct sp_input *in);
+
+/* The newest ids, the oldest of them first. Returns their number. */
+unsigned sp_input_ids(const struct sp_input *in, struct sp_hash *ret, unsigned max);
 
 enum sp_input_result { SP_INPUT_ACCEPTED, SP_INPUT_FULL, SP_INPUT_CLOSED, SP_INPUT_FAILED };
 
 /* Whether a write with this id was accepted before. id.p NULL: no id, never a repetition. */
 bool sp_input_knows(const struct sp_input *in, struct sp_str id);
 enum sp_input_result sp_input_write(struct sp_input *in, struct sp_str id, struct sp_str bytes);
+
+/* Goes on with the stdin of a process that an earlier front has started. Takes the descriptors; -1:
+ * there is none. */
+void sp_input_adopt(struct sp_input *in, int target_fd, int log_fd);
 
 /* End of file after the queue. ACCEPTED or CLOSED. */
 enum sp_input_result sp_input_close(struct sp_input *in);

@@ -21,6 +21,7 @@
 #define PREFIX       "placeholders." /* kept from versions that noted placeholders only */
 #define MAX_LEFTOVER 65536           /* files of dead servers to clean up */
 #define NAME_TRIES   8
+#define KEY          SP_HOLD_KEY(SP_HOLD_JOURNAL, 0)
 
 struct entry {
     struct entry *next;
@@ -30,33 +31,54 @@ struct entry {
 struct sp_journal {
     struct entry *first;
     off_t written;
-    int dir; /* -1: nothing is noted */
-    int fd;  /* locked until we end */
+    struct sp_hold *hold; /* NULL: no keeper */
+    int dir;              /* -1: nothing is noted */
+    int fd;               /* locked until we end */
     char name[64];
 };
 
 /* ---- reading ---- */
 
-/* Removes what the entries of a journal name, each with its NUL. */
-static void clean_up_after(int journal)
+/* Removes what an entry names. false: it is still there. */
+static bool clean_up(const char *entry)
 {
     const size_t cgroup = sizeof SP_JOURNAL_CGROUP - 1;
-    auto_buf struct sp_buf text = {0};
+    const bool is_cgroup = strncmp(entry, SP_JOURNAL_CGROUP, cgroup) == 0;
+    const char *path = is_cgroup ? entry + cgroup : entry;
+
+    if (is_cgroup)
+        sp_cgroup_remove(path);
+    else if (path[0] == '/')
+        (void)sp_placeholder_remove(path);
+    return access(path, F_OK) < 0;
+}
+
+/* All of it, each entry with its NUL, and a further NUL behind them. false: empty, or unreadable.
+ */
+static bool read_entries(int journal, struct sp_buf *ret)
+{
     struct stat st;
 
     if (fstat(journal, &st) < 0 || st.st_size <= 0 || st.st_size > (off_t)SP_JOURNAL_MAX)
-        return;
-    char *room = sp_buf_room(&text, (size_t)st.st_size + 1);
+        return false;
+    char *room = sp_buf_room(ret, (size_t)st.st_size + 1);
     const ssize_t n = room == NULL ? -1 : pread(journal, room, (size_t)st.st_size, 0);
     if (n <= 0)
-        return;
+        return false;
     room[n] = 0;
-    for (const char *at = room; at <= room + n; at += strlen(at) + 1) {
-        if (at[0] == '/')
-            (void)sp_placeholder_remove(at);
-        else if (strncmp(at, SP_JOURNAL_CGROUP, cgroup) == 0)
-            sp_cgroup_remove(at + cgroup);
-    }
+    ret->len = (size_t)n;
+    return true;
+}
+
+/* Removes what the entries of a journal name, each with its NUL. */
+static void clean_up_after(int journal)
+{
+    auto_buf struct sp_buf text = {0};
+
+    if (!read_entries(journal, &text))
+        return;
+    for (const char *at = text.data; at <= text.data + text.len; at += strlen(at) + 1)
+        (void)clean_up(at);
 }
 
 /* The holder of a journal's lock is its server, or cleans up after it. */
@@ -86,6 +108,12 @@ static void clean_up_after_dead_servers(const struct sp_journal *j)
 }
 
 /* ---- beginning and end ---- */
+
+static void warn_of_write(void)
+{
+    sp_log(SP_LOG_WARN, "cannot write the journal: if this server is killed, placeholders and "
+                        "cgroups of its commands are left behind");
+}
 
 /* NULL, or why nothing can be noted. */
 static const char *open_dir(struct sp_journal *j, const char *dir)
@@ -134,13 +162,53 @@ static void close_dir(struct sp_journal *j)
     j->fd = j->dir = -1;
 }
 
-int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_err *e)
+static bool add_entry(struct sp_journal *j, const char *kind, const char *path)
+{
+    const size_t n = strlen(kind) + strlen(path) + 1;
+    struct entry *i = malloc(sizeof *i + n);
+
+    if (i == NULL)
+        return false;
+    (void)snprintf(i->text, n, "%s%s", kind, path);
+    i->next = j->first;
+    j->first = i;
+    return true;
+}
+
+/* The journal of an earlier front. */
+static bool take_over(struct sp_journal *j)
+{
+    auto_buf struct sp_buf text = {0};
+    int fds[SP_HOLD_FDS];
+    unsigned count = 0;
+
+    _Static_assert(SP_HOLD_TEXT < sizeof j->name, "the name fits");
+    if (!sp_hold_take(j->hold, KEY, fds, &count, j->name))
+        return false;
+    for (unsigned i = 2; i < count; i++)
+        (void)close(fds[i]);
+    j->fd = fds[0];
+    j->dir = count > 1 ? fds[1] : -1;
+    if (!read_entries(j->fd, &text))
+        return true;
+    j->written = (off_t)text.len;
+    for (const char *at = text.data; at < text.data + text.len; at += strlen(at) + 1)
+        if (!add_entry(j, "", at))
+            warn_of_write();
+    return true;
+}
+
+int sp_journal_new(const char *dir, struct sp_hold *hold, struct sp_journal **ret, struct sp_err *e)
 {
     struct sp_journal *j = calloc(1, sizeof *j);
 
     if (j == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a journal");
     j->dir = j->fd = -1;
+    j->hold = hold;
+    *ret = j;
+    if (take_over(j))
+        return 0;
     const char *why = dir == NULL ? NULL : open_dir(j, dir);
     if (why != NULL) {
         sp_log(SP_LOG_WARN,
@@ -149,15 +217,21 @@ int sp_journal_new(const char *dir, struct sp_journal **ret, struct sp_err *e)
                dir, why);
         close_dir(j);
     }
-    *ret = j;
-    return 0;
+    const int r =
+        j->fd < 0 ? 0 : sp_hold_keep(hold, KEY, (const int[]){j->fd, j->dir}, 2, j->name, e);
+    if (r < 0)
+        sp_journal_free(j);
+    return r;
 }
 
 void sp_journal_free(struct sp_journal *j)
 {
     if (j == NULL)
         return;
-    if (j->fd >= 0 && j->first == NULL)
+    bool is_clean = j->first == NULL || j->hold != NULL;
+    for (const struct entry *i = j->hold == NULL ? NULL : j->first; i != NULL; i = i->next)
+        is_clean = clean_up(i->text) && is_clean;
+    if (j->fd >= 0 && is_clean)
         (void)unlinkat(j->dir, j->name, 0);
     while (j->first != NULL) {
         struct entry *i = j->first;
@@ -176,28 +250,22 @@ int sp_journal_fd(const struct sp_journal *j)
 
 /* ---- entries ---- */
 
-static void warn_of_write(void)
-{
-    sp_log(SP_LOG_WARN, "cannot write the journal: if this server is killed, placeholders and "
-                        "cgroups of its commands are left behind");
-}
-
 void sp_journal_add(struct sp_journal *j, const char *kind, const char *path)
 {
     const size_t n = strlen(kind) + strlen(path) + 1;
-    struct entry *i = j == NULL || j->fd < 0 ? NULL : malloc(sizeof *i + n);
 
-    if (i == NULL) {
-        if (j != NULL && j->fd >= 0)
-            warn_of_write();
+    if (j == NULL || j->fd < 0)
+        return;
+    for (const struct entry *i = j->first; i != NULL; i = i->next)
+        if (strncmp(i->text, kind, strlen(kind)) == 0 && strcmp(i->text + strlen(kind), path) == 0)
+            return; /* an earlier front has noted it */
+    if (!add_entry(j, kind, path)) {
+        warn_of_write();
         return;
     }
-    (void)snprintf(i->text, n, "%s%s", kind, path);
-    i->next = j->first;
-    j->first = i;
     /* Removed entries stay in the file until the file is rewritten. */
     if (j->written + (off_t)n > (off_t)SP_JOURNAL_MAX ||
-        pwrite(j->fd, i->text, n, j->written) != (ssize_t)n)
+        pwrite(j->fd, j->first->text, n, j->written) != (ssize_t)n)
         warn_of_write();
     else
         j->written += (off_t)n;
@@ -225,4 +293,22 @@ void sp_journal_remove(struct sp_journal *j, const char *kind, const char *path)
         warn_of_write();
     else
         j->written = (off_t)text.len;
+}
+
+void sp_journal_clean_up(struct sp_journal *j,
+                         bool (*is_used)(void *user, const char *kind, const char *path),
+                         void *user)
+{
+    const size_t cgroup = sizeof SP_JOURNAL_CGROUP - 1;
+    struct entry *next;
+
+    for (struct entry *i = j == NULL ? NULL : j->first; i != NULL; i = next) {
+        const bool is_cgroup = strncmp(i->text, SP_JOURNAL_CGROUP, cgroup) == 0;
+        const char *kind = is_cgroup ? SP_JOURNAL_CGROUP : SP_JOURNAL_PLACEHOLDER;
+        const char *path = i->text + (is_cgroup ? cgroup : 0);
+
+        next = i->next;
+        if (!is_used(user, kind, path) && clean_up(i->text))
+            sp_journal_remove(j, kind, path); /* frees *i */
+    }
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "base/auto.h"
 #include "base/log.h"
+#include "core/ledger.h"
 
 #define MAX_KEEPING   64           /* leaves that keep their files open between two commands */
 #define START_ROOM    (8ULL << 20) /* memory of the levels above for one more command */
@@ -29,8 +31,9 @@ struct sp_leaves {
     unsigned prepared; /* controllers that the server's group has */
     struct sp_limit_group server;
     struct sp_list sessions;
-    struct sp_list waiting; /* sessions with lingering leaves, or that have ended */
-    uint32_t ready, count;  /* leaves: ready ones, and all */
+    struct sp_list waiting;          /* sessions with lingering leaves, or that have ended */
+    uint32_t ready, count;           /* leaves: ready ones, and all */
+    struct sp_leaves_record *record; /* NULL: none */
     struct sp_timer look;
     uint64_t look_ms;
 };
@@ -44,6 +47,20 @@ struct sp_leaf_session {
     uint32_t ready_count, lingering_count, last_number;
     bool has_ended;
 };
+
+/* What the ledger says of the server's group. */
+struct sp_leaves_record {
+    _Atomic uint64_t prepared, moved; /* bits, as in sp_leaves and sp_limit_group */
+    _Atomic uint64_t enabled;
+    /* fixed */
+    char name[SP_CGROUP_NAME];
+    uint32_t count, controllers, may_move, zero;
+    struct {
+        uint32_t is_v2, controllers;
+        char own[400];
+    } items[SP_HIERARCHIES];
+};
+#define LEAVES_LOOSE offsetof(struct sp_leaves_record, name)
 
 static struct sp_leaf *leaf_of(struct sp_list *link)
 {
@@ -90,23 +107,99 @@ static unsigned shared_controllers(const struct sp_leaves *l)
     return r;
 }
 
-static void look_at_host(struct sp_leaves *l)
-{
-    char name[SP_CGROUP_NAME];
-
-    l->has_looked = true;
-    if (l->options.is_off || !sp_cgroup_name(name))
-        return;
-    sp_limit_host_find(!l->options.is_embedded, &l->host);
-    sp_limit_group_init(&l->server, &l->host, NULL, name);
-}
-
 /* The limits of a level, by controller. */
 static void list_limits(const struct sp_limit_set *set, uint64_t ret[SP_CONTROLLERS])
 {
     memset(ret, 0, SP_CONTROLLERS * sizeof *ret);
     for (int i = 0; i < SP_LIMIT_SHARED; i++)
         ret[controller_of((enum sp_limit)i)] = set->of[i];
+}
+
+/* Before the group is made: a later front finds and removes it. */
+static void write_record(struct sp_leaves *l)
+{
+    struct sp_ledger *ledger = l->options.ledger;
+    struct sp_leaves_record *r;
+
+    if (ledger == NULL)
+        return;
+    r = sp_ledger_alloc(ledger, SP_LEDGER_LEAVES, LEAVES_LOOSE, sizeof *r - LEAVES_LOOSE);
+    if (r == NULL) {
+        sp_log(SP_LOG_WARN, "no room in the ledger: limits do not outlive this process");
+        return;
+    }
+    memcpy(r->name, l->server.name, sizeof r->name);
+    r->count = l->host.count;
+    r->controllers = l->host.controllers;
+    r->may_move = l->host.may_move;
+    for (unsigned h = 0; h < l->host.count; h++) {
+        r->items[h].is_v2 = l->host.items[h].is_v2;
+        r->items[h].controllers = l->host.items[h].controllers;
+        memcpy(r->items[h].own, l->host.items[h].own, sizeof r->items[h].own);
+    }
+    sp_ledger_commit(ledger, r);
+    l->record = r;
+}
+
+/* The group of an earlier front. false: it had none. */
+static bool read_record(struct sp_leaves *l)
+{
+    static const uint64_t none[SP_CONTROLLERS];
+    struct sp_leaves_record *r;
+    uint64_t limits[SP_CONTROLLERS];
+    size_t loose;
+    size_t fixed;
+
+    if (l->options.ledger == NULL)
+        return false;
+    r = sp_ledger_next(l->options.ledger, SP_LEDGER_LEAVES, NULL, &loose, &fixed);
+    if (r == NULL || loose != LEAVES_LOOSE || fixed != sizeof *r - LEAVES_LOOSE ||
+        r->count > SP_HIERARCHIES || memchr(r->name, 0, sizeof r->name) == NULL ||
+        strchr(r->name, '/') != NULL)
+        return false;
+    l->host = (struct sp_limit_host){.count = r->count,
+                                     .controllers = r->controllers,
+                                     .may_move = r->may_move != 0,
+                                     .root = l->options.keeper};
+    for (unsigned h = 0; h < r->count; h++) {
+        struct sp_hierarchy *to = &l->host.items[h];
+
+        if (memchr(r->items[h].own, 0, sizeof to->own) == NULL)
+            return false;
+        to->is_v2 = r->items[h].is_v2 != 0;
+        to->controllers = r->items[h].controllers;
+        memcpy(to->own, r->items[h].own, sizeof to->own);
+    }
+    l->record = r;
+    l->prepared = (unsigned)atomic_load(&r->prepared);
+    sp_limit_group_init(&l->server, &l->host, NULL, r->name);
+    list_limits(&l->options.limits.level[SP_LIMIT_SERVER], limits);
+    sp_limit_group_reopen(&l->server, r->controllers, l->prepared == 0 ? none : limits);
+    l->server.enabled = (unsigned)atomic_load(&r->enabled);
+    l->server.moved = (unsigned)atomic_load(&r->moved);
+    return true;
+}
+
+static void look_at_host(struct sp_leaves *l)
+{
+    const pid_t root = l->options.keeper != 0 ? l->options.keeper : getpid();
+    char name[SP_CGROUP_NAME];
+
+    l->has_looked = true;
+    if (l->options.is_off || read_record(l) || !sp_cgroup_name_for(root, name))
+        return;
+    sp_limit_host_find(root, !l->options.is_embedded, &l->host);
+    sp_limit_group_init(&l->server, &l->host, NULL, name);
+    write_record(l);
+}
+
+static void note_server(struct sp_leaves *l)
+{
+    if (l->record == NULL)
+        return;
+    atomic_store(&l->record->moved, l->server.moved);
+    atomic_store(&l->record->enabled, l->server.enabled);
+    atomic_store(&l->record->prepared, l->prepared);
 }
 
 unsigned sp_leaves_prepare(struct sp_leaves *l, unsigned wanted, bool makes)
@@ -124,6 +217,7 @@ unsigned sp_leaves_prepare(struct sp_leaves *l, unsigned wanted, bool makes)
             continue;
         if (sp_limit_group_make(&l->server, bit, limits)) {
             l->prepared |= bit;
+            note_server(l);
             continue;
         }
         sp_log(SP_LOG_WARN, "limits have no cgroups here: make %s: %s; see sallyport doctor",
@@ -339,7 +433,11 @@ static struct sp_leaf *new_leaf(struct sp_leaf_session *s)
 
     if (leaf == NULL)
         return NULL;
-    (void)snprintf(name, sizeof name, "c%u", ++s->last_number);
+    if (s->leaves->options.generation > 1)
+        (void)snprintf(name, sizeof name, "c%u.%" PRIu64, ++s->last_number,
+                       s->leaves->options.generation);
+    else
+        (void)snprintf(name, sizeof name, "c%u", ++s->last_number);
     leaf->session = s;
     s->leaves->count++;
     sp_limit_group_init(&leaf->group, &s->leaves->host, &s->group, name);
@@ -374,6 +472,7 @@ static int set_leaf(struct sp_leaf *leaf, const struct sp_limit_set *set, unsign
     list_limits(&l->options.limits.level[SP_LIMIT_SESSION], limits);
     if (!sp_limit_group_make(&leaf->session->group, controllers, limits))
         return errno;
+    note_server(leaf->session->leaves); /* `enabled` may have changed */
     list_limits(&own, limits);
     return sp_limit_group_make(&leaf->group, controllers, limits) ? 0 : errno;
 }
@@ -479,6 +578,39 @@ int sp_leaf_take(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t sessi
     return 0;
 }
 
+/* ---- leaves of an earlier front ---- */
+
+struct sp_leaf *sp_leaf_restore(struct sp_leaves *l, struct sp_leaf_session **s, uint64_t session,
+                                const struct sp_limit_set *set, const struct sp_leaf_record *r)
+{
+    uint64_t limits[SP_CONTROLLERS];
+    struct sp_leaf *leaf;
+
+    if (!l->has_looked)
+        look_at_host(l);
+    if (memchr(r->name, 0, sizeof r->name) == NULL || strchr(r->name, '/') != NULL ||
+        r->name[0] != 'c' || (*s == NULL && (*s = new_session(l, session)) == NULL))
+        return NULL;
+    if ((*s)->group.made == 0) {
+        list_limits(&l->options.limits.level[SP_LIMIT_SESSION], limits);
+        sp_limit_group_reopen(&(*s)->group, l->host.controllers, limits);
+        (*s)->group.enabled = r->controllers;
+    }
+    leaf = calloc(1, sizeof *leaf);
+    if (leaf == NULL)
+        return NULL;
+    leaf->session = *s;
+    leaf->controllers = r->controllers & l->host.controllers;
+    leaf->is_used = r->is_used != 0;
+    memcpy(leaf->before, r->before, sizeof leaf->before);
+    sp_limit_group_init(&leaf->group, &l->host, &(*s)->group, r->name);
+    list_limits(set, limits);
+    sp_limit_group_reopen(&leaf->group, leaf->controllers, limits);
+    leaf->group.keeps_files = ++l->count <= MAX_KEEPING;
+    sp_list_append(&(*s)->used, &leaf->link);
+    return leaf;
+}
+
 static void subtract(struct sp_group_counts *from, const struct sp_group_counts *what)
 {
     from->kills -= what->kills;
@@ -508,6 +640,61 @@ void sp_leaf_read(struct sp_leaf *leaf, struct sp_group_counts ret[SP_LIMIT_LEVE
         ret[0].peak_memory = 0;
     if (leaf->is_used && ret[0].peak_pids <= leaf->before[0].peak_pids)
         ret[0].peak_pids = 0;
+}
+
+/* Opens cgroup.procs in the hierarchies of these controllers. Returns their number, or -1 with
+ * errno.
+ */
+static int open_procs(const struct sp_limit_group *g, unsigned controllers, int ret[SP_HIERARCHIES])
+{
+    int count = 0;
+
+    for (unsigned h = 0; h < g->host->count; h++) {
+        if ((g->host->items[h].controllers & controllers) == 0)
+            continue;
+        ret[count] = openat(g->dirs[h], "cgroup.procs", O_WRONLY | O_CLOEXEC);
+        if (ret[count] < 0) {
+            const int err = errno;
+
+            while (count > 0)
+                (void)close(ret[--count]);
+            errno = err;
+            return -1;
+        }
+        count++;
+    }
+    return count;
+}
+
+/* The index of its hierarchy of version 2; -1: none. */
+static int version2_of(const struct sp_limit_group *g)
+{
+    for (unsigned h = 0; h < g->host->count; h++)
+        if (g->host->items[h].is_v2 && g->dirs[h] >= 0)
+            return (int)h;
+    return -1;
+}
+
+int sp_leaf_open(const struct sp_leaf *leaf, bool is_confined, int ret[SP_LEAF_FDS],
+                 bool *ret_has_dir)
+{
+    const struct sp_limit_group *g = &leaf->group;
+    const int v2 = is_confined ? -1 : version2_of(g);
+    unsigned controllers = leaf->controllers;
+    int first = 0;
+
+    *ret_has_dir = v2 >= 0 && (controllers & g->host->items[v2].controllers) != 0;
+    if (*ret_has_dir) {
+        ret[first] = fcntl(g->dirs[v2], F_DUPFD_CLOEXEC, 7);
+        if (ret[first] < 0)
+            return -1;
+        controllers &= ~g->host->items[v2].controllers;
+        first++;
+    }
+    const int n = open_procs(g, controllers, ret + first);
+    if (n < 0 && first > 0)
+        (void)close(ret[0]);
+    return n < 0 ? -1 : first + n;
 }
 
 void sp_leaf_give(struct sp_leaf *leaf, bool is_spent)

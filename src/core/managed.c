@@ -268,11 +268,6 @@ const char *sp_managed_rule(enum sp_network_reason reason)
     return rules[reason] != NULL ? rules[reason] : "is blocked by network policy";
 }
 
-const char *sp_managed_rule_word(enum sp_proxy_protocol p)
-{
-    return p == SP_PROXY_HTTP ? "http" : p == SP_PROXY_TUNNEL ? "https" : "socks5_tcp";
-}
-
 bool sp_managed_denial(const struct sp_proc *p, uint32_t i, struct sp_net_denial *ret)
 {
     const struct sp_net_receipt *r = p->net.receipt;
@@ -1213,10 +1208,17 @@ const struct sp_managed_stats *sp_managed_hub_stats(const struct sp_managed_hub 
 
 /* ---- a cell ---- */
 
-int sp_managed_new(struct sp_managed_hub *h, const struct sp_network_policy *policy,
+int sp_managed_names(const struct sp_managed *m)
+{
+    return m->names;
+}
+
+int sp_managed_new(struct sp_managed_hub *h, const struct sp_network_policy *policy, int names,
                    struct sp_managed **ret, struct sp_err *e)
 {
+    auto_close int kept = names;
     struct sp_managed *m = calloc(1, sizeof *m);
+    struct stat st;
 
     if (m == NULL || (m->policy = sp_network_policy_copy(policy)) == NULL) {
         free(m);
@@ -1229,8 +1231,12 @@ int sp_managed_new(struct sp_managed_hub *h, const struct sp_network_policy *pol
     for (size_t i = 0; i < BUCKETS; i++)
         sp_list_init(&m->asks[i]);
     sp_list_append(&h->networks, &m->link);
-    m->names = sp_fd_lift(memfd_create("sallyport-names", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    int r = m->names < 0 || ftruncate(m->names, (off_t)sp_names_bytes()) < 0
+    const bool is_kept =
+        kept >= 0 && fstat(kept, &st) == 0 && st.st_size == (off_t)sp_names_bytes();
+    m->names = is_kept
+                   ? TAKE_FD(kept)
+                   : sp_fd_lift(memfd_create("sallyport-names", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    int r = m->names < 0 || (!is_kept && ftruncate(m->names, (off_t)sp_names_bytes()) < 0)
                 ? sp_fail(e, SP_E_SYSTEM, errno, "make a managed network")
                 : start_proxy(m, e);
     if (r < 0) {

@@ -115,9 +115,11 @@ const struct sp_managed_stats *sp_managed_hub_stats(const struct sp_managed_hub 
 
 /* ---- a cell ---- */
 
-/* Starts a proxy. The policy is copied. */
-int sp_managed_new(struct sp_managed_hub *h, const struct sp_network_policy *policy,
+/* Starts a proxy. The policy is copied. names: the memory that an earlier front had for the cell
+ * (sp_managed_names), taken; -1: a new one. */
+int sp_managed_new(struct sp_managed_hub *h, const struct sp_network_policy *policy, int names,
                    struct sp_managed **ret, struct sp_err *e);
+int sp_managed_names(const struct sp_managed *m); /* borrowed */
 void sp_managed_free(struct sp_managed *m); /* closes the sockets, kills the proxy; NULL is fine */
 /* Sockets of the cell; takes the descriptors. false: they are not what the plan says, and the cell
  * must be ended. */
@@ -169,7 +171,10 @@ struct sp_net_denial {
 /* That text for a reason. */
 const char *sp_managed_rule(enum sp_network_reason reason);
 /* The word for the protocol in a network_rule. */
-const char *sp_managed_rule_word(enum sp_proxy_protocol p);
+static inline const char *sp_managed_rule_word(enum sp_proxy_protocol p)
+{
+    return p == SP_PROXY_HTTP ? "http" : p == SP_PROXY_TUNNEL ? "https" : "socks5_tcp";
+}
 /* The denials of a command, oldest first. false: there is no such one. */
 bool sp_managed_denial(const struct sp_proc *p, uint32_t i, struct sp_net_denial *ret);
 /* The receipt as JSON; "" if nothing was reached or denied. false: no memory. */

@@ -2,35 +2,9 @@
 #include "core/observer.h"
 
 #include "core/ended.h"
+#include "core/records.h"
 
 /* ---- position in the log ---- */
-
-struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_t bytes_before)
-{
-    struct sp_gap gap = {.has_bytes = o->knows_bytes};
-
-    if (seq > o->told_seq + 1)
-        gap.records = seq - o->told_seq - 1;
-    if (bytes_before > o->told_bytes)
-        gap.bytes = bytes_before - o->told_bytes;
-    return gap;
-}
-
-int sp_observer_next(struct sp_observer *o, struct sp_record *ret, struct sp_gap *ret_gap)
-{
-    const int r = sp_proc_next(o->proc, &o->at, ret);
-
-    if (r > 0)
-        *ret_gap = sp_observer_gap(o, ret->seq, ret->bytes_before);
-    return r;
-}
-
-void sp_observer_told(struct sp_observer *o, const struct sp_record *r)
-{
-    o->told_seq = r->seq;
-    o->told_bytes = r->bytes_before + (r->type == SP_RECORD_OUTPUT ? r->len : 0);
-    o->knows_bytes = true;
-}
 
 /* ---- begin and end ---- */
 
@@ -81,6 +55,7 @@ void sp_observer_end(struct sp_observer *o)
     if (p->has_writer_size && p->life == SP_PROC_RUNNING)
         (void)sp_cell_send(&p->seat, SP_WIRE_RESIZE, 0, p->rows, p->cols);
     p->has_writer_size = false;
+    sp_proc_mark(p, SP_MARK_WRITER_SIZE, false);
 }
 
 void sp_observers_dismiss(struct sp_proc *p)
@@ -115,9 +90,11 @@ bool sp_observers_resize(struct sp_proc *p, bool is_owner, uint16_t rows, uint16
 {
     if (!is_owner) {
         p->has_writer_size = p->writer != NULL;
+        sp_proc_mark(p, SP_MARK_WRITER_SIZE, p->has_writer_size);
         return true;
     }
     p->rows = rows;
     p->cols = cols;
+    sp_proc_record_size(p);
     return !p->has_writer_size;
 }

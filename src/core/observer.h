@@ -53,13 +53,38 @@ void sp_observers_dismiss(struct sp_proc *p);
 /* Becomes the writer. SP_E_ATTACHED: there is another writer, and is_stealing is false. */
 int sp_observer_type(struct sp_observer *o, bool is_stealing, struct sp_err *e);
 
+/* The gap if `seq` is sent next. */
+static inline struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq,
+                                            uint64_t bytes_before)
+{
+    struct sp_gap gap = {.has_bytes = o->knows_bytes};
+
+    if (seq > o->told_seq + 1)
+        gap.records = seq - o->told_seq - 1;
+    if (bytes_before > o->told_bytes)
+        gap.bytes = bytes_before - o->told_bytes;
+    return gap;
+}
+
 /* 1: the next record, and the gap before it; 0: no record. */
-int sp_observer_next(struct sp_observer *o, struct sp_record *ret, struct sp_gap *ret_gap);
+static inline int sp_observer_next(struct sp_observer *o, struct sp_record *ret,
+                                   struct sp_gap *ret_gap)
+{
+    const int r = sp_proc_next(o->proc, &o->at, ret);
+
+    if (r > 0)
+        *ret_gap = sp_observer_gap(o, ret->seq, ret->bytes_before);
+    return r;
+}
+
 /* Call after sending a record. If the ring overwrote it while it was copied, do not: it becomes
  * part of the next gap. */
-void sp_observer_told(struct sp_observer *o, const struct sp_record *r);
-/* The gap if `seq` is sent next. */
-struct sp_gap sp_observer_gap(const struct sp_observer *o, uint64_t seq, uint64_t bytes_before);
+static inline void sp_observer_told(struct sp_observer *o, const struct sp_record *r)
+{
+    o->told_seq = r->seq;
+    o->told_bytes = r->bytes_before + (r->type == SP_RECORD_OUTPUT ? r->len : 0);
+    o->knows_bytes = true;
+}
 
 /* ---- terminal size ---- */
 

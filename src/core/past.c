@@ -7,8 +7,10 @@
 
 #include "base/auto.h"
 #include "base/hash.h"
-#include "core/proc.h"
+#include "core/ledger.h"
+#include "core/session.h"
 
+#define LOOSE       offsetof(struct sp_past, number)
 #define ARGUMENTS   4096U /* bytes of the arguments that are kept, as process/list tells */
 #define WRITE_IDS   64U   /* the newest write ids that are kept */
 #define MAX_VARINT  10U
@@ -166,7 +168,7 @@ static struct sp_str read_text(struct codec *k)
     size_t n = 0;
 
     CODE(k, n);
-    if (n >= (size_t)(k->end - k->at))
+    if (n >= (size_t)(k->end - k->at) || k->at[n] != 0)
         return SP_STR("");
     const struct sp_str s = {(const char *)k->at, n};
     k->at += n + 1;
@@ -369,10 +371,8 @@ static bool add_strings(struct sp_buf *b, const struct sp_proc *p, uint32_t *ret
 static bool add_write_ids(struct sp_buf *b, const struct sp_input *in)
 {
     struct sp_hash ids[WRITE_IDS];
-    const unsigned n = in->id_count < WRITE_IDS ? in->id_count : WRITE_IDS;
+    const unsigned n = sp_input_ids(in, ids, WRITE_IDS);
 
-    for (unsigned i = 0; i < n; i++) /* the newest one is before id_next */
-        ids[i] = in->ids[(in->id_next + in->id_count - n + i) % in->id_count];
     return add_text(b, (struct sp_str){n > 0 ? (const char *)ids : "", n * sizeof *ids});
 }
 
@@ -390,7 +390,30 @@ static bool add_facts(struct sp_buf *b, struct sp_proc *p, uint32_t *ret_argc)
            sp_managed_add_receipt(p, &network) && add_text(b, sp_buf_str(&network));
 }
 
-struct sp_past *sp_past_make(struct sp_proc *p)
+static struct sp_past *allocate(struct sp_ledger *ledger, size_t body)
+{
+    const size_t size = offsetof(struct sp_past, body) + body;
+
+    if (ledger == NULL)
+        return malloc(size < sizeof(struct sp_past) ? sizeof(struct sp_past) : size);
+    return sp_ledger_alloc(ledger, SP_LEDGER_PAST, LOOSE, size - LOOSE);
+}
+
+void sp_past_free(struct sp_ledger *ledger, struct sp_past *past)
+{
+    if (ledger != NULL)
+        sp_ledger_free(ledger, past);
+    else
+        free(past);
+}
+
+static uint32_t bytes_of(const struct sp_ledger *ledger, struct sp_past *past)
+{
+    return (uint32_t)(ledger != NULL ? sp_ledger_bytes(past)
+                                     : malloc_usable_size(past) + sizeof(size_t));
+}
+
+struct sp_past *sp_past_make(struct sp_ledger *ledger, struct sp_proc *p)
 {
     auto_buf struct sp_buf facts = {0};
     uint32_t argc = 0;
@@ -403,23 +426,24 @@ struct sp_past *sp_past_make(struct sp_proc *p)
     const struct packed all = pack_output(p, NULL, SP_RING_AREA);
     if (!add_facts(&facts, p, &argc))
         return NULL;
-    struct sp_past *past = malloc(sizeof *past + facts.len + all.size);
+    struct sp_past *past = allocate(ledger, facts.len + all.size);
     if (past == NULL)
         return NULL;
     *past = (struct sp_past){
         .number = p->number,
+        .session = p->session->number,
         .hash = (uint32_t)sp_hash(p->id).a,
         .id_size = (uint32_t)p->id.n,
         .output_at = (uint32_t)facts.len,
         .argc = argc,
-        .input_state = (uint8_t)p->input.state,
+        .input_state = (uint64_t)p->input.state,
         .has_name = p->name != NULL,
     };
     memcpy(past->body, facts.data, facts.len);
     const struct packed kept = pack_output(p, (uint8_t *)past->body + facts.len, all.size);
     past->size = (uint32_t)(facts.len + kept.size);
     past->output_bytes = (uint32_t)kept.bytes;
-    past->bytes = (uint32_t)(malloc_usable_size(past) + sizeof(size_t));
+    past->bytes = bytes_of(ledger, past);
     return past;
 }
 
@@ -478,6 +502,7 @@ bool sp_past_read(struct sp_past *past, struct sp_proc *p)
     p->view.state = &p->state;
     p->view.bytes = p->tail.bytes;
     p->sent = p->tail;
+    p->confirmed_seq = p->tail.seq;
     return ok;
 }
 
@@ -581,6 +606,8 @@ bool sp_pasts_add(struct sp_pasts *s, struct sp_past *past)
     struct sp_past **at = bucket_of(s, past->hash);
     past->next_in_bucket = *at;
     *at = past;
+    if (s->store->ledger != NULL)
+        sp_ledger_commit(s->store->ledger, past);
     s->count++;
     s->store->count++;
     s->store->bytes += past->bytes;
@@ -665,27 +692,46 @@ struct sp_past *sp_pasts_find(const struct sp_pasts *s, struct sp_str id)
 
 /* ---- eviction ---- */
 
-/* The record may move. */
-static void drop_output(struct sp_pasts *s, struct sp_past *past)
+/* The record without its output. NULL: it stays as it is. */
+static struct sp_past *make_small(struct sp_ledger *ledger, struct sp_past *past)
+{
+    const size_t size = offsetof(struct sp_past, body) + past->output_at;
+    struct sp_past *small = ledger == NULL ? past : allocate(ledger, past->output_at);
+
+    if (small == NULL)
+        return NULL;
+    if (ledger != NULL)
+        memcpy(small, past, size);
+    small->size = small->output_at;
+    small->output_bytes = 0;
+    small->is_output_evicted = true;
+    if (ledger != NULL) {
+        sp_ledger_commit(ledger, small);
+        sp_ledger_free(ledger, past); /* an heir that finds both takes one of them */
+    } else if ((small = realloc(past, size)) == NULL) {
+        return NULL;
+    }
+    small->bytes = bytes_of(ledger, small);
+    return small;
+}
+
+static bool drop_output(struct sp_pasts *s, struct sp_past *past)
 {
     struct sp_past **const at = reference_to(s, past);
     struct sp_list *const before = past->link.prev;
     struct sp_list *const behind = past->link.next;
     const uint32_t bytes = past->bytes;
+    struct sp_past *small = make_small(s->store->ledger, past);
 
-    past->size = past->output_at;
-    past->output_bytes = 0;
-    past->is_output_evicted = true;
-    struct sp_past *small = realloc(past, sizeof *past + past->size);
     if (small == NULL)
-        return;
-    small->bytes = (uint32_t)(malloc_usable_size(small) + sizeof(size_t));
+        return false;
     *at = small;
     before->next = behind->prev = &small->link;
     s->bytes -= bytes - small->bytes;
     s->shut_bytes -= bytes - small->bytes;
     s->store->bytes -= bytes - small->bytes;
     note_bytes(s);
+    return true;
 }
 
 static bool evict_one(struct sp_past_store *store)
@@ -701,8 +747,7 @@ static bool evict_one(struct sp_past_store *store)
         struct sp_past *past = s->with_output;
 
         s->with_output = after(s, past);
-        drop_output(s, past);
-        store->evicted[SP_PAST_OUTPUT]++;
+        store->evicted[SP_PAST_OUTPUT] += drop_output(s, past);
         return true;
     }
     sp_list_each(i, &s->list) {
@@ -710,8 +755,8 @@ static bool evict_one(struct sp_past_store *store)
 
         if (past->opened != NULL)
             continue;
-        if (past->size > past->output_at) { /* it was open when its turn came */
-            drop_output(s, past);
+        /* It was open when its turn came. */
+        if (past->size > past->output_at && drop_output(s, past)) {
             store->evicted[SP_PAST_OUTPUT]++;
         } else {
             store->evicted[SP_PAST_RECORD]++;

@@ -4,8 +4,9 @@
  *
  * When a process has closed, its facts and its output are copied into one record, and its slot and
  * struct sp_proc are given back (core/ended.h). The body of a record is bytes without pointers, so
- * that it can move to a memory file. A log view reads the log of a process from its ring or from
- * its record: readers keep their cursors, which a record finds again by their numbers.
+ * that it can be in a ledger, where the next front reads it (sp_ended_adopt_all). A log view reads
+ * the log of a process from its ring or from its record: readers keep their cursors, which a record
+ * finds again by their numbers.
  *
  * A store has the records of all sessions, within a budget. Above it the session with the most
  * bytes loses its oldest output, and when it has none left, its oldest record. So a session that
@@ -26,6 +27,7 @@
 #define SP_KEPT_DEFAULT (64U << 20)
 #define SP_KEPT_LEAST   (1U << 20) /* the smallest budget */
 
+struct sp_ledger;
 struct sp_past;
 struct sp_pasts;
 struct sp_proc;
@@ -50,23 +52,27 @@ static inline bool sp_log_is_intact(const struct sp_log_view *v, const struct sp
 /* ---- a record ---- */
 
 struct sp_past {
+    /* Variable; in a ledger, the loose bytes. */
     struct sp_list link; /* of the session: those that may be evicted, the oldest first */
     struct sp_past *next_in_bucket;
     struct sp_proc *opened; /* the process that reads it; NULL: none, it is shut */
-    uint64_t number;        /* sp_proc.number */
-    uint64_t kept_ms;       /* when its lifetime began */
+    uint64_t kept_ms;       /* when its lifetime began; 0: not yet */
     uint32_t hash;          /* of the id */
     uint32_t bytes;         /* of memory, as the allocator counts */
+    uint64_t input_state;   /* enum sp_input_state */
+    /* Constant after sp_pasts_add; in a ledger, under its CRC. */
+    uint64_t number;  /* sp_proc.number */
+    uint64_t session; /* sp_session.number */
     uint32_t id_size, output_at, size, output_bytes;
     uint32_t argc;
-    uint8_t input_state; /* enum sp_input_state */
     bool has_name, is_output_evicted;
     char body[]; /* the id, facts, output from output_at to size */
 };
 
 /* Copies what is kept of a closed process, and prepares its view: `past` is still NULL there. NULL:
- * no memory. */
-struct sp_past *sp_past_make(struct sp_proc *p);
+ * no memory. `ledger` may be NULL: then the record ends with this front. */
+struct sp_past *sp_past_make(struct sp_ledger *ledger, struct sp_proc *p);
+void sp_past_free(struct sp_ledger *ledger, struct sp_past *past); /* accepts NULL */
 /* Fills a zeroed process; its log is that of the record. false: no memory. */
 bool sp_past_read(struct sp_past *past, struct sp_proc *p);
 
@@ -75,6 +81,7 @@ bool sp_past_read(struct sp_past *past, struct sp_proc *p);
 enum sp_past_stage { SP_PAST_OUTPUT, SP_PAST_RECORD, SP_PAST_STAGES };
 
 struct sp_past_store {
+    struct sp_ledger *ledger; /* where records are; NULL: in memory of this front */
     uint64_t budget, bytes;
     uint32_t count;
     struct sp_pasts **heap; /* sessions with shut records, the one with most bytes first */
@@ -109,7 +116,7 @@ static inline void sp_pasts_done(struct sp_pasts *s) /* requires an empty sessio
     s->bucket_count = 0;
 }
 
-/* The record can be found, and counts. false: no memory. */
+/* The record can be found, also by an heir, and counts. false: no memory. */
 bool sp_pasts_add(struct sp_pasts *s, struct sp_past *past);
 /* The record may be evicted from now on, while no process reads it. */
 void sp_pasts_release(struct sp_pasts *s, struct sp_past *past, uint64_t now_ms);

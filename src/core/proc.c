@@ -9,11 +9,14 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cell/wire.h"
 #include "core/ended.h"
+#include "core/held.h"
 #include "core/history.h"
 #include "core/observer.h"
+#include "core/records.h"
 #include "core/session.h"
 #include "os/host_limits.h"
 #include "os/inspect.h"
@@ -194,7 +197,7 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     else if (p->page_start.seq <= after_seq)
         c = p->page_start;
     struct sp_ring_cursor before = c;
-    struct sp_page page = {.from = c};
+    struct sp_page page = {.after = after_seq < p->tail.seq ? c : p->tail, .from = c};
     struct sp_record r;
     int more = 0;
 
@@ -211,6 +214,8 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
             page.bytes += r.len;
             page.last_seq = r.seq;
         }
+        if (r.seq <= after_seq)
+            page.after = c;
         before = c;
         if (page.chunks > 0 && page.bytes >= max_bytes)
             break;
@@ -221,6 +226,7 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
     p->page_end = before;
     page.next_seq =
         max_bytes != UINT64_MAX && page.chunks > 0 ? page.last_seq + 1 : sp_proc_next_seq(p);
+    page.end = page.next_seq > p->tail.seq ? p->tail : before;
     *ret = page;
     return 0;
 }
@@ -257,36 +263,81 @@ int sp_proc_next(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record 
     return 1;
 }
 
-/* ---- what the owner was served ---- */
+/* ---- what the owner has read ---- */
 
-/* The cell pauses a process that is too far ahead of its owner, and is woken here. */
+/* The cell pauses a process that is too far ahead of its owner, and is woken here. A ring with a
+ * share has lower marks: the cell knows them. */
 static void tell_served(struct sp_proc *p, bool is_owned)
 {
     if (p->seat.cell == NULL)
         return;
     struct sp_bell *bell = &p->seat.cell->bell;
-    sp_bell_serve(bell, p->seat.slot, is_owned, p->sent.pos);
-    const bool may_go_on =
-        !is_owned || p->sent.pos >= p->tail.pos || p->tail.pos - p->sent.pos <= SP_RING_LOW_WATER;
+    const struct sp_served served = {.sent = p->sent.pos, .confirmed = p->confirmed_pos};
+    sp_bell_serve(bell, p->seat.slot, is_owned, served);
+    const bool may_go_on = !is_owned ||
+                           (p->tail.pos <= served.sent + SP_RING_LOW_WATER &&
+                            p->tail.pos <= served.confirmed + SP_RING_UNREAD_LOW_WATER) ||
+                           atomic_load(sp_bell_share(bell, p->seat.slot)) != 0;
     if (may_go_on && p->view.ring.head != NULL && sp_ring_is_paused(&p->view.ring)) {
         sp_bell_mark(bell, p->seat.slot);
         sp_bell_wake(bell);
     }
 }
 
-void sp_proc_served(struct sp_proc *p)
+static void confirm_sent(struct sp_proc *p)
+{
+    p->confirmed_seq = p->sent.seq;
+    p->confirmed_pos = p->sent.pos;
+    p->unmarked = 0;
+}
+
+void sp_proc_sent(struct sp_proc *p)
 {
     tell_served(p, true);
     sp_proc_settle(p);
 }
 
+void sp_proc_served(struct sp_proc *p)
+{
+    confirm_sent(p);
+    tell_served(p, true);
+    sp_proc_settle(p);
+}
+
+void sp_proc_confirm(struct sp_proc *p, uint64_t seq, uint64_t pos)
+{
+    if (seq > p->sent.seq) {
+        seq = p->sent.seq;
+        pos = p->sent.pos;
+    }
+    if (p->is_held) {
+        if (seq > p->held.read_seq) {
+            p->held.read_seq = seq;
+            p->held.read_pos = pos;
+        }
+    } else if (seq > p->confirmed_seq) {
+        p->confirmed_seq = seq;
+        if (pos > p->confirmed_pos)
+            p->confirmed_pos = pos;
+        tell_served(p, true);
+    }
+    sp_proc_settle(p);
+}
+
 void sp_proc_set_owned(struct sp_proc *p, bool is_owned)
 {
+    if (p->is_restored)
+        return; /* the page has the position of the last owner: on_found */
     if (is_owned) {
         refresh(p);
         p->sent = p->tail;
+        p->unmarked = 0;
+        if (!p->is_held)
+            confirm_sent(p);
+        p->held.end_seq = p->tail.seq;
+        p->held.end_pos = p->tail.pos;
     }
-    tell_served(p, is_owned);
+    tell_served(p, is_owned || p->is_held);
     sp_proc_settle(p);
 }
 
@@ -331,6 +382,19 @@ static void on_news(struct sp_seat *seat)
     sp_proc_settle(p);
 }
 
+static void count_starting(struct sp_proc *p, int change);
+
+/* The start is answered, or needs no answer any more. */
+static void note_running(struct sp_proc *p)
+{
+    p->start_wait = NULL;
+    p->is_answered = true;
+    p->is_restored = false;
+    sp_loop_cancel(p->session->front->loop, &p->life_timer);
+    count_starting(p, -1);
+    p->life = SP_PROC_RUNNING;
+}
+
 /* All it takes to request a start again: a new confined cell may find that the disk has changed
  * since the survey, and an open cell may have no descriptors left. */
 struct sp_kept_start {
@@ -364,6 +428,8 @@ static void on_lost(struct sp_seat *seat, const struct sp_err *why)
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
     struct sp_err e = {0};
 
+    if (p->is_restored)
+        note_running(p); /* its cell died before it could tell: it may have run */
     if (p->life == SP_PROC_STARTING) {
         e = *why;
         /* SP_E_STATE (sp_cell_explain): the disk changed since the survey, a new one may do. */
@@ -520,6 +586,11 @@ static bool start_elsewhere(struct sp_proc *p)
     return true;
 }
 
+static bool on_log_made(struct sp_input *in, int log_fd)
+{
+    return sp_cell_send_input_log(&SP_CONTAINER(in, struct sp_proc, input)->seat, log_fd) == 0;
+}
+
 static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, int input_fd)
 {
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
@@ -538,12 +609,8 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
         fail_start(p, &e);
         return;
     }
-    p->start_wait = NULL;
-    p->is_answered = true;
-    sp_loop_cancel(p->session->front->loop, &p->life_timer);
-    count_starting(p, -1);
+    note_running(p);
     forget_kept_start(p);
-    p->life = SP_PROC_RUNNING;
     p->pid = m->pid;
     p->leaf = m->leaf_number;
     p->terminal = p->is_tty ? m->terminal : -1;
@@ -551,6 +618,7 @@ static void on_started(struct sp_seat *seat, const struct sp_wire_started *m, in
     if (input >= 0) {
         p->input.state = SP_INPUT_OPEN;
         p->input.fd = TAKE_FD(input);
+        p->input.log_made = seat->cell->key != 0 ? on_log_made : NULL;
     }
     p->session->front->stats.started++;
     sp_proc_limits_started(p);
@@ -585,6 +653,7 @@ static void on_denied(struct sp_seat *seat)
     struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
 
     p->has_left_network = true;
+    sp_proc_mark(p, SP_MARK_LEFT_NETWORK, true);
     if (p->session->client != NULL)
         p->session->client->news(p->session->client, p);
 }
@@ -597,12 +666,38 @@ bool sp_proc_denial(const struct sp_proc *p, uint32_t i, struct sp_net_denial *r
     return i == 0 && p->has_left_network;
 }
 
+static bool on_placed(struct sp_seat *seat)
+{
+    return sp_proc_write_record(SP_CONTAINER(seat, struct sp_proc, seat));
+}
+
+static void on_found(struct sp_seat *seat, const struct sp_wire_item *item, int input_fd,
+                     int log_fd);
+static void on_missing(struct sp_seat *seat);
+
 static const struct sp_seat_ops seat_ops = {
-    .started = on_started, .news = on_news, .denied = on_denied, .done = on_done, .lost = on_lost};
+    .placed = on_placed,
+    .found = on_found,
+    .missing = on_missing,
+    .started = on_started,
+    .news = on_news,
+    .denied = on_denied,
+    .done = on_done,
+    .lost = on_lost,
+};
 
 static void has_room(struct sp_input *in)
 {
     sp_waiters_wake_in_turn(&SP_CONTAINER(in, struct sp_proc, input)->on_room);
+}
+
+/* A kept cell has a copy of a stdin pipe. */
+static void on_input_closed(struct sp_input *in)
+{
+    const struct sp_proc *p = SP_CONTAINER(in, struct sp_proc, input);
+
+    if (!p->is_tty)
+        sp_cell_close_input(&p->seat);
 }
 
 static bool add_string(struct sp_buf *b, struct sp_str s)
@@ -826,6 +921,7 @@ static int start_once(struct sp_session *s, const struct sp_start *o, struct sp_
     sp_input_init(&p->input, s->front->loop, has_room);
     p->input.is_embedded = s->front->options.is_embedded;
     p->input.is_tty = o->is_tty;
+    p->input.closed = on_input_closed;
     /* Ids and arguments are kept for process/list: bounds the memory that a client can fill. */
     if (s->front->held_bytes > SP_FRONT_MAX_HELD) {
         sp_proc_release(p);
@@ -848,6 +944,7 @@ static int start_once(struct sp_session *s, const struct sp_start *o, struct sp_
     if (r < 0) {
         sp_loop_cancel(s->front->loop, &p->life_timer);
         sp_session_remove(s, p);
+        sp_proc_drop_record(p);
         sp_proc_release(p);
         return r;
     }
@@ -873,6 +970,143 @@ int sp_proc_start(struct sp_session *s, const struct sp_start *o, struct sp_star
     return r;
 }
 
+/* ---- processes of an earlier front ---- */
+
+/* The id as the client wrote it, in JSON. */
+static bool make_label(struct sp_proc *p)
+{
+    auto_buf struct sp_buf label = {0};
+
+    if (!sp_json_add_str(&label, p->id))
+        return false;
+    p->label = (struct sp_str){sp_str_dup(sp_buf_str(&label)), label.len};
+    return p->label.p != NULL;
+}
+
+static void restore_limits(struct sp_proc *p, const struct sp_proc_record *r, struct sp_str leaf)
+{
+    const uint64_t ended_by = atomic_load(&r->marks) / SP_MARK_LIMIT;
+    struct sp_session *s = p->session;
+    struct sp_leaf_record place;
+
+    p->limits.is_asked = r->are_limits_asked != 0;
+    for (int i = 0; i < SP_LIMIT_COUNT; i++) {
+        p->limits.set.of[i] = r->limits[i];
+        p->limits.scopes[i] =
+            r->scopes[i] <= SP_LIMIT_TREE ? (enum sp_limit_scope)r->scopes[i] : SP_LIMIT_NOWHERE;
+    }
+    if (leaf.n == sizeof place) {
+        memcpy(&place, leaf.p, sizeof place);
+        p->limits.leaf =
+            sp_leaf_restore(s->front->leaves, &s->leaves, s->number, &p->limits.set, &place);
+    }
+    if (ended_by > 0 && ended_by <= SP_LIMIT_COUNT && sp_proc_own_hits(p) != NULL) {
+        p->limits.hits->has_ended = true;
+        p->limits.hits->ended_by = (enum sp_limit)(ended_by - 1);
+    }
+}
+
+static void restore_marks(struct sp_proc *p, const struct sp_proc_record *r)
+{
+    const uint64_t marks = atomic_load(&r->marks);
+    const uint64_t size = atomic_load(&r->size);
+
+    p->was_killed = (marks & SP_MARK_KILLED) != 0;
+    p->is_forgotten = (marks & SP_MARK_FORGOTTEN) != 0;
+    p->has_left_network = (marks & SP_MARK_LEFT_NETWORK) != 0;
+    p->rows = (size >> 16 & UINT16_MAX) != 0 ? (uint16_t)(size >> 16) : DEFAULT_ROWS;
+    p->cols = (size & UINT16_MAX) != 0 ? (uint16_t)size : DEFAULT_COLS;
+}
+
+int sp_proc_restore(struct sp_session *s, struct sp_proc_record *r, size_t fixed,
+                    struct sp_proc **ret, struct sp_err *e)
+{
+    struct sp_front *front = s->front;
+    struct sp_proc_texts t;
+    struct sp_proc *p;
+
+    if (!sp_proc_record_texts(r, fixed, &t) || r->network > SP_PROC_NETWORK_MANAGED ||
+        sp_session_find(s, t.id) != NULL)
+        return sp_fail(e, SP_E_MALFORMED, 0, "the record of a process is broken");
+    p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take a process over");
+    p->seat.ops = &seat_ops;
+    sp_list_init(&p->observers);
+    p->session = s;
+    p->number = r->number;
+    p->is_restored = p->was_restored = true;
+    p->is_tty = r->is_tty != 0;
+    p->is_confined = r->is_confined != 0;
+    p->network = (enum sp_proc_network)r->network;
+    p->tier = r->tier;
+    p->argc = r->argc;
+    p->started_ms = r->started_ms;
+    p->terminal = -1;
+    sp_input_init(&p->input, front->loop, has_room);
+    p->input.is_tty = p->is_tty;
+    p->input.closed = on_input_closed;
+    restore_limits(p, r, t.leaf);
+    restore_marks(p, r);
+    p->id = (struct sp_str){sp_str_dup(t.id), t.id.n};
+    p->name = t.name.n == 0 ? NULL : sp_str_dup(t.name);
+    if (p->id.p == NULL || !make_label(p) || (t.name.n > 0 && p->name == NULL) ||
+        !sp_buf_add_str(&p->strings, t.strings) || !sp_session_add(s, p)) {
+        sp_proc_release(p);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take a process over");
+    }
+    p->record = r;
+    count_starting(p, 1);
+    front->stats.live++;
+    s->live++;
+    front->held_bytes += sp_proc_held_bytes(p);
+    *ret = p;
+    return 0;
+}
+
+static void on_found(struct sp_seat *seat, const struct sp_wire_item *item, int input_fd,
+                     int log_fd)
+{
+    struct sp_proc *p = SP_CONTAINER(seat, struct sp_proc, seat);
+    const bool was_terminated = (atomic_load(&p->record->marks) & SP_MARK_TERMINATED) != 0;
+    struct sp_err e = {0};
+
+    p->is_restored = false;
+    if (seat->cell->options.managed != NULL)
+        sp_managed_join(seat->cell->options.managed, p);
+    p->pid = item->pid;
+    p->leaf = item->leaf_number;
+    p->terminal = p->is_tty ? item->terminal : -1;
+    memcpy(p->outputs, item->outputs, sizeof p->outputs);
+    if (item->life == SP_WIRE_LIFE_STARTING) { /* ops.started comes; no client waits for it */
+        set_deadline(p, ANSWER_MS, on_no_answer);
+        return;
+    }
+    note_running(p);
+    if (sp_ring_slots_view(&seat->cell->slots, seat->slot, seat->number, &p->view.ring, &e) < 0) {
+        sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": %s", SP_STR_ARG(p->id), e.msg);
+        fail_ring(p);
+    }
+    p->input.log_made = on_log_made;
+    sp_input_adopt(&p->input, input_fd, log_fd);
+    sp_proc_limits_started(p);
+    refresh(p);
+    if (p->session->is_held)
+        sp_proc_hold(p);
+    if (!p->is_held)
+        sp_proc_set_owned(p, p->session->client != NULL);
+    if (was_terminated && p->state.exit_seq == 0)
+        (void)sp_proc_terminate(p);
+    p->was_terminated = was_terminated;
+    sp_waiters_wake(&p->waits_for_start);
+}
+
+/* The START of an earlier front has not reached the cell. */
+static void on_missing(struct sp_seat *seat)
+{
+    sp_proc_free(SP_CONTAINER(seat, struct sp_proc, seat));
+}
+
 void sp_proc_free(struct sp_proc *p)
 {
     struct sp_front *front = p->session->front;
@@ -895,13 +1129,15 @@ void sp_proc_free(struct sp_proc *p)
         front->stats.live--;
         p->session->live--;
     }
-    if (sp_list_is_linked(&p->in_news) && p->session->client != NULL)
+    p->session->held -= p->is_held;
+    if ((sp_list_is_linked(&p->in_news) || p->marks > 0) && p->session->client != NULL)
         p->session->client->gone(p->session->client, p);
     sp_loop_cancel(front->loop, &p->life_timer);
     if (p->past == NULL) {
         front->held_bytes -= sp_proc_held_bytes(p);
         sp_session_remove(p->session, p);
         sp_cell_forget(&p->seat);
+        sp_proc_drop_record(p);
     }
     sp_waiters_wake(&p->waits_for_start); /* they find no such process, or start a new one */
     sp_ended_leave(p);
@@ -924,6 +1160,7 @@ static void ask_cell(struct sp_proc *p, struct sp_proc_call *c, enum sp_wire_op 
 void sp_proc_signal(struct sp_proc *p, struct sp_proc_call *c, int signal)
 {
     p->was_killed = p->was_killed || signal == SIGKILL;
+    sp_proc_mark(p, SP_MARK_KILLED, p->was_killed);
     ask_cell(p, c, SP_WIRE_SIGNAL, signal, 0);
 }
 
@@ -947,6 +1184,7 @@ bool sp_proc_terminate(struct sp_proc *p)
     if (p->life != SP_PROC_RUNNING || p->state.exit_seq != 0)
         return false;
     p->was_terminated = true;
+    sp_proc_mark(p, SP_MARK_TERMINATED, true);
     sp_input_break(&p->input);
     (void)sp_cell_send(&p->seat, SP_WIRE_TERMINATE, 0, 0, 0); /* a lost cell has no process */
     return true;

@@ -37,6 +37,7 @@ struct sp_inspection;
 struct sp_network_job;
 struct sp_observer;
 struct sp_policy;
+struct sp_proc_record;
 struct sp_session;
 
 enum sp_proc_life { SP_PROC_STARTING, SP_PROC_RUNNING, SP_PROC_EXITED, SP_PROC_CLOSED };
@@ -72,6 +73,13 @@ struct sp_denial_facts {
 
 enum sp_proc_network { SP_PROC_NETWORK_HOST, SP_PROC_NETWORK_NONE, SP_PROC_NETWORK_MANAGED };
 
+/* Of a process that is held (core/held.h). */
+struct sp_held_log {
+    uint64_t end_seq, end_pos;   /* the end of the log at the resume; 0: not resumed */
+    uint64_t read_seq, read_pos; /* what the client has read of the records behind it */
+    bool is_asked;               /* the client has called process/read */
+};
+
 struct sp_proc {
     struct sp_seat seat;
     struct sp_session *session;
@@ -92,6 +100,7 @@ struct sp_proc {
     uid_t ended_by_uid;
     bool is_answered;     /* start_wait was answered, and `starting` counted down */
     bool is_forgotten;    /* it does not enter the history */
+    bool is_held;         /* the owner has not come back after a takeover: core/held.h */
     bool is_lost;         /* its cell is gone: exit and close are made up */
     bool is_input_ending; /* closeStdin waits behind blocked writes */
     bool has_writer_size; /* the terminal has the writer's size, not the owner's */
@@ -116,6 +125,10 @@ struct sp_proc {
     struct sp_output_times times;               /* when output arrived */
     struct sp_ring_cursor sent;                 /* what is queued for the owner, or was sent */
     struct sp_ring_cursor page_start, page_end; /* of the last page read */
+    uint64_t confirmed_seq, confirmed_pos;      /* what the owner has read */
+    struct sp_held_log held;
+    uint32_t unmarked;      /* for the client: bytes of records sent behind its last mark, ... */
+    uint32_t marks;         /* ... and its marks under way; it hears of `gone` while there is one */
     struct sp_list in_news; /* linked by the client while there are records to send */
 
     /* CLOSED, see core/ended.h. */
@@ -126,6 +139,10 @@ struct sp_proc {
     bool is_unsent;           /* counted: the owner was not sent the end */
     uint32_t unsent_bytes;
     bool is_output_evicted; /* from its record */
+
+    struct sp_proc_record *record; /* in the ledger; NULL: none */
+    bool was_restored;             /* an earlier front started it, */
+    bool is_restored;              /* ... and its cell has not told it yet */
 
     struct sp_net_proc net; /* core/managed.h */
     struct sp_proc_limits limits;
@@ -194,6 +211,10 @@ static inline size_t sp_proc_held_bytes(const struct sp_proc *p)
 {
     return p->id.n + p->label.n + p->strings.len + (p->name == NULL ? 0 : strlen(p->name));
 }
+/* Takes over a process of an earlier front (core/adopt.h). It is STARTING until its cell tells
+ * whether it knows it. `fixed`: size of the record. */
+int sp_proc_restore(struct sp_session *s, struct sp_proc_record *r, size_t fixed,
+                    struct sp_proc **ret, struct sp_err *e);
 /* Frees the struct alone. */
 void sp_proc_release(struct sp_proc *p);
 /* Kills a live process with its tree. Wakes the waiters for its start and on_freed; no other
@@ -233,8 +254,10 @@ static inline uint64_t sp_proc_next_seq(const struct sp_proc *p)
 
 /* The chunks that one process/read returns. */
 struct sp_page {
-    struct sp_ring_cursor from; /* start sp_ring_next here ... */
-    uint64_t last_seq;          /* ... and stop after this one; 0: no chunk */
+    struct sp_ring_cursor after; /* behind the records up to after_seq */
+    struct sp_ring_cursor end;   /* behind the last record of the page */
+    struct sp_ring_cursor from;  /* start sp_ring_next here ... */
+    uint64_t last_seq;           /* ... and stop after this one; 0: no chunk */
     uint32_t chunks;
     uint64_t bytes;
     uint64_t next_seq;
@@ -245,8 +268,13 @@ int sp_proc_page(struct sp_proc *p, uint64_t after_seq, uint64_t max_bytes, stru
 /* The next record behind a reader's position (the owner's: p->sent), which moves past it: 1, or 0
  * if there is none. The ring may have overwritten records before it. */
 int sp_proc_next(struct sp_proc *p, struct sp_ring_cursor *at, struct sp_record *ret);
-/* The owner is served up to p->sent: all records before are queued for it. */
+/* All records before p->sent are queued for the owner; or it has them already. */
+void sp_proc_sent(struct sp_proc *p);
 void sp_proc_served(struct sp_proc *p);
+/* The owner has read the records up to `seq`, which end at `pos` of the log. Of those that it was
+ * not sent, none counts. The cell pauses a process that is too far ahead of its owner, and keeps
+ * what the owner has not read. */
+void sp_proc_confirm(struct sp_proc *p, uint64_t seq, uint64_t pos);
 /* The session got or lost its connection. A new owner gets the records from now on. */
 void sp_proc_set_owned(struct sp_proc *p, bool is_owned);
 

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
+#include "core/records.h"
 #include "core/session.h"
 
 #define LEAST_DATA    (1ULL << 30) /* RLIMIT_DATA below this ends Node and Java at their start */
@@ -142,6 +144,7 @@ static void end_by(struct sp_proc *p, enum sp_limit limit)
     if (hits != NULL) {
         hits->has_ended = true;
         hits->ended_by = limit;
+        sp_proc_mark(p, (enum sp_proc_mark)(SP_MARK_LIMIT * (limit + 1)), true);
     }
 }
 
@@ -182,9 +185,12 @@ static void look_at_cpu_in(struct sp_proc *p, uint64_t ms)
 void sp_proc_limits_started(struct sp_proc *p)
 {
     struct sp_loop *loop = p->session->front->loop;
-    const uint64_t wall = p->limits.set.of[SP_LIMIT_WALL];
+    const int64_t ran = (int64_t)sp_clock_unix_ms() - p->started_ms; /* long, after a takeover */
+    uint64_t wall = p->limits.set.of[SP_LIMIT_WALL];
 
-    if (p->limits.scopes[SP_LIMIT_CPU] == SP_LIMIT_TREE)
+    if (wall != 0 && p->was_restored)
+        wall = ran >= 0 && (uint64_t)ran < wall ? wall - (uint64_t)ran : 1;
+    if (p->limits.scopes[SP_LIMIT_CPU] == SP_LIMIT_TREE && p->limits.leaf != NULL)
         look_at_cpu_in(p, p->limits.set.of[SP_LIMIT_CPU]);
 
     if (wall != 0 && !sp_loop_timer(loop, &p->limits.wall, sp_loop_now(loop) + wall, on_wall))

@@ -395,16 +395,77 @@ bool sp_ring_slots_refused(struct sp_ring_slots *s, uint32_t index)
     return true;
 }
 
+static void warm(struct slot *p)
+{
+    struct sp_rings *r = p->slots->rings;
+
+    if (p->touched == 0)
+        return;
+    sp_list_append(&r->warm, &p->warm);
+    r->warm_bytes += p->touched;
+}
+
+static bool reserve_groups(struct sp_ring_slots *s)
+{
+    if (s->groups != NULL)
+        return true;
+    s->groups = calloc(count_groups(s), sizeof(struct sp_ring_group *));
+    if (s->groups != NULL)
+        sp_list_append(&s->rings->slots, &s->link);
+    return s->groups != NULL;
+}
+
+/* A slot with a process has the share that its last front gave it, until it is told another. */
+int sp_ring_slots_adopt(struct sp_ring_slots *s, uint32_t index, int *fd, uint64_t used,
+                        struct sp_err *e)
+{
+    struct sp_ring_group *g = calloc(1, sizeof *g);
+    const uint32_t first = index * SP_SEGMENT_RINGS;
+
+    if (g == NULL || !reserve_groups(s)) {
+        free(g);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take output rings over");
+    }
+    int r = index >= count_groups(s) || s->groups[index] != NULL
+                ? sp_fail(e, SP_E_MALFORMED, 0, "the cell has no such output rings")
+                : sp_segment_take(fd, false, &g->segment, e);
+    if (r == 0) {
+        g->size = s->count - first < g->segment->rings ? s->count - first : g->segment->rings;
+        if (g->size < SP_SEGMENT_RINGS && used >> g->size != 0)
+            r = sp_fail(e, SP_E_MALFORMED, 0, "a process has no output ring");
+    }
+    if (r < 0) {
+        sp_segment_drop(g->segment);
+        free(g);
+        return r;
+    }
+    (void)close(TAKE_FD(g->segment->fd));
+    g->idle_since_ms = sp_loop_now(s->rings->loop);
+    s->groups[index] = g;
+    for (uint32_t i = g->size; i-- > 0;) { /* the lowest is taken first */
+        struct slot *p = &g->slots[i];
+
+        *p = (struct slot){.slots = s, .number = first + i, .is_used = (used >> i & 1) != 0};
+        if (p->is_used) {
+            s->used++;
+            atomic_store(sp_bell_share(s->bell, p->number), s->rings->share);
+            sp_bell_mark(s->bell, p->number);
+            sp_ring_slots_note(s, p->number);
+        } else {
+            g->free[g->free_count++] = (uint8_t)i;
+            count_touched(p);
+            warm(p);
+        }
+    }
+    return 0;
+}
+
 /* ---- slots ---- */
 
 int sp_ring_slots_take(struct sp_ring_slots *s, uint32_t *ret, struct sp_err *e)
 {
-    if (s->groups == NULL) {
-        s->groups = calloc(count_groups(s), sizeof(struct sp_ring_group *));
-        if (s->groups == NULL)
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
-        sp_list_append(&s->rings->slots, &s->link);
-    }
+    if (!reserve_groups(s))
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a cell's tables");
     for (; s->lowest < count_groups(s); s->lowest++) {
         const uint32_t index = s->lowest;
 
@@ -448,10 +509,7 @@ void sp_ring_slots_give(struct sp_ring_slots *s, uint32_t slot)
         unmake_group(s, index);
         return;
     }
-    if (p->touched > 0) {
-        sp_list_append(&r->warm, &p->warm);
-        r->warm_bytes += p->touched;
-    }
+    warm(p);
     while (r->warm_bytes > SP_RINGS_WARM && (coldest = first_warm(r)) != NULL) {
         set_cold(coldest);
         punch(coldest);

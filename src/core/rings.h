@@ -72,6 +72,10 @@ void sp_ring_slots_done(struct sp_ring_slots *s); /* views stay valid */
 /* Takes a free slot, and gives its cell the memory for it. SP_E_LIMIT: there is none. */
 int sp_ring_slots_take(struct sp_ring_slots *s, uint32_t *ret, struct sp_err *e);
 void sp_ring_slots_give(struct sp_ring_slots *s, uint32_t slot);
+/* Of a cell that another front has used: its segment of this index. used: a bit for each slot that
+ * is taken. Takes *fd on success. SP_E_MALFORMED: it is no segment, or not one for these slots. */
+int sp_ring_slots_adopt(struct sp_ring_slots *s, uint32_t index, int *fd, uint64_t used,
+                        struct sp_err *e);
 /* The cell could not take the segment of this index, which is made again once its starts have
  * failed. false: it has said so before, or there is none. */
 bool sp_ring_slots_refused(struct sp_ring_slots *s, uint32_t index);

@@ -3,17 +3,31 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/utf8.h"
+#include "core/adopt.h"
+#include "core/cell_record.h"
 #include "core/ended.h"
 #include "core/files.h"
+#include "core/held.h"
 #include "core/history.h"
 #include "core/journal.h"
+#include "core/ledger.h"
+#include "core/records.h"
+#include "keeper/hold.h"
 
 /* Closed processes have a slot until the end of the turn. */
 #define SPARE_SLOTS 16
+
+/* How long a front waits for the cells that it takes over before clients may connect. */
+#define ADOPT_WAIT_MS 100
+
+#define GENERATION_SHIFT 40 /* of numbers; the rest counts in one front */
 
 /* ---- open cells ---- */
 
@@ -76,6 +90,15 @@ static void on_cell_idle(void *user)
                             on_idle_timer);
 }
 
+/* One that nothing runs in ends after a while, as after its last command. */
+static void on_cell_adopted(void *user)
+{
+    struct sp_open_cell *o = user;
+
+    if (o->cell->busy == 0)
+        on_cell_idle(o);
+}
+
 static struct sp_cell_options cell_options(struct sp_open_cell *o)
 {
     const struct sp_front_options *of = &o->front->options;
@@ -88,9 +111,11 @@ static struct sp_cell_options cell_options(struct sp_open_cell *o)
         .journal = o->front->journal,
         .nofile_soft = of->nofile_soft,
         .nofile_hard = of->nofile_hard,
+        .place = (uint32_t)(o - o->front->open),
         .user = o,
         .drained = on_drained,
         .died = on_cell_died,
+        .adopted = on_cell_adopted,
         .closed = on_process_closed,
         .idle = on_cell_idle,
     };
@@ -108,6 +133,22 @@ static int make_open_cell(struct sp_open_cell *o, struct sp_err *e)
     return 0;
 }
 
+int sp_front_adopt_cell(struct sp_front *f, struct sp_cell_record *r, size_t fixed,
+                        struct sp_cell_ends *ends, struct sp_err *e)
+{
+    struct sp_open_cell *o = r->place < SP_OPEN_CELLS_MAX ? &f->open[r->place] : NULL;
+
+    if (o == NULL || o->cell != NULL)
+        return sp_fail(e, SP_E_MALFORMED, 0, "its record is broken");
+    const struct sp_cell_options options = cell_options(o);
+    const int err = sp_cell_adopt(f->cells, &options, r, fixed, ends, &o->cell, e);
+    if (err < 0)
+        return err;
+    f->open_count++;
+    f->cell_made_ms = o->used_ms = sp_loop_now(f->loop);
+    return 0;
+}
+
 /* The cell with the fewest unanswered starts, the lowest number winning: one command after another
  * uses cell 0. One that does not answer is the last choice. */
 static struct sp_open_cell *choose_cell(struct sp_front *s, const struct sp_cell *full,
@@ -122,7 +163,7 @@ static struct sp_open_cell *choose_cell(struct sp_front *s, const struct sp_cell
 
         if (c == NULL && *ret_room == NULL)
             *ret_room = o;
-        if (c != NULL && c != full && c->socket >= 0 && !c->is_stalled &&
+        if (c != NULL && c != full && c->socket >= 0 && !c->is_stalled && !c->is_adopting &&
             (best == NULL || c->starting < best->cell->starting))
             best = o;
     }
@@ -138,7 +179,8 @@ int sp_front_cell(struct sp_front *s, struct sp_session *session, const struct s
     struct sp_open_cell *o = choose_cell(s, full, &room);
     const bool needs_first = room == s->open;
     const bool is_due = session != NULL && (o == NULL || o->cell->starting >= SP_OPEN_CELL_BUSY) &&
-                        (full != NULL || now - s->cell_made_ms >= SP_OPEN_CELL_PAUSE_MS);
+                        (full != NULL || now - s->cell_made_ms >= SP_OPEN_CELL_PAUSE_MS ||
+                         (s->open->cell != NULL && s->open->cell->is_adopting));
 
     if (room != NULL && (needs_first || is_due)) {
         const int r = make_open_cell(room, e);
@@ -181,6 +223,41 @@ static void warn_of_limits_without_effect(const struct sp_front *s,
         }
 }
 
+/* That of an earlier front, or a new one. */
+static int take_history(struct sp_front *s, struct sp_err *e)
+{
+    const uint64_t key = SP_HOLD_KEY(SP_HOLD_HISTORY, 0);
+    struct sp_hold *hold = s->options.hold;
+    int fds[SP_HOLD_FDS];
+    unsigned count = 0;
+
+    if (sp_hold_take(hold, key, fds, &count, NULL)) {
+        if (count == 1 && sp_history_open(fds[0], &s->history, e) == 0)
+            return 0;
+        for (unsigned i = 0; i < count; i++)
+            (void)close(fds[i]);
+        sp_log(SP_LOG_WARN, "the history of the last front is lost: %s", e->msg);
+    }
+    const int r = sp_history_new(s->options.history, &s->history, e);
+    if (r < 0 || hold == NULL)
+        return r;
+    fds[0] = sp_history_fd(s->history);
+    return sp_hold_keep(hold, key, fds, 1, "history", e);
+}
+
+/* Cells that an earlier front had, and that have died with it, have left their cgroups and
+ * placeholders. */
+static bool is_noted_thing_used(void *user, const char *kind, const char *path)
+{
+    const struct sp_front *s = user;
+    bool is_used = strcmp(kind, SP_JOURNAL_PLACEHOLDER) == 0 &&
+                   sp_placeholder_is_ours(&s->cell_pool->placeholders, path);
+
+    sp_list_each(i, &s->cells->cells)
+        is_used = is_used || strcmp(SP_CONTAINER(i, struct sp_cell, link)->cgroup_path, path) == 0;
+    return is_used;
+}
+
 int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct sp_front **ret,
                  struct sp_err *e)
 {
@@ -194,12 +271,17 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     sp_ended_init(s);
     for (unsigned i = 0; i < SP_OPEN_CELLS_MAX; i++)
         s->open[i].front = s;
-    int r = sp_journal_new(o->runtime_dir, &s->journal, e);
+    s->ledger = o->ledger;
+    /* No number of an earlier front is used again. */
+    if (o->hold != NULL)
+        s->next_session = s->next_process = (sp_hold_generation(o->hold) - 1) << GENERATION_SHIFT;
+    int r = sp_journal_new(o->runtime_dir, o->hold, &s->journal, e);
     if (r == 0 && o->history > 0)
-        r = sp_history_new(o->history, &s->history, e);
+        r = take_history(s, e);
     if (r == 0)
         r = sp_cells_new(loop, o->is_embedded, &s->cells, e);
     if (r == 0) {
+        sp_cells_keep(s->cells, o->hold, o->ledger);
         s->cells->rings.evict = sp_ended_evict_rings;
         s->cells->rings.user = s;
     }
@@ -214,17 +296,27 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     uint64_t *pids = &s->options.limits.level[SP_LIMIT_SESSION].of[SP_LIMIT_PIDS];
     if (*pids == 0)
         *pids = o->default_pids;
-    const struct sp_leaves_options leaves = {
-        .limits = s->options.limits, .is_off = o->has_no_leaves, .is_embedded = o->is_embedded};
+    const struct sp_leaves_options leaves = {.limits = s->options.limits,
+                                             .is_off = o->has_no_leaves,
+                                             .is_embedded = o->is_embedded,
+                                             .ledger = o->ledger,
+                                             .keeper = sp_hold_keeper(o->hold),
+                                             .generation = sp_hold_generation(o->hold)};
     s->leaves = sp_leaves_new(loop, &leaves);
     if (r == 0 && s->leaves == NULL)
         r = sp_fail(e, SP_E_SYSTEM, ENOMEM, "make the server");
-    if (r == 0 && !o->is_embedded && !o->is_cell_late)
-        r = make_open_cell(&s->open[0], e);
     if (r == 0 && o->output_memory != 0)
         s->cells->rings.budget = o->output_memory;
     if (r == 0)
         r = sp_cell_pool_new(loop, s->cells, &pool, &s->cell_pool, e);
+    if (r == 0 && sp_hold_generation(o->hold) > 1)
+        r = sp_adopt(s, e);
+    if (r == 0 && sp_hold_generation(o->hold) > 1)
+        sp_journal_clean_up(s->journal, is_noted_thing_used, s);
+    if (r == 0)
+        sp_cells_await_adopted(s->cells, ADOPT_WAIT_MS);
+    if (r == 0 && !o->is_embedded && !o->is_cell_late && s->open[0].cell == NULL)
+        r = make_open_cell(&s->open[0], e);
     if (r == 0)
         r = sp_files_new(s, &s->files, e);
     if (r < 0) {
@@ -234,6 +326,33 @@ int sp_front_new(struct sp_loop *loop, const struct sp_front_options *o, struct 
     warn_of_limits_without_effect(s, &o->limits);
     *ret = s;
     return 0;
+}
+
+/* ---- the record of a session ---- */
+
+/* false: no room in the ledger. */
+static bool write_record(struct sp_session *s)
+{
+    struct sp_ledger *l = s->front->ledger;
+    struct sp_session_record *r;
+
+    if (l == NULL || s->record != NULL)
+        return true;
+    r = sp_ledger_alloc(l, SP_LEDGER_SESSION, SP_SESSION_LOOSE, sizeof *r - SP_SESSION_LOOSE);
+    if (r == NULL)
+        return false;
+    r->number = s->number;
+    memcpy(r->id, s->id, sizeof s->id);
+    memcpy(r->client_name, s->client_name, sizeof s->client_name);
+    sp_ledger_commit(l, r);
+    s->record = r;
+    return true;
+}
+
+static void drop_record(struct sp_session *s)
+{
+    sp_ledger_free(s->front->ledger, s->record);
+    s->record = NULL;
 }
 
 /* ---- making and ending ---- */
@@ -278,6 +397,7 @@ static void end_session(struct sp_session *s)
            s->proc_count + s->pasts.count);
     if (front->options.ended != NULL)
         front->options.ended(front->options.user, s);
+    sp_held_done(s);
     sp_loop_cancel(front->loop, &s->expiry);
     s->is_overdue = false; /* the removal of its processes must not set the timer */
     while ((i = sp_list_first(&s->procs)) != NULL)
@@ -297,6 +417,7 @@ static void end_session(struct sp_session *s)
     *at = s->next_in_bucket;
     sp_list_remove(&s->link);
     front->session_count--;
+    drop_record(s);
     free(s->buckets);
     free(s);
 }
@@ -322,6 +443,18 @@ void sp_front_free(struct sp_front *s)
     free(s);
 }
 
+/* With its id and number. */
+static void list_session(struct sp_front *f, struct sp_session *s)
+{
+    s->front = f;
+    sp_list_init(&s->procs);
+    sp_list_init(&s->opened);
+    sp_pasts_init(&s->pasts, &f->pasts);
+    sp_list_append(&f->sessions, &s->link);
+    list_by_id(f, s);
+    f->session_count++;
+}
+
 int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_session **ret,
                    struct sp_err *e)
 {
@@ -331,15 +464,38 @@ int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_se
         free(n);
         return sp_fail(e, SP_E_SYSTEM, errno, "make a session");
     }
-    n->front = s;
     n->number = ++s->next_session;
     n->client = c;
-    sp_list_init(&n->procs);
-    sp_list_init(&n->opened);
-    sp_pasts_init(&n->pasts, &s->pasts);
-    sp_list_append(&s->sessions, &n->link);
-    list_by_id(s, n);
-    s->session_count++;
+    list_session(s, n);
+    *ret = n;
+    return 0;
+}
+
+int sp_session_keep(struct sp_session *s, struct sp_err *e)
+{
+    return write_record(s)
+               ? 0
+               : sp_fail(e, SP_E_LIMIT, 0,
+                         "the server has no room for another session: its processes' ids and "
+                         "arguments, or what it remembers of ended ones, take too much memory");
+}
+
+int sp_session_restore(struct sp_front *f, struct sp_session_record *r, struct sp_session **ret,
+                       struct sp_err *e)
+{
+    struct sp_session *n = calloc(1, sizeof *n);
+
+    if (n == NULL || !reserve_bucket(f)) {
+        free(n);
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take a session over");
+    }
+    memcpy(n->id, r->id, SP_SESSION_ID);
+    memcpy(n->client_name, r->client_name,
+           sp_utf8_valid_prefix(
+               (struct sp_str){r->client_name, strnlen(r->client_name, SP_CLIENT_NAME)}));
+    n->number = r->number;
+    n->record = r;
+    list_session(f, n);
     *ret = n;
     return 0;
 }
@@ -353,6 +509,7 @@ static void set_client(struct sp_session *s, struct sp_session_client *c)
         sp_proc_set_owned(SP_CONTAINER(i, struct sp_proc, link), c != NULL);
     sp_list_each(i, &s->opened)
         sp_proc_set_owned(SP_CONTAINER(i, struct sp_proc, link), c != NULL);
+    sp_held_attached(s);
 }
 
 struct sp_session *sp_front_find(const struct sp_front *s, struct sp_str id)
@@ -378,6 +535,7 @@ int sp_session_resume(struct sp_front *s, struct sp_str id, struct sp_session_cl
     }
     sp_loop_cancel(s->loop, &found->expiry);
     found->is_overdue = false;
+    sp_session_record_due(found, 0);
     set_client(found, c);
     sp_log(SP_LOG_INFO, "session %.8s resumed", found->id);
     *ret = found;
@@ -394,6 +552,12 @@ static void on_expiry(struct sp_timer *t)
         end_session(s);
 }
 
+void sp_session_expire_at(struct sp_session *s, uint64_t due_ms)
+{
+    if (!sp_loop_timer(s->front->loop, &s->expiry, due_ms, on_expiry))
+        sp_log(SP_LOG_WARN, "no memory for a timer: session %.8s is kept", s->id);
+}
+
 void sp_session_detach(struct sp_session *s, bool keep)
 {
     struct sp_front *front = s->front;
@@ -404,6 +568,7 @@ void sp_session_detach(struct sp_session *s, bool keep)
         end_session(s);
         return;
     }
+    sp_session_record_due(s, due);
     sp_log(SP_LOG_INFO, "session %.8s detached, kept for %llu ms", s->id,
            (unsigned long long)front->options.session_ttl_ms);
 }

@@ -15,6 +15,7 @@
 #include "core/leaves.h"
 #include "core/past.h"
 #include "core/proc.h"
+#include "core/records.h"
 
 #define SP_SESSION_ID       36
 #define SP_CLIENT_NAME      128 /* bytes kept of a client's name */
@@ -31,7 +32,12 @@ struct sp_session_client {
 };
 
 struct sp_front;
+struct sp_cell_ends;
+struct sp_cell_record;
 struct sp_history;
+struct sp_hold;
+struct sp_ledger;
+struct sp_session_record;
 
 /*
  * The open cells, which run the commands without a sandbox. The first runs one command after
@@ -75,7 +81,12 @@ struct sp_session {
     struct sp_list opened; /* struct sp_proc that read a record */
     uint32_t unsent;       /* processes whose end the client was not sent, and ... */
     uint64_t unsent_bytes; /* ... the memory of their records */
-    bool is_overdue;       /* session_ttl has passed; `named` keeps the session */
+
+    bool is_held;                     /* attached when an earlier front died: core/held.h */
+    uint32_t held;                    /* its processes that are held */
+    struct sp_timer hold;             /* when they are let go */
+    bool is_overdue;                  /* session_ttl has passed; `named` keeps the session */
+    struct sp_session_record *record; /* in the ledger; NULL: none */
 };
 
 /* Cells start commands in the order of the requests: a session with more of them in the queue would
@@ -113,6 +124,8 @@ struct sp_front_options {
     bool has_no_leaves;           /* limits make no cgroups */
     struct sp_fixed_places fixed; /* paths that no policy may open; borrowed */
     const char *runtime_dir;      /* NULL: none */
+    struct sp_hold *hold;         /* the keeper; NULL: none; borrowed */
+    struct sp_ledger *ledger;     /* with a keeper; borrowed */
     bool is_exposed;              /* a command with network could send us requests */
     bool is_exposed_widely;       /* ... and does not have to come over loopback */
     bool is_embedded;             /* in a host program; the cell is made for the first command */
@@ -133,6 +146,12 @@ struct sp_front_options {
 
 struct sp_files;
 
+/* What was taken over (core/adopt.h). */
+struct sp_adopted {
+    unsigned sessions, processes, ended, cells;
+    unsigned broken; /* records that were dropped */
+};
+
 struct sp_front {
     struct sp_loop *loop;
     struct sp_front_options options;
@@ -144,6 +163,8 @@ struct sp_front {
     struct sp_leaves *leaves;
     struct sp_cell_pool *cell_pool;
     struct sp_history *history; /* NULL: none */
+    struct sp_ledger *ledger;   /* NULL: nothing outlives this front */
+    struct sp_adopted adopted;  /* of an earlier front */
     struct sp_files *files;     /* file operations (files.h) */
     struct sp_list sessions;    /* the oldest first */
     struct sp_session **by_id;  /* a hash table of session_buckets lists; NULL: none yet */
@@ -173,9 +194,27 @@ void sp_front_free(struct sp_front *s);
 int sp_front_cell(struct sp_front *s, struct sp_session *session, const struct sp_cell *full,
                   struct sp_cell **ret, struct sp_err *e);
 
+/* Takes over an open cell of an earlier front; for core/adopt.c. */
+int sp_front_adopt_cell(struct sp_front *f, struct sp_cell_record *r, size_t fixed,
+                        struct sp_cell_ends *ends, struct sp_err *e);
+
 int sp_session_new(struct sp_front *s, struct sp_session_client *c, struct sp_session **ret,
                    struct sp_err *e);
 /* SP_E_STATE: unknown id. SP_E_ATTACHED: another connection has the session, and is challenged. */
+/* 0: it is attached */
+static inline void sp_session_record_due(struct sp_session *s, uint64_t due_ms)
+{
+    if (s->record != NULL)
+        atomic_store(&s->record->due_ms, due_ms);
+}
+/* Sets when a detached session ends. */
+void sp_session_expire_at(struct sp_session *s, uint64_t due_ms);
+/* The record of a session is complete: its client may be told the id. SP_E_LIMIT: the ledger is
+ * full; the session ends when it is detached. */
+int sp_session_keep(struct sp_session *s, struct sp_err *e);
+/* One that an earlier front had (core/adopt.h); detached. */
+int sp_session_restore(struct sp_front *f, struct sp_session_record *r, struct sp_session **ret,
+                       struct sp_err *e);
 int sp_session_resume(struct sp_front *s, struct sp_str id, struct sp_session_client *c,
                       struct sp_session **ret, struct sp_err *e);
 /* NULL: unknown. */

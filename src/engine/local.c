@@ -765,7 +765,7 @@ static unsigned find_controllers(const struct sp_local *l)
 
     if (l->front != NULL)
         return sp_leaves_prepare(l->front->leaves, ~0U, false);
-    sp_limit_host_find(l->options.owns_program, &host);
+    sp_limit_host_find(getpid(), l->options.owns_program, &host);
     return host.controllers;
 }
 

@@ -89,7 +89,7 @@ int sp_local_socket_listen(struct sp_local_socket *l, struct sp_err *e)
     l->was_opened = true;
     sp_host_detect(&l->rpc.host);
     sp_loop_cancel(l->o.loop, &l->timer);
-    const int r = sp_own_socket_url(name, sizeof name, e);
+    const int r = sp_own_socket_url(0, name, sizeof name, e);
     if (r < 0)
         return r;
     const int parsed = sp_listen_parse(name, &url, e);

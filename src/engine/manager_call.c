@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* manager_call: what all calls have in common: their number, and their wait with its conditions and
  * its clock. answer.c has their replies. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -573,11 +574,12 @@ static void say_refused(struct sp_call *c)
 int sp_manager_refuse(struct sp_manager *m, struct sp_str text, sp_reply_fn *fn, void *user,
                       uint64_t *ret_call, struct sp_err *e)
 {
-    struct sp_call *call;
+    struct sp_call *call = NULL;
     const int r = sp_call_new(m, sizeof(struct refused_call), &call, e);
 
     if (call == NULL)
         return r;
+    assert(call != NULL);
     call->step = say_refused;
     const bool is_kept =
         sp_arena_str(&call->keep, text, &SP_CONTAINER(call, struct refused_call, call)->text);

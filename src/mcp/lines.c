@@ -120,7 +120,8 @@ static void on_closed(void *user, const char *why)
     free(c);
 }
 
-static const struct sp_link_ops link_ops = {on_message, on_not_text, on_drained, on_closed};
+static const struct sp_link_ops link_ops = {
+    .message = on_message, .not_text = on_not_text, .drained = on_drained, .closed = on_closed};
 
 static bool on_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                       void **ret_user)

@@ -1004,7 +1004,7 @@ static int listen_on(struct sp_mcp_http *h, const struct sp_mcp_http_options *o,
                        o->url);
     h->gate.is_loopback = url.is_loopback;
     (void)snprintf(h->gate.path, sizeof h->gate.path, "%s", path);
-    if (sp_acceptor_open(&h->acceptor, h->loop, &url, on_accepted, &why) < 0)
+    if (sp_acceptor_open(&h->acceptor, h->loop, &url, NULL, on_accepted, &why) < 0)
         return sp_fail(e, why.code, why.sys, "listen on %s", o->url);
     (void)snprintf(h->url, sizeof h->url, SCHEME "%s%s", h->acceptor.url + sizeof "ws://" - 1,
                    path);

@@ -70,11 +70,16 @@ static bool try_leaf(struct sp_cgroup *c)
 
 bool sp_cgroup_name(char ret[SP_CGROUP_NAME])
 {
+    return sp_cgroup_name_for(getpid(), ret);
+}
+
+bool sp_cgroup_name_for(pid_t pid, char ret[SP_CGROUP_NAME])
+{
     uint64_t random;
 
     if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
         return false;
-    return snprintf(ret, SP_CGROUP_NAME, OUR_NAMES "%d-%016llx", (int)getpid(),
+    return snprintf(ret, SP_CGROUP_NAME, OUR_NAMES "%d-%016llx", (int)pid,
                     (unsigned long long)random) < SP_CGROUP_NAME;
 }
 

@@ -23,6 +23,8 @@ struct sp_cgroup {
 
 /* A unique name for a directory: pid and random number, for pids repeat across namespaces. */
 bool sp_cgroup_name(char ret[SP_CGROUP_NAME]);
+/* The same for a process that outlives this one. */
+bool sp_cgroup_name_for(pid_t pid, char ret[SP_CGROUP_NAME]);
 
 /* Makes the directory and tries every step on a leaf. false: not possible on this host. */
 bool sp_cgroup_new(const char *name, struct sp_cgroup *ret);

@@ -27,7 +27,7 @@ static inline int sp_fd_lift(int fd)
     return lifted;
 }
 
-#define SP_FD_RECV_MAX 6 /* the most descriptors that one sp_fd_recv takes */
+#define SP_FD_RECV_MAX 129 /* the most descriptors that one sp_fd_recv takes */
 
 /*
  * recvmsg that also takes up to `max` descriptors (SCM_RIGHTS), close-on-exec, and restarts after

@@ -145,14 +145,11 @@ static bool place_own(const struct mount *m, const char *own, char *ret, size_t 
     return snprintf(ret, size, "%s%s", m->point, strcmp(rest, "/") == 0 ? "" : rest) < (int)size;
 }
 
-/* This process, or a descendant. */
-static bool is_ours(pid_t pid)
+static bool is_ours(const struct sp_limit_host *host, pid_t pid)
 {
-    const pid_t us = getpid();
-
-    for (int i = 0; i < MAX_ABOVE && pid > 1 && pid != us; i++)
+    for (int i = 0; i < MAX_ABOVE && pid > 1 && pid != host->root; i++)
         pid = sp_tree_parent(pid);
-    return pid == us;
+    return pid == host->root;
 }
 
 /* The root of version 2 may have processes and give controllers to groups, too. */
@@ -163,7 +160,7 @@ static bool is_root(int dir)
 
 enum occupied { EMPTY, OURS, OTHERS };
 
-static enum occupied who_is_in(int dir)
+static enum occupied who_is_in(const struct sp_limit_host *host, int dir)
 {
     auto_close int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
     auto_buf struct sp_buf text = {0};
@@ -173,7 +170,7 @@ static enum occupied who_is_in(int dir)
         return OTHERS;
     char *at = text.data;
     for (char *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
-        if (!is_ours((pid_t)strtol(at, NULL, 10))) /* 0: of another pid namespace */
+        if (!is_ours(host, (pid_t)strtol(at, NULL, 10))) /* 0: of another pid namespace */
             return OTHERS;
         r = OURS;
     }
@@ -189,7 +186,7 @@ static unsigned controllers_below(struct sp_limit_host *host, const struct sp_hi
     if (dir < 0 || !read_at(dir, "cgroup.controllers", offered, sizeof offered))
         return 0;
     const unsigned all = controllers_in(offered, " \n");
-    const enum occupied who = is_root(dir) ? EMPTY : who_is_in(dir);
+    const enum occupied who = is_root(dir) ? EMPTY : who_is_in(host, dir);
     if (who == EMPTY || (who == OURS && host->may_move))
         return all;
     for (unsigned i = 0; i < SP_CONTROLLERS; i++)
@@ -230,10 +227,10 @@ static void take_hierarchy(struct sp_limit_host *host, struct sp_hierarchy *h, u
     host->items[host->count++] = *h;
 }
 
-void sp_limit_host_read(const char *mountinfo, const char *cgroup, bool may_move,
+void sp_limit_host_read(const char *mountinfo, const char *cgroup, pid_t root, bool may_move,
                         struct sp_limit_host *ret)
 {
-    *ret = (struct sp_limit_host){.may_move = may_move};
+    *ret = (struct sp_limit_host){.may_move = may_move, .root = root};
     for (int i = 0; i < SP_CONTROLLERS; i++)
         ret->remedies[i] = "no cgroup file system with this controller is mounted";
     /* A controller is in version 1 or in version 2, never in both. Version 1 first: version 2
@@ -326,7 +323,7 @@ static void remove_left(const struct sp_limit_host *host)
 
 /* ---- the host ---- */
 
-void sp_limit_host_find(bool may_move, struct sp_limit_host *ret)
+void sp_limit_host_find(pid_t root, bool may_move, struct sp_limit_host *ret)
 {
     auto_buf struct sp_buf mounts = {0};
     char cgroup[8192];
@@ -334,9 +331,9 @@ void sp_limit_host_find(bool may_move, struct sp_limit_host *ret)
     if (sp_read_file("/proc/self/mountinfo", MAX_TEXT, &mounts) < 0 ||
         !sp_buf_add(&mounts, "", 1) ||
         sp_read_text(cgroup, sizeof cgroup, "/proc/self/cgroup") <= 0)
-        sp_limit_host_read("", "", may_move, ret);
+        sp_limit_host_read("", "", root, may_move, ret);
     else
-        sp_limit_host_read(mounts.data, cgroup, may_move, ret);
+        sp_limit_host_read(mounts.data, cgroup, root, may_move, ret);
     remove_left(ret);
 }
 
@@ -392,7 +389,7 @@ static bool move_to_front(struct sp_limit_group *g, unsigned h, int own)
         return false;
     front = openat(g->dirs[h], FRONT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; front >= 0 && i < MOVE_ROUNDS; i++) {
-        const enum occupied who = who_is_in(own);
+        const enum occupied who = who_is_in(g->host, own);
 
         if (who == EMPTY) {
             g->moved |= 1U << h;
@@ -441,7 +438,8 @@ static bool enable_own(struct sp_limit_group *g, unsigned h, unsigned controller
     auto_close int own = open(g->host->items[h].own, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char text[256];
 
-    if (own < 0 || (!is_root(own) && who_is_in(own) != EMPTY && !move_to_front(g, h, own)) ||
+    if (own < 0 ||
+        (!is_root(own) && who_is_in(g->host, own) != EMPTY && !move_to_front(g, h, own)) ||
         !read_at(own, "cgroup.subtree_control", text, sizeof text))
         return false;
     return write_controllers(
@@ -555,6 +553,26 @@ bool sp_limit_group_make(struct sp_limit_group *g, unsigned controllers,
             !set_limit(g, (enum sp_controller)i, limits[i]))
             return false;
     return true;
+}
+
+void sp_limit_group_reopen(struct sp_limit_group *g, unsigned controllers,
+                           const uint64_t limits[SP_CONTROLLERS])
+{
+    char path[PATH_ROOM];
+
+    for (unsigned h = 0; h < g->host->count; h++) {
+        if ((g->host->items[h].controllers & controllers) == 0)
+            continue;
+        path_of(g, h, path);
+        g->dirs[h] = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (g->dirs[h] < 0)
+            continue;
+        g->made |= 1U << h;
+        g->ready |= controllers & g->host->items[h].controllers;
+        if (g->parent == NULL)
+            (void)flock(g->dirs[h], LOCK_EX | LOCK_NB);
+    }
+    memcpy(g->limits, limits, sizeof g->limits);
 }
 
 /* Moves our processes back to OWN, so that front/ can be removed. */

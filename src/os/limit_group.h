@@ -44,16 +44,18 @@ struct sp_limit_host {
     unsigned count;
     struct sp_hierarchy items[SP_HIERARCHIES];
     unsigned controllers; /* bits: those that groups can have */
-    bool may_move;        /* this process may be moved to front/ */
+    bool may_move;        /* processes of ours may be moved to front/ */
+    pid_t root;           /* ours are this process and its descendants */
     /* How to get a controller that is missing; NULL: it is there. */
     const char *remedies[SP_CONTROLLERS];
 };
 
-/* may_move: this process belongs to no host program. Also removes the directories of servers that
+/* may_move: `root`, this process or the one that starts it again, belongs to no host program. Also
+ * removes the directories of servers that
  * are gone, as far as no process is in them. */
-void sp_limit_host_find(bool may_move, struct sp_limit_host *ret);
+void sp_limit_host_find(pid_t root, bool may_move, struct sp_limit_host *ret);
 /* The same from the texts of /proc/self/mountinfo and /proc/self/cgroup. */
-void sp_limit_host_read(const char *mountinfo, const char *cgroup, bool may_move,
+void sp_limit_host_read(const char *mountinfo, const char *cgroup, pid_t root, bool may_move,
                         struct sp_limit_host *ret);
 
 /* Files that are read for each command. */
@@ -87,6 +89,10 @@ void sp_limit_group_init(struct sp_limit_group *g, struct sp_limit_host *host,
  * is set. Its parent has these controllers. false: errno. */
 bool sp_limit_group_make(struct sp_limit_group *g, unsigned controllers,
                          const uint64_t limits[SP_CONTROLLERS]);
+/* A group that an earlier process has made, with these controllers: opens its directories, as far
+ * as they are there. */
+void sp_limit_group_reopen(struct sp_limit_group *g, unsigned controllers,
+                           const uint64_t limits[SP_CONTROLLERS]);
 /* Removes the directories. false: a process or a group is in it (EBUSY); call again later. */
 bool sp_limit_group_remove(struct sp_limit_group *g);
 struct sp_group_counts {

@@ -26,13 +26,6 @@ int sp_path_open(int dir, const char *path)
     return fd < 0 ? -errno : (int)fd;
 }
 
-bool sp_path_is(int fd, uint64_t dev, uint64_t ino)
-{
-    struct stat st;
-
-    return fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
-}
-
 static uint64_t attributes(unsigned flags)
 {
     return ((flags & SP_MOUNT_READ_ONLY) != 0 ? (uint64_t)MOUNT_ATTR_RDONLY : 0) |
@@ -75,32 +68,6 @@ int sp_mount_set(int tree, bool deep, unsigned flags)
                : 0;
 }
 
-int sp_mount_attach(int tree, int target)
-{
-    return move_mount(tree, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
-               ? -errno
-               : 0;
-}
-
-int sp_mount_make_private(void)
-{
-    return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ? -errno : 0;
-}
-
-int sp_mount_detach(const char *path)
-{
-    return umount2(path, MNT_DETACH) < 0 ? -errno : 0;
-}
-
-int sp_mount_pivot(int root)
-{
-    /* pivot_root(".", "."): the old root is stacked on the new one, and umount2(".") removes it. */
-    if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
-        chdir("/") < 0)
-        return -errno;
-    return 0;
-}
-
 bool sp_mount_line(char *line, const char **ret_point, const char **ret_type)
 {
     char *type = strstr(line, " - ");
@@ -127,4 +94,13 @@ bool sp_mount_line(char *line, const char **ret_point, const char **ret_type)
     *ret_point = point;
     *ret_type = type;
     return true;
+}
+
+int sp_mount_pivot(int root)
+{
+    /* pivot_root(".", "."): the old root is stacked on the new one, and umount2(".") removes it. */
+    if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
+        chdir("/") < 0)
+        return -errno;
+    return 0;
 }

@@ -6,8 +6,11 @@
 #ifndef SP_OS_MOUNT_H
 #define SP_OS_MOUNT_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 enum sp_mount_flags {
@@ -20,7 +23,12 @@ enum sp_mount_flags {
 /* O_PATH of a path below `dir` that has no symlinks; `path` may begin with a slash. */
 int sp_path_open(int dir, const char *path);
 /* Whether the descriptor refers to this inode. */
-bool sp_path_is(int fd, uint64_t dev, uint64_t ino);
+static inline bool sp_path_is(int fd, uint64_t dev, uint64_t ino)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+}
 
 /* A new file system: "tmpfs", "devpts", "proc". options: name, value, ..., NULL. */
 int sp_mount_new(const char *type, const char *const *options, unsigned flags);
@@ -29,10 +37,21 @@ int sp_mount_clone(int fd, bool deep);
 /* Adds flags to a tree or an attached mount. */
 int sp_mount_set(int tree, bool deep, unsigned flags);
 /* Mounts a tree on `target` (O_PATH). */
-int sp_mount_attach(int tree, int target);
+static inline int sp_mount_attach(int tree, int target)
+{
+    return move_mount(tree, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
+               ? -errno
+               : 0;
+}
 /* Ends propagation of mounts in both directions. */
-int sp_mount_make_private(void);
-int sp_mount_detach(const char *path);
+static inline int sp_mount_make_private(void)
+{
+    return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ? -errno : 0;
+}
+static inline int sp_mount_detach(const char *path)
+{
+    return umount2(path, MNT_DETACH) < 0 ? -errno : 0;
+}
 /* Makes the descriptor the root and the working directory, and detaches the old root. */
 int sp_mount_pivot(int root);
 

@@ -19,14 +19,6 @@
 
 #define LOOPBACK_INDEX 1 /* in every network namespace */
 
-int sp_namespaces_unshare(bool with_network)
-{
-    const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-                    CLONE_NEWCGROUP | (with_network ? CLONE_NEWNET : 0);
-
-    return unshare(all) < 0 ? -errno : 0;
-}
-
 /* In one write: the kernel accepts these files only whole. */
 static bool write_file(const char *path, const char *text)
 {
@@ -46,18 +38,6 @@ int sp_namespaces_map_ids(uid_t uid, gid_t gid)
         return -errno;
     (void)snprintf(line, sizeof line, "%u %u 1", (unsigned)uid, (unsigned)uid);
     return write_file("/proc/self/uid_map", line) ? 0 : -errno;
-}
-
-pid_t sp_namespaces_fork(int *ret_pidfd)
-{
-    *ret_pidfd = -1;
-#if defined(__x86_64__) || defined(__aarch64__)
-    const long pid = syscall(SYS_clone, (long)(CLONE_PARENT | CLONE_PIDFD), 0L, ret_pidfd, 0L, 0L);
-#else
-#error "the order of clone's arguments is not known here"
-#endif
-
-    return pid < 0 ? -errno : (pid_t)pid;
 }
 
 /*

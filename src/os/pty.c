@@ -30,10 +30,3 @@ int sp_pty_open(uint16_t rows, uint16_t cols, struct sp_pty *ret, struct sp_err 
     *ret = (struct sp_pty){.master = TAKE_FD(master), .slave = TAKE_FD(slave)};
     return 0;
 }
-
-int sp_pty_resize(int master, uint16_t rows, uint16_t cols)
-{
-    const struct winsize size = {.ws_row = rows, .ws_col = cols};
-
-    return ioctl(master, TIOCSWINSZ, &size) < 0 ? errno : 0;
-}

@@ -364,8 +364,9 @@ static long start_child(struct child *c, int *pidfd)
     static _Alignas(64) char own_stack[SP_SPAWN_STACK];
     const bool waits = c->s->stack == NULL;
     char *stack = waits ? own_stack : c->s->stack;
-    const long flags =
-        CLONE_VM | (waits ? CLONE_VFORK : 0) | CLONE_FILES | (c->s->has_no_pidfd ? 0 : CLONE_PIDFD);
+    const long flags = CLONE_VM | (waits ? CLONE_VFORK : 0) | CLONE_FILES |
+                       (c->s->has_no_pidfd ? 0 : CLONE_PIDFD) |
+                       (c->s->is_sibling ? CLONE_PARENT : 0);
 
     if (c->s->cgroup < 0 || has_no_clone3) {
         c->joins_cgroup = c->s->cgroup >= 0;
@@ -375,7 +376,7 @@ static long start_child(struct child *c, int *pidfd)
     struct clone_args args = {
         .flags = (unsigned long)flags | CLONE_INTO_CGROUP,
         .pidfd = c->s->has_no_pidfd ? 0 : (unsigned long)pidfd,
-        .exit_signal = SIGCHLD,
+        .exit_signal = c->s->is_sibling ? 0 : SIGCHLD, /* CLONE_PARENT: as ours */
         .stack = (unsigned long)stack,
         .stack_size = SP_SPAWN_STACK,
         .cgroup = (unsigned long)c->s->cgroup,
@@ -387,7 +388,7 @@ static long start_child(struct child *c, int *pidfd)
     return start_child(c, pidfd);
 }
 
-/* Reaps a child that failed before execve. */
+/* Reaps a child that failed before execve; a sibling is not ours to reap. */
 static void reap_failed(struct sp_spawn *s)
 {
     const bool by_pid = s->pidfd < 0;
@@ -489,7 +490,10 @@ static int spawn_apart(struct sp_spawn *s)
 
 static int spawn_reserved(struct sp_spawn *s)
 {
-    struct child c = {.s = s, .parent = s->parent != 0 ? s->parent : getpid()};
+    struct child c = {.s = s,
+                      .parent = s->is_sibling    ? getppid()
+                                : s->parent != 0 ? s->parent
+                                                 : getpid()};
     sigset_t all;
     sigset_t old;
     int pidfd = -1;

@@ -60,11 +60,14 @@ struct sp_rlimit {
 struct sp_spawn {
     int stdio[3];            /* become 0, 1, 2; each above 6, or -1 for /dev/null */
     bool is_apart;           /* 3 to 6 may not be reserved. If they are not, stdio may have any
-                                numbers, and is_tty, dies_with_us, is_subreaper, has_no_new_privs,
-                                scope and cgroup are ignored. In both cases the program starts with
-                                all signals blocked */
+                                numbers, and is_tty, is_sibling, dies_with_us, is_subreaper,
+                                has_no_new_privs, scope and cgroup are ignored. In both cases the
+                                program starts with all signals blocked */
     bool is_tty;             /* stdio[0] becomes the controlling terminal */
-    bool dies_with_us;       /* SIGKILL when this process dies (PR_SET_PDEATHSIG) */
+    bool is_sibling;         /* a child of our parent (CLONE_PARENT), which reaps it: waitid answers
+                                ECHILD, and its pidfd tells when it has ended */
+    bool dies_with_us;       /* SIGKILL when this thread dies (PR_SET_PDEATHSIG), or, of a sibling,
+                                our parent */
     bool is_subreaper;       /* orphans below the program are reparented to it */
     bool has_no_new_privs;   /* PR_SET_NO_NEW_PRIVS */
     int scope;               /* Landlock rule set to enter; 0 or -1: none */

@@ -315,12 +315,12 @@ static bool is_own_or_unknown(const void *user, pid_t pid)
 {
     const bool *may_be_unknown = user;
 
-    return sp_own_has(pid) || (*may_be_unknown && is_first_of_namespace(pid));
+    return pid == getpid() || sp_own_has(pid) || (*may_be_unknown && is_first_of_namespace(pid));
 }
 
-size_t sp_own_kill_orphans(bool may_be_unknown, int budget_ms)
+size_t sp_own_kill_orphans(pid_t parent, bool may_be_unknown, int budget_ms)
 {
-    struct hunt h = {.root = getpid(),
+    struct hunt h = {.root = parent,
                      .is_spared = is_own_or_unknown,
                      .user = &may_be_unknown,
                      .due_ns = sp_clock_ns() + (uint64_t)budget_ms * 1000000};
@@ -330,10 +330,10 @@ size_t sp_own_kill_orphans(bool may_be_unknown, int budget_ms)
     size_t left = 0;
 
     kill_all(&h);
-    int n = sp_tree_children(getpid(), few, AT_ONCE);
+    int n = sp_tree_children(parent, few, AT_ONCE);
     if (n > AT_ONCE) {
         many = calloc((size_t)n, sizeof *many);
-        const int more = many == NULL ? AT_ONCE : sp_tree_children(getpid(), many, n);
+        const int more = many == NULL ? AT_ONCE : sp_tree_children(parent, many, n);
 
         left = more > n ? (size_t)(more - n) : 0;
         n = more < n ? more : n;
@@ -342,7 +342,7 @@ size_t sp_own_kill_orphans(bool may_be_unknown, int budget_ms)
     for (int i = 0; i < n; i++) {
         siginfo_t info = {0};
 
-        if (sp_own_has(pids[i]))
+        if (pids[i] == getpid() || sp_own_has(pids[i]))
             continue;
         /* The caller that started a process reaps it. An orphan that is reaped here counts as well:
          * it may have died after the list was made, and its children are ours since then. */

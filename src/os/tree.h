@@ -38,11 +38,12 @@ void sp_own_remove(pid_t pid); /* not noted: nothing happens */
 bool sp_own_has(pid_t pid);
 
 /*
- * Sends SIGKILL to every orphan that was given to us and to everything below it, and reaps the dead
- * ones. `may_be_unknown`: a child that is not noted yet may be our own if it is pid 1 of a pid
+ * Sends SIGKILL to every orphan that was given to `parent` and to everything below it. The parent
+ * is this process, which reaps the dead ones, or the keeper that started it, which reaps its own.
+ * `may_be_unknown`: a child that is not noted yet may be our own if it is pid 1 of a pid
  * namespace; such processes are left alone this time. Returns how many orphans were found: call
  * again until there is none. Takes about `budget_ms` at most.
  */
-size_t sp_own_kill_orphans(bool may_be_unknown, int budget_ms);
+size_t sp_own_kill_orphans(pid_t parent, bool may_be_unknown, int budget_ms);
 
 #endif

@@ -21,6 +21,7 @@
 #define ACCEPTS      64    /* of one listener in a turn */
 #define MESSAGES     64    /* of the front in a turn */
 #define DESCRIPTORS  8192
+#define MOST_FDS     6    /* of the front, with one message */
 #define ACCEPT_AGAIN 100  /* ms, after accept failed for want of descriptors or memory */
 #define COUNTS_EVERY 1000 /* ms */
 #define SETTLE_MS    50   /* a PING waits so long for connections whose client has closed */
@@ -363,9 +364,9 @@ static bool receive(struct sp_proxy *p)
     static _Alignas(8) char bytes[SP_PROXY_MESSAGE_MAX];
     struct iovec part = {bytes, sizeof bytes};
     struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1};
-    int fds[SP_FD_RECV_MAX] = {-1, -1, -1, -1};
+    int fds[MOST_FDS] = {-1, -1, -1, -1};
     int count;
-    const ssize_t n = sp_fd_recv(p->control, &h, MSG_DONTWAIT, fds, SP_FD_RECV_MAX, &count);
+    const ssize_t n = sp_fd_recv(p->control, &h, MSG_DONTWAIT, fds, MOST_FDS, &count);
 
     if (n < 0 && errno == EAGAIN)
         return false;

@@ -360,7 +360,7 @@ bool sp_proxy_http_step(struct sp_proxy_conn *c)
         sp_proxy_conn_end(c, true);
         return false;
     }
-    /* It may have hung up, or only have said all it has to say. */
+    /* A client that has shut down its writing end may have closed the connection, too. */
     if (c->client.saw_hangup && c->timer.slot == 0)
         sp_proxy_conn_set_timer(c, SP_PROXY_HALF_CLOSED_MS);
     bool has_changed = sp_proxy_end_flush(&c->server);

@@ -147,7 +147,7 @@ struct sp_proxy_conn {
     uint32_t name_address; /* in host order; 0: not by name */
     struct sockaddr_in client_at, local_at;
 
-    /* what is reached for, from the ASK to the DONE */
+    /* the host and port of the connection, from the ASK to the DONE */
     bool is_open; /* a DONE is due */
     uint8_t protocol;
     uint16_t port;

@@ -176,17 +176,6 @@ bool sp_network_policy_add_key(const struct sp_network_policy *p, struct sp_buf 
     return ok && sp_buf_add(key, "", 1);
 }
 
-bool sp_network_policy_equal(const struct sp_network_policy *a, const struct sp_network_policy *b)
-{
-    auto_buf struct sp_buf x = {0};
-    auto_buf struct sp_buf y = {0};
-
-    if (a == NULL || b == NULL)
-        return a == b;
-    return sp_network_policy_add_key(a, &x) && sp_network_policy_add_key(b, &y) &&
-           sp_str_eq(sp_buf_str(&x), sp_buf_str(&y));
-}
-
 /* ---- judging ---- */
 
 static const struct sp_domain *find_match(const struct sp_network_policy *p, const char *host,

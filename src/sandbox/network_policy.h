@@ -50,9 +50,19 @@ struct sp_network_policy {
 struct sp_network_policy *sp_network_policy_new(void);
 void sp_network_policy_free(struct sp_network_policy *p); /* NULL is fine */
 struct sp_network_policy *sp_network_policy_copy(const struct sp_network_policy *p);
-bool sp_network_policy_equal(const struct sp_network_policy *a, const struct sp_network_policy *b);
 /* Adds a text that is the same for equal policies, and different for others. false: no memory. */
 bool sp_network_policy_add_key(const struct sp_network_policy *p, struct sp_buf *key);
+static inline bool sp_network_policy_equal(const struct sp_network_policy *a,
+                                           const struct sp_network_policy *b)
+{
+    auto_buf struct sp_buf x = {0};
+    auto_buf struct sp_buf y = {0};
+
+    if (a == NULL || b == NULL)
+        return a == b;
+    return sp_network_policy_add_key(a, &x) && sp_network_policy_add_key(b, &y) &&
+           sp_str_eq(sp_buf_str(&x), sp_buf_str(&y));
+}
 
 /* Adds a pattern, or replaces the word of an equal one. Without replaces the stricter word stays:
  * DENY before ALLOW before NONE. takes_port: a ":PORT" at the end limits the pattern; otherwise it

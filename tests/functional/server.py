@@ -154,6 +154,15 @@ def limit_groups(pid):
     return sorted(set(found))
 
 
+def words_of(pid):
+    """Its command line."""
+    try:
+        with open('/proc/%d/cmdline' % pid, 'rb') as f:
+            return f.read().decode('utf-8', 'replace').split('\0')[:-1]
+    except OSError:
+        return []
+
+
 def name_of(pid):
     try:
         with open('/proc/%d/cmdline' % pid, 'rb') as f:
@@ -193,6 +202,7 @@ class Server:
         self.listen = listen
         self.tracked = {}
         self.cgroups = set()
+        self.fronts = set()  # pids
         self.clients = []
         self.url = None  # with the token, as it was printed
         self.stopped = False
@@ -258,6 +268,24 @@ class Server:
         return wire.http(self.address, *args, **kw)
 
     # -- what it is made of
+
+    @property
+    def front(self):
+        """The process that serves, if this one is its keeper; else None."""
+        for pid in descendants(self.pid):
+            stat = stat_of(pid)
+            if stat and stat[1] == self.pid and words_of(pid)[1:2] == ['front'] and is_alive(pid):
+                self.fronts.add(pid)
+                return pid
+        return None
+
+    def kill_front(self, how=signal.SIGKILL):
+        """Kills it, and waits until it is gone."""
+        pid = self.front
+        born = stat_of(pid)[4]
+        os.kill(pid, how)
+        wait_until(lambda: not is_alive(pid, born), 'end of the front')
+        return pid
 
     def program_pids(self):
         """The server's own processes: the first one and its cells, not the commands."""
@@ -379,8 +407,9 @@ class Server:
                 wait_until(lambda: not groups(), 'end of all cgroups', 5 * wire.SCALE)
             except AssertionError:
                 trouble.append('cgroups left: %r' % groups())
-            if how != signal.SIGKILL and code == status and limit_groups(self.pid):
-                trouble.append('cgroups left: %r' % limit_groups(self.pid))
+            limits = [g for pid in {self.pid} | self.fronts for g in limit_groups(pid)]
+            if how != signal.SIGKILL and code == status and limits:
+                trouble.append('cgroups left: %r' % limits)
             err = self.stderr()
             if 'Sanitizer' in err or 'runtime error:' in err:
                 trouble.append('a sanitizer speaks:\n' + err[-6000:])

@@ -164,6 +164,16 @@ class Doors(Case):
         _, out, _ = exec_verb('--json', '--limit', 'cpu=1s', '--', 'sh', '-c', 'while :; do :; done')
         self.assertEqual(json.loads(out.splitlines()[-1])['receipt']['reason'], 'cpu_limit')
 
+    def test_values_reach_the_command_whole(self):
+        srv = self.server()
+        for where in ((), ('--on', srv.url)):
+            with self.subTest(where):
+                _, out, _ = exec_verb(*where, '--limit', 'fsize=1234567890', '--limit', 'files=200', '--limit', 'cpu=1h', '--',
+                                      'cat', '/proc/self/limits')
+                values = {line[:26].strip(): line[26:47].strip() for line in out.decode().splitlines()}
+                self.assertEqual([values[k] for k in ('Max file size', 'Max open files', 'Max cpu time')],
+                                 ['1234567890', '200', '3600'])
+
     def test_a_command_that_ended_before_was_not_killed(self):
         says = {137: 'the command was killed', 0: 'the command had ended before'}
         for _ in range(10):  # the last output and the end race with the cell: either is right

@@ -3,6 +3,7 @@
 happens while it thinks."""
 
 import os
+import signal
 
 import tap
 import wire
@@ -40,6 +41,22 @@ class Answers(Judged):
         c2 = self.dial().greet()
         self.assertRefused(c2.try_start('a', ['printf', 'ran'], 'denied'), BY_USER)
         self.assertEqual(self.decisions()[1], ('b', 'ask', 'approved', 'cache', ['free']))
+
+    def test_approved_for_session_outlives_the_front(self):
+        c = self.asked('--keeper')
+        self.assertStarted(c.try_start('a', ['printf', 'ran'], 'approved_for_session'), 'a')
+        self.assertStarted(c.try_start('once', ['printf', 'once'], 'approved'), 'once')
+        for i in range(2):
+            old = self.srv.front
+            os.kill(old, signal.SIGKILL)
+            wait_until(lambda: self.srv.front not in (None, old), 'another front')
+            c.abort()
+            c = self.dial().greet(c.session_id)
+            c.run(['printf', 'ran'], 'again%d' % i)
+            self.assertEqual(c.questions, [])
+            self.assertRefused(c.try_start('x%d' % i, ['printf', 'once'], 'denied'), BY_USER)
+        other = self.dial().greet()
+        self.assertRefused(other.try_start('a', ['printf', 'ran'], 'denied'), BY_USER)
 
     def test_what_was_approved_in_one_sandbox_is_not_in_another(self):
         c = self.asked()

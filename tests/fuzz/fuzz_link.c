@@ -66,7 +66,8 @@ static void on_closed(void *user, const char *why)
 
 static bool on_opened(void *user, struct sp_link *l)
 {
-    static const struct sp_link_ops ops = {on_message, on_not_text, on_drained, on_closed};
+    static const struct sp_link_ops ops = {
+        .message = on_message, .not_text = on_not_text, .drained = on_drained, .closed = on_closed};
 
     (void)user;
     run.link = l;

@@ -41,7 +41,7 @@ static inline void make_cell_pool(const char *of_program)
 
     (void)snprintf(run, sizeof run, "%s/run", tree);
     if (journal == NULL)
-        assert_int_equal(sp_journal_new(run, &journal, &error), 0);
+        assert_int_equal(sp_journal_new(run, NULL, &journal, &error), 0);
     const struct sp_cell_pool_options o = {.cell = {.program = of_program,
                                                     .slots = SLOTS,
                                                     .nofile_soft = 64,

@@ -99,7 +99,8 @@ static inline void fx_closed(void *user, const char *why)
     (void)snprintf(fx.why, sizeof fx.why, "%s", why);
 }
 
-static const struct sp_link_ops fx_ops = {fx_message, fx_not_text, fx_drained, fx_closed};
+static const struct sp_link_ops fx_ops = {
+    .message = fx_message, .not_text = fx_not_text, .drained = fx_drained, .closed = fx_closed};
 
 static inline bool fx_opened(void *user, struct sp_link *l, const struct sp_link_ops **ret_ops,
                              void **ret_user)

@@ -28,7 +28,7 @@ static inline int table_new(const char *dir, struct sp_placeholders **ret, struc
     while (servers[i].table != NULL)
         i++;
     assert_true(i < sizeof servers / sizeof servers[0]);
-    const int r = sp_journal_new(dir, &servers[i].journal, e);
+    const int r = sp_journal_new(dir, NULL, &servers[i].journal, e);
     if (r < 0)
         return r;
     servers[i].table = *ret = calloc(1, sizeof **ret);

@@ -19,7 +19,7 @@ static inline struct rings make_rings(void)
     struct sp_err e = {0};
 
     assert_int_equal(sp_segment_new(8, &r.front, &e), 0);
-    assert_int_equal(sp_segment_take(&r.front->fd, &r.cell, &e), 0);
+    assert_int_equal(sp_segment_take(&r.front->fd, true, &r.cell, &e), 0);
     assert_int_equal(r.front->fd, -1);
     return r;
 }

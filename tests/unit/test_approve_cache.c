@@ -299,7 +299,65 @@ static void test_without_memory_nothing_is_remembered(void **state)
     sp_cache_free(cache);
 }
 
+/* ---- what outlives the process ---- */
+
+static char kept[8][8]; /* "": a free one */
+
+static void *keep(void *user, struct sp_str key, bool covers_retry)
+{
+    (void)user;
+    for (unsigned i = 0; i < 8; i++)
+        if (kept[i][0] == 0) {
+            (void)snprintf(kept[i], sizeof kept[i], "%.*s%s", (int)key.n, key.p,
+                           covers_retry ? "+" : "");
+            return kept[i];
+        }
+    return NULL;
+}
+
+static void drop(void *user, void *one)
+{
+    (void)user;
+    *(char *)one = 0;
+}
+
+static void test_keys_are_kept_elsewhere(void **state)
+{
+    static const struct sp_cache_backing backing = {.keep = keep, .drop = drop};
+    struct sp_cache *c = sp_cache_new();
+
+    (void)state;
+    assert_non_null(c);
+    sp_cache_set_store(c, &backing);
+    assert_true(sp_cache_store(c, SP_STR("a"), false));
+    assert_true(sp_cache_store(c, SP_STR("b"), true));
+    assert_true(sp_cache_store(c, SP_STR("a"), true)); /* covers more: another record */
+    assert_true(sp_cache_store(c, SP_STR("a"), false));
+    assert_string_equal(kept[0], "a+");
+    assert_string_equal(kept[1], "b+");
+    assert_string_equal(kept[2], "");
+    sp_cache_clear(c);
+    assert_string_equal(kept[0], "");
+    assert_string_equal(kept[1], "");
+    assert_true(sp_cache_restore(c, SP_STR("c"), true, keep(NULL, SP_STR("c"), true)));
+    assert_true(sp_cache_restore(c, SP_STR("c"), true, keep(NULL, SP_STR("c"), true)));
+    assert_true(sp_cache_has(c, SP_STR("c"), true));
+    assert_string_equal(kept[0], "");
+    assert_string_equal(kept[1], "c+");
+    for (unsigned i = 0; i < SP_CACHE_KEYS; i++) { /* evicts all of them */
+        char key[8];
+
+        (void)snprintf(key, sizeof key, "k%u", i);
+        assert_true(sp_cache_store(c, sp_str_of(key), false));
+    }
+    assert_string_not_equal(kept[1], "c+");
+    sp_cache_free(c);
+    for (unsigned i = 0; i < 8; i++)
+        assert_string_equal(kept[i], "");
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_keys_are_kept_elsewhere),
     cmocka_unit_test(test_no_script_passes_for_another),
     cmocka_unit_test(test_commands),
     cmocka_unit_test(test_an_opaque_script_is_every_byte_of_it),

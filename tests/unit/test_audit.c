@@ -11,6 +11,7 @@
 
 #include "approve/audit.h"
 #include "base/auto.h"
+#include "base/log.h"
 #include "base/sha.h"
 #include "test.h"
 
@@ -254,7 +255,8 @@ static void test_the_folder_is_made_if_its_own_is_there(void **state)
 
 static void test_a_broken_end_is_not_continued(void **state)
 {
-    static const char *const ends[] = {"{\"seq\":1,", "nonsense\n", "\n", "{\"seq\":x,}\n"};
+    static const char *const ends[] = {"{\"seq\":2,", "{\"sequel", "nonsense",
+                                       "nonsense\n",  "\n",        "{\"seq\":x,}\n"};
     struct sp_audit_entry x = entry();
     char text[64];
 
@@ -267,6 +269,30 @@ static void test_a_broken_end_is_not_continued(void **state)
         assert_non_null(strstr(e.msg, "its last line is not a whole entry"));
         (void)read_log(text, sizeof text);
         assert_string_equal(text, ends[i]);
+    }
+    (void)unlink(path);
+}
+
+/* A writer that was killed in the middle of a line: each length of the second entry. */
+static void test_the_rest_of_a_killed_write_is_removed(void **state)
+{
+    struct sp_audit_entry x = entry();
+    char text[4096];
+
+    (void)state;
+    (void)sp_log_set_level("error");
+    (void)unlink(path);
+    append(&x);
+    append(&x);
+    const size_t n = read_log(text, sizeof text);
+    const size_t first = (size_t)(strchr(text, '\n') - text) + 1;
+    for (size_t cut = 1; cut < n; cut++) {
+        write_log(text, cut);
+        if (cut == first)
+            continue;
+        append(&x);
+        assert_int_equal(verify().line, 0);
+        assert_int_equal(verify().entries, cut < first ? 1 : 2);
     }
     (void)unlink(path);
 }
@@ -452,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_no_link_is_followed),
         cmocka_unit_test(test_the_folder_is_made_if_its_own_is_there),
         cmocka_unit_test(test_a_broken_end_is_not_continued),
+        cmocka_unit_test(test_the_rest_of_a_killed_write_is_removed),
         cmocka_unit_test(test_half_a_line_is_taken_back),
         cmocka_unit_test(test_a_lock_is_not_waited_for_without_end),
         cmocka_unit_test(test_writers_at_once_make_one_chain),

@@ -317,8 +317,8 @@ static void test_a_made_token_opens_by_query_or_header(void **state)
     char text[256];
 
     (void)state;
-    assert_int_equal(sp_auth_make(&a, token, &e), 0);
-    assert_int_equal(sp_auth_make(&b, other, &e), 0);
+    assert_int_equal(sp_auth_make((struct sp_str){NULL, 0}, &a, token, &e), 0);
+    assert_int_equal(sp_auth_make((struct sp_str){NULL, 0}, &b, other, &e), 0);
     assert_int_equal(strlen(token), SP_AUTH_TOKEN_LEN);
     assert_int_equal(strspn(token, "0123456789abcdef"), SP_AUTH_TOKEN_LEN);
     assert_string_not_equal(token, other);

@@ -100,14 +100,15 @@ static void test_every_count_of_slots_has_its_last_one(void **state)
     for (uint32_t slots = 1; slots <= 1100; slots += slots < 600 ? 37 : 173) {
         begin(slots);
         ring_bell(&front, slots - 1);
-        sp_bell_serve(&front, slots - 1, true, 77);
+        sp_bell_serve(&front, slots - 1, true, (struct sp_served){77, 55});
         const struct heard h = answer(&cell);
-        uint64_t served = 0;
+        struct sp_served served = {0};
 
         assert_int_equal(h.count, 1);
         assert_int_equal(h.slots[0], slots - 1);
         assert_true(sp_bell_served(&cell, slots - 1, &served));
-        assert_int_equal(served, 77);
+        assert_int_equal(served.sent, 77);
+        assert_int_equal(served.confirmed, 55);
         assert_int_equal(answer(&front).count, 0);
         end();
     }
@@ -190,20 +191,22 @@ static void test_nobody_is_woken_without_harm(void **state)
 
 static void test_the_served_word_needs_an_attached_client(void **state)
 {
-    uint64_t served = 1;
+    struct sp_served served;
 
     (void)state;
     begin(3);
     assert_false(sp_bell_served(&cell, 2, &served));
-    sp_bell_serve(&front, 2, true, (uint64_t)1 << 40);
+    sp_bell_serve(&front, 2, true, (struct sp_served){(uint64_t)1 << 40, 7});
     assert_true(sp_bell_served(&cell, 2, &served));
-    assert_int_equal(served, (uint64_t)1 << 40);
+    assert_int_equal(served.sent, (uint64_t)1 << 40);
+    assert_int_equal(served.confirmed, 7);
     assert_false(sp_bell_served(&cell, 1, &served));
-    sp_bell_serve(&front, 2, false, 5);
+    sp_bell_serve(&front, 2, false, (struct sp_served){5, 4});
     assert_false(sp_bell_served(&cell, 2, &served));
-    sp_bell_serve(&front, 2, true, 6);
+    sp_bell_serve(&front, 2, true, (struct sp_served){6, 5});
     assert_true(sp_bell_served(&cell, 2, &served));
-    assert_int_equal(served, 6);
+    assert_int_equal(served.sent, 6);
+    assert_int_equal(served.confirmed, 5);
     end();
 }
 

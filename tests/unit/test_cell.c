@@ -1142,7 +1142,7 @@ static void serve_to_the_end(struct proc *p, uint64_t total)
             is_closed = r.type == SP_RECORD_CLOSED;
         }
         assert_true(more >= 0);
-        sp_bell_serve(&bell, p->head.slot, true, p->at.pos);
+        sp_bell_serve(&bell, p->head.slot, true, (struct sp_served){p->at.pos, p->at.pos});
         if (sp_ring_is_paused(&p->view))
             ring_bell(&bell, p->head.slot);
         if (more == 0 && !is_closed)
@@ -1155,7 +1155,7 @@ static void serve_to_the_end(struct proc *p, uint64_t total)
 static void test_an_attached_reader_misses_nothing(void **state)
 {
     (void)state;
-    sp_bell_serve(&bell, 4, true, 0);
+    sp_bell_serve(&bell, 4, true, (struct sp_served){0});
     SH(&p1, 4, 1, 0, "head -c 4000000 /dev/zero; exit 4");
     runs(&p1);
     until_paused(&p1);
@@ -1172,7 +1172,7 @@ static void test_an_attached_reader_misses_nothing(void **state)
 static void test_a_paused_process_goes_on_when_memory_comes_back(void **state)
 {
     (void)state;
-    sp_bell_serve(&bell, 4, true, 0);
+    sp_bell_serve(&bell, 4, true, (struct sp_served){0});
     SH(&p1, 4, 1, 0, "head -c 4000000 /dev/zero; exit 4");
     runs(&p1);
     until_paused(&p1);
@@ -1185,11 +1185,11 @@ static void test_a_paused_process_goes_on_when_memory_comes_back(void **state)
 static void test_a_reader_who_leaves_lets_the_process_go_on(void **state)
 {
     (void)state;
-    sp_bell_serve(&bell, 4, true, 0);
+    sp_bell_serve(&bell, 4, true, (struct sp_served){0});
     SH(&p1, 4, 1, 0, "head -c 4000000 /dev/zero; exit 4");
     runs(&p1);
     until_paused(&p1);
-    sp_bell_serve(&bell, 4, false, 0);
+    sp_bell_serve(&bell, 4, false, (struct sp_served){0});
     ring_bell(&bell, 4);
     until(&p1, has_closed);
     assert_int_equal(p1.at.bytes, 4000000);
@@ -1200,7 +1200,7 @@ static void test_a_reader_who_leaves_lets_the_process_go_on(void **state)
 static void test_exit_and_terminate_do_not_wait_for_the_reader(void **state)
 {
     (void)state;
-    sp_bell_serve(&bell, 4, true, 0);
+    sp_bell_serve(&bell, 4, true, (struct sp_served){0});
     SH(&p1, 4, 1, 0, "yes");
     runs(&p1);
     until_paused(&p1);

@@ -551,7 +551,7 @@ static void test_a_cell_that_is_not_born_is_not_to_be_killed(void **state)
     auto_buf struct sp_buf plan = {0};
     auto_buf struct sp_buf strings = {0};
     struct sp_wire_start m = {0};
-    struct sp_seat seat = {0};
+    struct sp_seat seat = {.ops = &run_ops};
     struct sp_cell *c = NULL;
 
     (void)state;

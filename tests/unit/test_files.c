@@ -379,14 +379,14 @@ static int changes_left; /* so many times w is another directory when the cell l
 static int launches;
 
 int __real_sp_cell_launch(const char *file, struct sp_wire_hello *hello, const struct sp_bell *bell,
-                          const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
-                          struct sp_err *e);
+                          const struct sp_buf *plan, const struct sp_cell_launch_hook *hook,
+                          int *ret_socket, struct sp_cell_child *ret, struct sp_err *e);
 int __wrap_sp_cell_launch(const char *file, struct sp_wire_hello *hello, const struct sp_bell *bell,
-                          const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
-                          struct sp_err *e);
+                          const struct sp_buf *plan, const struct sp_cell_launch_hook *hook,
+                          int *ret_socket, struct sp_cell_child *ret, struct sp_err *e);
 int __wrap_sp_cell_launch(const char *file, struct sp_wire_hello *hello, const struct sp_bell *bell,
-                          const struct sp_buf *plan, int *ret_socket, struct sp_cell_child *ret,
-                          struct sp_err *e)
+                          const struct sp_buf *plan, const struct sp_cell_launch_hook *hook,
+                          int *ret_socket, struct sp_cell_child *ret, struct sp_err *e)
 {
     if (plan != NULL && changes_left > 0) {
         char from[PATH_MAX + 16];
@@ -398,7 +398,7 @@ int __wrap_sp_cell_launch(const char *file, struct sp_wire_hello *hello, const s
         assert_int_equal(mkdir(from, 0755), 0);
     }
     launches += plan != NULL;
-    return __real_sp_cell_launch(file, hello, bell, plan, ret_socket, ret, e);
+    return __real_sp_cell_launch(file, hello, bell, plan, hook, ret_socket, ret, e);
 }
 
 /* As for a start: the operation is repeated in another cell, with its data. */

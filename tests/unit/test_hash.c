@@ -75,18 +75,17 @@ static void test_a_hundred_thousand_numbers_never_meet(void **state)
     free(all);
 }
 
-/* Who does not know this process's key cannot prepare texts that meet. */
-static void test_another_process_has_another_key(void **state)
+/* The hash of a text in another process, which does what `word` says. */
+static struct sp_hash hash_elsewhere(const char *word)
 {
     struct sp_hash theirs;
     int fd[2];
 
-    (void)state;
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        char *const argv[] = {(char *)(uintptr_t) "hash", (char *)(uintptr_t) "print", NULL};
+        char *const argv[] = {(char *)(uintptr_t) "hash", (char *)(uintptr_t)word, NULL};
 
         (void)dup2(fd[1], 1);
         (void)execv("/proc/self/exe", argv);
@@ -97,7 +96,23 @@ static void test_another_process_has_another_key(void **state)
     assert_int_equal(read(fd[0], &theirs, sizeof theirs), sizeof theirs);
     (void)close(fd[0]);
     assert_int_equal(reap(pid, DEADLINE_MS), 0);
-    assert_false(is_equal(theirs, sp_hash(SP_STR("text"))));
+    return theirs;
+}
+
+/* Who does not know this process's key cannot prepare texts that meet. */
+static void test_another_process_has_another_key(void **state)
+{
+    (void)state;
+    assert_false(is_equal(hash_elsewhere("print"), sp_hash(SP_STR("text"))));
+}
+
+static void test_a_key_from_outside(void **state)
+{
+    (void)state;
+    const struct sp_hash first = hash_elsewhere("print with key");
+    assert_true(is_equal(hash_elsewhere("print with key"), first));
+    assert_false(is_equal(sp_hash(SP_STR("text")), first));
+    assert_false(sp_hash_set_key((const uint64_t[]){3, 4})); /* this process has hashed already */
 }
 
 static const struct CMUnitTest tests[] = {
@@ -105,11 +120,15 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_near_texts_are_far_apart),
     cmocka_unit_test(test_a_hundred_thousand_numbers_never_meet),
     cmocka_unit_test(test_another_process_has_another_key),
+    cmocka_unit_test(test_a_key_from_outside),
 };
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "print") == 0) {
+    if (argc == 2 && strcmp(argv[1], "print with key") == 0 &&
+        !sp_hash_set_key((const uint64_t[]){1, 2}))
+        return 1;
+    if (argc == 2) {
         const struct sp_hash h = sp_hash(SP_STR("text"));
 
         return write(1, &h, sizeof h) == (ssize_t)sizeof h ? 0 : 1;

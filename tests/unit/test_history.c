@@ -410,7 +410,84 @@ static void test_corrupted_chunks(void **state)
     free_scene(s);
 }
 
+/* ---- an heir ---- */
+
+static void succeed(struct scene *s)
+{
+    struct sp_history *heir;
+    struct sp_err e;
+
+    if (sp_history_open(dup(sp_history_fd(s->history)), &heir, &e) != 0)
+        fail_msg("%s", e.msg);
+    sp_history_free(s->history);
+    s->history = heir;
+}
+
+static void test_an_heir_has_all_of_it(void **state)
+{
+    struct scene *s = new_scene(600);
+    struct sp_history_entry p;
+    uint64_t oldest = 0;
+    uint64_t oldest_then = 0;
+    char text[64];
+
+    (void)state;
+    succeed(s);
+    assert_false(sp_history_before(s->history, UINT64_MAX, &p));
+    put(s, SP_STREAM_PTY, 'z', SP_HISTORY_OUTPUT);
+    for (int i = 0; i < 1000; i++)
+        sp_history_remember(s->history, &s->proc);
+    assert_true(sp_history_remove(s->history, 990));
+    const unsigned n = count_outputs(s, &oldest);
+    succeed(s);
+    assert_int_equal(count_outputs(s, &oldest_then), n);
+    assert_int_equal(oldest, oldest_then);
+    describe_output(s, 1000, text, sizeof text);
+    assert_string_equal(text, "2:z^65536");
+    assert_false(sp_history_get(s->history, 990, &p));
+    assert_false(sp_history_get(s->history, 400, &p)); /* the entry of 1000 */
+    for (int i = 0; i < 300; i++)
+        sp_history_remember(s->history, &s->proc);
+    assert_true(sp_history_before(s->history, UINT64_MAX, &p));
+    assert_int_equal(p.id, 1300);
+    assert_in_range(count_outputs(s, &oldest), n, n + 1);
+    free_scene(s);
+}
+
+static void test_an_heir_believes_nothing(void **state)
+{
+    struct scene *s = new_scene(64);
+    struct sp_history_entry p;
+    uint64_t seed = 5;
+
+    (void)state;
+    put(s, SP_STREAM_PTY, 'z', 9000);
+    for (unsigned round = 0; round < 200; round++) {
+        for (int i = 0; i < 40; i++)
+            sp_history_remember(s->history, &s->proc);
+        for (unsigned i = 0; i < 50; i++) { /* in the entries, also their ids and blocks */
+            const size_t at = 4096 + test_random(&seed) % (64 * 2304);
+            s->file[at] = (uint8_t)test_random(&seed);
+        }
+        succeed(s);
+        for (uint64_t before = UINT64_MAX; sp_history_before(s->history, before, &p);
+             before = p.id) {
+            auto_buf struct sp_buf out = {0};
+
+            assert_true(sp_history_output(s->history, &p, &out));
+        }
+    }
+    s->file[9] = 77; /* the version */
+    struct sp_history *heir;
+    const int fd = dup(sp_history_fd(s->history));
+    assert_int_equal(sp_history_open(fd, &heir, NULL), -SP_E_MALFORMED);
+    assert_int_equal(close(fd), 0);
+    free_scene(s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_an_heir_has_all_of_it),
+    cmocka_unit_test(test_an_heir_believes_nothing),
     cmocka_unit_test(test_an_entry_has_all_facts),
     cmocka_unit_test(test_reasons),
     cmocka_unit_test(test_the_newest_entries_stay),

@@ -155,8 +155,11 @@ static void test_a_run_says_that_it_was_killed_or_lost(void **state)
     do_run(&h, "kill -9 $$", 0);
     assert_string_equal(h.receipt.reason, "signal");
     assert_true(h.receipt.user_ms != SP_RECEIPT_UNKNOWN);
-    do_run(&h, "kill -9 $PPID; sleep 60", 0);
-    assert_int_equal(h.outcome, SP_OUTCOME_FAILED);
+    /* A cell that dies before it has answered the start has not begun a run, as far as is known. */
+    for (int i = 0; i == 0 || (!h.has_receipt && i < 50); i++) {
+        do_run(&h, "kill -9 $PPID; sleep 60", 0);
+        assert_int_equal(h.outcome, SP_OUTCOME_FAILED);
+    }
     assert_true(h.has_receipt);
     assert_string_equal(h.receipt.reason, "lost");
     assert_true(h.receipt.user_ms == SP_RECEIPT_UNKNOWN);

@@ -66,7 +66,7 @@ static void look(const char *cgroup, const char *format, ...)
     va_start(args, format);
     assert_true(vsnprintf(mounts, sizeof mounts, format, args) < (int)sizeof mounts);
     va_end(args);
-    sp_limit_host_read(mounts, cgroup, true, &host);
+    sp_limit_host_read(mounts, cgroup, getpid(), true, &host);
 }
 
 #define V1(name) "31 23 0:29 / %s/" name " rw,relatime - cgroup cgroup rw," name "\n"

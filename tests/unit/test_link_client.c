@@ -55,7 +55,8 @@ static void on_closed(void *user, const char *why)
 
 static bool on_opened(void *user, struct sp_link *l)
 {
-    static const struct sp_link_ops ops = {on_message, on_nothing, on_nothing, on_closed};
+    static const struct sp_link_ops ops = {
+        .message = on_message, .not_text = on_nothing, .drained = on_nothing, .closed = on_closed};
 
     (void)user;
     fx.opened++;

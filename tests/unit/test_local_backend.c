@@ -192,7 +192,7 @@ static void test_what_the_ring_forgot_is_told_as_a_gap(void **state)
     const struct sp_local_task *t = o.job.impl;
     struct sp_proc *p = t->proc;
     sp_bell_serve(&p->seat.cell->bell, p->seat.slot, false,
-                  0); /* as if nobody read it: the cell goes on and forgets */
+                  (struct sp_served){0}); /* as if nobody read it: the cell goes on and forgets */
     sp_bell_mark(&p->seat.cell->bell, p->seat.slot);
     sp_bell_wake(&p->seat.cell->bell);
     const uint64_t end = test_now_ms() + DEADLINE_MS;

@@ -152,7 +152,7 @@ static void new_network(void)
     sp_managed_free(fx.managed);
     fx.managed = NULL;
     assert_non_null(policy);
-    assert_int_equal(sp_managed_new(fx.hub, policy, &fx.managed, &e), 0);
+    assert_int_equal(sp_managed_new(fx.hub, policy, -1, &fx.managed, &e), 0);
     sp_network_policy_free(policy);
 }
 

@@ -462,7 +462,7 @@ static void refuses(int seals, off_t size, int want)
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, size), 0);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
-    assert_int_equal(sp_segment_take(&fd, &s, &e), want);
+    assert_int_equal(sp_segment_take(&fd, true, &s, &e), want);
     if (want != 0) {
         assert_string_not_equal(e.msg, "");
         assert_null(s);
@@ -493,8 +493,8 @@ static void test_only_sealed_memory_of_the_right_size_is_taken(void **state)
     refuses(all, SIZE + 1, -SP_E_MALFORMED);
     /* Not a memfd at all. */
     assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
-    assert_int_equal(sp_segment_take(&fd[0], &s, NULL), -SP_E_MALFORMED);
-    assert_int_equal(sp_segment_take(&(int){-1}, &s, NULL), -SP_E_MALFORMED);
+    assert_int_equal(sp_segment_take(&fd[0], true, &s, NULL), -SP_E_MALFORMED);
+    assert_int_equal(sp_segment_take(&(int){-1}, true, &s, NULL), -SP_E_MALFORMED);
     (void)close(fd[0]);
     (void)close(fd[1]);
 }
@@ -920,9 +920,9 @@ static bool doze(struct sp_bell *b)
 
 static bool is_ahead(const struct sp_bell *b, const struct sp_ring *r, uint64_t limit)
 {
-    uint64_t served;
+    struct sp_served served;
 
-    return sp_bell_served(b, 3, &served) && r->end - served > limit;
+    return sp_bell_served(b, 3, &served) && r->end - served.sent > limit;
 }
 
 SP_NORETURN static void flood_politely(struct sp_ring *r, struct sp_bell *b, uint64_t *ret_pauses)
@@ -962,7 +962,7 @@ static void test_with_flow_control_nothing_is_missed(void **state)
     assert_true(pauses != MAP_FAILED);
     begin_life(&l);
     assert_int_equal(sp_bell_new(8, &front, NULL), 0);
-    sp_bell_serve(&front, 3, true, 0);
+    sp_bell_serve(&front, 3, true, (struct sp_served){0});
     assert_int_equal(sp_bell_join(front.page_fd, 8, -1, dup(front.wake[SP_SIDE_CELL]), &cell, NULL),
                      0);
     const pid_t pid = fork();
@@ -975,7 +975,7 @@ static void test_with_flow_control_nothing_is_missed(void **state)
         for (int i = 0; i < 100 && (more = sp_ring_next(&l.view, &at, &r)) > 0; i++)
             count_record(&t, &l.view, &r);
         assert_true(more >= 0);
-        sp_bell_serve(&front, 3, true, at.pos);
+        sp_bell_serve(&front, 3, true, (struct sp_served){at.pos, at.pos});
         if (l.view.head->end - at.pos <= SP_RING_LOW_WATER && sp_ring_is_paused(&l.view))
             ring_bell(&front, 3);
         if (more == 0 && !t.has_closed && !doze(&front))

@@ -229,11 +229,11 @@ static void random_shares(uint64_t seed)
         const uint32_t what = test_random(&seed) % 1000;
         const uint64_t mark = l.ring.share == 0 ? SP_RING_HIGH_WATER : l.ring.share / 2;
 
-        l.ring.sent = is_owned ? owner.pos : UINT64_MAX;
+        l.ring.read = is_owned ? owner.pos : UINT64_MAX;
         if (what < 5) {
             const uint32_t share = shares[test_random(&seed) % 9];
 
-            sp_ring_set_share(&l.ring, share, l.ring.sent);
+            sp_ring_set_share(&l.ring, share, l.ring.read);
         } else if (what < 40) {
             (void)read_on(&l, &owner);
             is_owned = test_random(&seed) % 4 != 0;

@@ -70,7 +70,7 @@ static int be_sent(struct sp_ring_slots *slots, const struct sp_wire_call *m, in
     if (fd >= 0) {
         int ours = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
-        assert_int_equal(sp_segment_take(&ours, &s->cells[m->a], NULL), 0);
+        assert_int_equal(sp_segment_take(&ours, true, &s->cells[m->a], NULL), 0);
     }
     return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "core/ended.h"
+#include "core/held.h"
 #include "core/session.h"
 #include "os/spawn.h"
 #include "process_fixture.h"
@@ -62,6 +63,7 @@ struct listener {
     uint64_t last_seq;
     unsigned challenges, gone;
     bool is_deaf; /* takes nothing */
+    bool is_late; /* confirms nothing */
 };
 
 static struct listener ear, other_ear;
@@ -102,7 +104,10 @@ static void listen_to(struct listener *l, struct sp_proc *p)
         }
         l->last_seq = seq;
     }
-    sp_proc_served(p);
+    if (l->is_late)
+        sp_proc_sent(p);
+    else
+        sp_proc_served(p);
 }
 
 static void on_news(struct sp_session_client *c, struct sp_proc *p)
@@ -714,6 +719,90 @@ static void test_a_deaf_client_stops_its_process_and_loses_nothing(void **state)
 
 /* ---- attach, detach, resume ---- */
 
+static bool is_paused(const void *p)
+{
+    return sp_ring_is_paused(&((const struct sp_proc *)p)->view.ring);
+}
+
+/* As a front finds it that has taken over: attached, and not resumed. */
+static struct sp_proc *hold_flood(struct sp_session **ret)
+{
+    struct sp_session *s = new_session(&ear);
+
+    ear.is_deaf = true;
+    struct sp_proc *p = SH(s, "p", "head -c 3000000 /dev/zero; exit 5");
+    until(is_paused, p);
+    s->client = NULL;
+    sp_session_hold(s);
+    sp_proc_hold(p);
+    sp_held_begin(server);
+    assert_true(p->is_held);
+    until(is_paused, p);
+    assert_int_equal(p->confirmed_pos, 0);
+    *ret = s;
+    return p;
+}
+
+static void test_a_held_process_keeps_what_was_not_read(void **state)
+{
+    struct sp_session *s;
+    struct sp_session *again = NULL;
+    struct sp_proc *p = hold_flood(&s);
+    struct sp_page page;
+
+    (void)state;
+    other_ear.is_late = true;
+    assert_int_equal(sp_session_resume(server, sp_str_of(s->id), &other_ear.client, &again, NULL),
+                     0);
+    until(is_paused, p); /* the resume alone confirms nothing */
+    assert_true(p->is_held);
+    assert_int_equal(p->confirmed_pos, 0);
+    assert_int_equal(sp_proc_page(p, 0, 100, &page), 0);
+    assert_int_equal(page.last_seq, 1);
+    sp_held_asked(p, &page.after);
+    sp_held_read(p, page.end.seq, page.end.pos); /* the first page of some */
+    assert_true(p->is_held);
+    assert_int_equal(sp_proc_page(p, 1, UINT64_MAX, &page), 0);
+    assert_true(page.next_seq > 2);
+    sp_held_asked(p, &page.after);
+    sp_held_read(p, page.end.seq, page.end.pos);
+    assert_false(p->is_held || s->is_held);
+    assert_int_equal(p->confirmed_seq, page.next_seq - 1);
+    other_ear.is_late = false;
+    until(is_closed, p);
+    assert_int_equal(p->sent.missed_records, 0);
+    assert_int_equal(other_ear.last_seq, p->tail.seq);
+    assert_int_equal(sp_proc_page(p, p->tail.seq, UINT64_MAX, &page), 0);
+    assert_int_equal(page.end.seq, p->tail.seq); /* a page without chunks goes up to the end, too */
+    sp_session_detach(s, false);
+}
+
+static void test_a_held_process_is_let_go_in_time(void **state)
+{
+    struct sp_session *s;
+    struct sp_session *again = NULL;
+    struct sp_proc *p = hold_flood(&s);
+
+    (void)state;
+    assert_true(s->hold.due_ms > sp_loop_now(loop) + SP_HELD_MS / 2);
+    assert_true(sp_loop_timer(loop, &s->hold, 0, s->hold.fn));
+    until(is_closed, p); /* detached: the oldest output is forgotten */
+    assert_false(p->is_held || s->is_held);
+    assert_true(p->state.dropped_bytes > 0);
+    sp_session_detach(s, false);
+
+    /* Resumed, and nothing is read. */
+    clear(&ear);
+    p = hold_flood(&s);
+    assert_int_equal(sp_session_resume(server, sp_str_of(s->id), &other_ear.client, &again, NULL),
+                     0);
+    const uint64_t held_end = p->held.end_seq;
+    assert_true(sp_loop_timer(loop, &s->hold, 0, s->hold.fn));
+    until(is_closed, p);
+    assert_true(p->confirmed_seq >= held_end && !s->is_held);
+    sp_session_detach(s, false);
+}
+
 static void test_a_session_outlives_its_connection(void **state)
 {
     struct sp_session *s = new_session(&ear);
@@ -994,6 +1083,8 @@ static const struct CMUnitTest tests[] = {
     session_test(test_signals_and_resizes_are_answered),
     session_test(test_a_terminate_ends_the_tree_and_breaks_the_input),
     session_test(test_a_deaf_client_stops_its_process_and_loses_nothing),
+    session_test(test_a_held_process_keeps_what_was_not_read),
+    session_test(test_a_held_process_is_let_go_in_time),
     session_test(test_a_session_outlives_its_connection),
     session_test(test_a_detached_session_ends_after_its_time),
     session_test(test_a_resumed_session_does_not_expire),

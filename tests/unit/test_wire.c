@@ -134,6 +134,9 @@ static void test_every_op_has_a_least_size(void **state)
         {SP_WIRE_CONNECT, sizeof(struct sp_wire_call)},
         {SP_WIRE_SEGMENT, sizeof(struct sp_wire_call)},
         {SP_WIRE_PUNCH, sizeof(struct sp_wire_call)},
+        {SP_WIRE_ADOPT, sizeof(struct sp_wire_call)},
+        {SP_WIRE_INPUT, sizeof(struct sp_wire_call)},
+        {SP_WIRE_CLOSE_INPUT, sizeof(struct sp_wire_call)},
         {SP_WIRE_STARTED, sizeof(struct sp_wire_started)},
         {SP_WIRE_DONE, sizeof(struct sp_wire_done)},
         {SP_WIRE_DENIED, sizeof(struct sp_wire_call)},
@@ -141,6 +144,7 @@ static void test_every_op_has_a_least_size(void **state)
         {SP_WIRE_PORTS, sizeof(struct sp_wire_ports)},
         {SP_WIRE_SOCKET, sizeof(struct sp_wire_done)},
         {SP_WIRE_READY, sizeof(struct sp_wire_ready)},
+        {SP_WIRE_INVENTORY, sizeof(struct sp_wire_inventory)},
     };
     union {
         struct sp_wire_head head;

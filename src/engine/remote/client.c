@@ -819,7 +819,8 @@ static void on_greet(struct sp_deferred *d)
 
 static bool on_opened(void *user, struct sp_link *l)
 {
-    static const struct sp_link_ops ops = {on_message, on_not_text, on_drained, on_closed};
+    static const struct sp_link_ops ops = {
+        .message = on_message, .not_text = on_not_text, .drained = on_drained, .closed = on_closed};
     struct sp_client *c = user;
 
     if (c->is_freed || c->state != OPENING)

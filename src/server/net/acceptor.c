@@ -11,6 +11,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "os/fd.h"
 
 #define BACKLOG     512
 #define AT_ONCE     16U  /* connections accepted in one callback */
@@ -32,7 +33,7 @@ static bool read_address(const char *text, struct sp_listen_url *ret)
     const size_t n = (size_t)(colon - text);
     memcpy(host, text, n);
     host[n] = 0;
-    if (strcmp(host, "localhost") == 0) /* whatever the resolver says of it */
+    if (strcmp(host, "localhost") == 0) /* the resolver is not asked */
         (void)snprintf(host, sizeof host, "127.0.0.1");
     struct sockaddr_in *in = &ret->addr.in;
     *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -199,6 +200,37 @@ static int bind_unix(const struct sockaddr_un *un, struct sp_acceptor *ret, stru
     return 0;
 }
 
+/* ---- sockets that listen already ---- */
+
+/* The note: device and inode of the path, in hexadecimal. */
+static int take_over(const struct sp_listen_url *url, const struct sp_acceptor_kept *kept,
+                     struct sp_acceptor *ret, struct sp_err *e)
+{
+    struct sp_listen_url real = *url;
+    socklen_t len = sizeof real.addr;
+    unsigned long long dev = 0;
+    unsigned long long ino = 0;
+    char name[PEER_NAME];
+
+    ret->fd = kept->fd;
+    if (sp_fd_option(kept->fd, SO_ACCEPTCONN) != 1 ||
+        getsockname(kept->fd, &real.addr.any, &len) < 0 ||
+        real.addr.any.sa_family != url->addr.any.sa_family)
+        return sp_fail(e, SP_E_INVALID, 0, "a socket that was kept does not listen");
+    if (url->kind != SP_LISTEN_UNIX) {
+        write_name(&real.addr.any, name);
+        (void)snprintf(ret->url, sizeof ret->url, "ws://%s", name);
+        return 0;
+    }
+    ret->un = url->addr.un;
+    if (sscanf(kept->note, "%llx %llx", &dev, &ino) == 2) {
+        ret->dev = (dev_t)dev;
+        ret->ino = (ino_t)ino;
+    }
+    (void)snprintf(ret->url, sizeof ret->url, "unix://%s", ret->un.sun_path);
+    return 0;
+}
+
 /* ---- accepting ---- */
 
 static void on_pause_end(struct sp_timer *t)
@@ -240,12 +272,22 @@ static void on_connection(struct sp_watch *w, uint32_t events)
 }
 
 int sp_acceptor_open(struct sp_acceptor *a, struct sp_loop *loop, const struct sp_listen_url *url,
+                     struct sp_acceptor_kept *kept,
                      void (*accepted)(struct sp_acceptor *a, int fd, const char *peer),
                      struct sp_err *e)
 {
     *a = (struct sp_acceptor){.loop = loop, .fd = -1, .accepted = accepted};
-    const int r =
-        url->kind == SP_LISTEN_UNIX ? bind_unix(&url->addr.un, a, e) : bind_tcp(url, a, e);
+    const int r = kept != NULL && kept->fd >= 0 ? take_over(url, kept, a, e)
+                  : url->kind == SP_LISTEN_UNIX ? bind_unix(&url->addr.un, a, e)
+                                                : bind_tcp(url, a, e);
+
+    if (r == 0 && kept != NULL) {
+        a->kept = kept;
+        kept->fd = a->fd;
+        if (snprintf(kept->note, sizeof kept->note, "%llx %llx", (unsigned long long)a->dev,
+                     (unsigned long long)a->ino) >= (int)sizeof kept->note)
+            kept->note[0] = 0; /* the next process leaves the path behind */
+    }
 
     return r < 0 ? r : sp_loop_watch(loop, &a->watch, a->fd, EPOLLIN, on_connection, e);
 }
@@ -258,8 +300,8 @@ void sp_acceptor_done(struct sp_acceptor *a)
         return;
     sp_loop_unwatch(a->loop, &a->watch);
     sp_loop_cancel(a->loop, &a->pause);
-    if (a->un.sun_path[0] != 0 && lstat(a->un.sun_path, &st) == 0 && st.st_dev == a->dev &&
-        st.st_ino == a->ino)
+    if ((a->kept == NULL || !a->kept->is_left) && a->un.sun_path[0] != 0 &&
+        lstat(a->un.sun_path, &st) == 0 && st.st_dev == a->dev && st.st_ino == a->ino)
         (void)unlink(a->un.sun_path); /* if this fails, the next server replaces it */
     (void)close(a->fd);
     a->fd = -1;

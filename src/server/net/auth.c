@@ -150,6 +150,25 @@ static int read_secret(const char *flag, const char *path, char **ret, size_t *r
     return 0;
 }
 
+static int set_digest(struct sp_auth *a, struct sp_str kept, struct sp_err *e)
+{
+    if (kept.n != sizeof a->token_sha256)
+        return sp_fail(e, SP_E_INVALID, 0, "the token that was kept is none");
+    memcpy(a->token_sha256, kept.p, kept.n);
+    return 0;
+}
+
+/* Instead of reading the file. */
+static int copy_secret(struct sp_str kept, char **ret, size_t *ret_len, struct sp_err *e)
+{
+    *ret = malloc(kept.n + 1);
+    if (*ret == NULL)
+        return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take the secret that was kept");
+    memcpy(*ret, kept.p, kept.n);
+    *ret_len = kept.n;
+    return 0;
+}
+
 static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, struct sp_err *e)
 {
     char *token = NULL;
@@ -158,6 +177,8 @@ static int set_capability(struct sp_auth *a, const struct sp_auth_options *o, st
     if (o->token_file != NULL && o->token_sha256 != NULL)
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-token-file` and `--ws-token-sha256` are mutually exclusive");
+    if (o->kept.p != NULL)
+        return set_digest(a, o->kept, e);
     if (o->token_sha256 != NULL) {
         bool is_hex = strlen(o->token_sha256) == 64;
 
@@ -228,7 +249,9 @@ static int set_signed(struct sp_auth *a, const struct sp_auth_options *o, struct
         return sp_fail(e, SP_E_INVALID, 0,
                        "`--ws-max-clock-skew-seconds` must be a whole number of seconds");
     a->jwt.skew_s = (int64_t)skew_s;
-    r = read_secret("--ws-shared-secret-file", o->shared_secret_file, &a->secret, &n, e);
+    r = o->kept.p != NULL
+            ? copy_secret(o->kept, &a->secret, &n, e)
+            : read_secret("--ws-shared-secret-file", o->shared_secret_file, &a->secret, &n, e);
     if (r < 0)
         return r;
     a->jwt.secret = (struct sp_str){a->secret, n};
@@ -298,20 +321,32 @@ int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp
     return 0;
 }
 
-int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_err *e)
+int sp_auth_make(struct sp_str kept, struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1],
+                 struct sp_err *e)
 {
     struct sp_auth *a = calloc(1, sizeof *a);
+    int r = 0;
 
     if (a == NULL)
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "make a token");
-    if (!sp_hex_random(SP_AUTH_TOKEN_LEN / 2, ret_token)) {
-        free(a);
-        return sp_fail(e, SP_E_SYSTEM, errno, "make a token: getrandom");
-    }
     a->is_made = true;
-    sp_sha256((struct sp_str){ret_token, SP_AUTH_TOKEN_LEN}, a->token_sha256);
-    *ret = a;
-    return 0;
+    if (kept.p != NULL)
+        r = set_digest(a, kept, e);
+    else if (!sp_hex_random(SP_AUTH_TOKEN_LEN / 2, ret_token))
+        r = sp_fail(e, SP_E_SYSTEM, errno, "make a token: getrandom");
+    else
+        sp_sha256((struct sp_str){ret_token, SP_AUTH_TOKEN_LEN}, a->token_sha256);
+    if (r < 0)
+        free(a);
+    else
+        *ret = a;
+    return r;
+}
+
+struct sp_str sp_auth_kept(const struct sp_auth *a)
+{
+    return a->is_signed ? a->jwt.secret
+                        : (struct sp_str){(const char *)a->token_sha256, sizeof a->token_sha256};
 }
 
 void sp_auth_free(struct sp_auth *a)

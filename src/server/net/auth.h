@@ -19,6 +19,7 @@ struct sp_auth;
 
 /* Values of the --ws-... options, all optional (NULL). */
 struct sp_auth_options {
+    struct sp_str kept;     /* what sp_auth_kept gave: no file is read; p NULL: none */
     const char *mode;       /* "capability-token", "signed-bearer-token"; NULL: see token_file */
     const char *token_file; /* --ws-token-file, and our own --token-file (which implies the mode) */
     const char *token_flag; /* which of the two, for messages; NULL: the first */
@@ -32,8 +33,12 @@ struct sp_auth_options {
  * conflicting option. */
 int sp_auth_new(const struct sp_auth_options *o, struct sp_auth **ret, struct sp_err *e);
 /* Makes a random token; *ret keeps its digest only. The caller shows the token to the user and then
- * overwrites it. */
-int sp_auth_make(struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1], struct sp_err *e);
+ * overwrites it. kept: of the token that another process has made (sp_auth_kept), which is taken
+ * instead; p NULL: none. */
+int sp_auth_make(struct sp_str kept, struct sp_auth **ret, char ret_token[SP_AUTH_TOKEN_LEN + 1],
+                 struct sp_err *e);
+/* What an sp_auth with these options is made of again in another process: a secret. A view. */
+struct sp_str sp_auth_kept(const struct sp_auth *a);
 void sp_auth_free(struct sp_auth *a);
 
 /*

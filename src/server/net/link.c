@@ -12,9 +12,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,7 +79,7 @@ static void arm(struct sp_link *l)
 {
     const bool is_silence_bound = l->phase == FRAMES && l->host->silence_ms != 0;
     const uint64_t times[] = {is_silence_bound ? l->heard_ms + l->host->silence_ms : 0, l->ping_ms,
-                              l->challenge_ms, l->release_ms};
+                              l->challenge_ms, l->release_ms, l->marks.look_ms};
     uint64_t due = UINT64_MAX;
 
     if (l->phase == HTTP || l->phase == CLOSING || l->phase == LINGER)
@@ -173,6 +175,7 @@ static void flush(struct sp_link *l)
             n = 0;
         l->is_blocked = (size_t)n < size;
         l->host->bytes_out += (uint64_t)n;
+        l->written += (uint64_t)n;
         sp_outq_sent(q, (size_t)n);
         if (s != NULL && q == &l->outq)
             s->before -= (size_t)n;
@@ -275,6 +278,68 @@ size_t sp_link_queued(const struct sp_link *l)
     return n;
 }
 
+/* ---- what the peer has read ---- */
+
+uint64_t sp_link_next_mark(const struct sp_link *l)
+{
+    return sp_marks_next(&l->marks);
+}
+
+uint64_t sp_link_mark(struct sp_link *l)
+{
+    l->marks.is_wanted = true;
+    at_turn_end(l);
+    return sp_marks_next(&l->marks);
+}
+
+/* Bytes of the link that the peer has read; of a TCP connection, that its kernel has received. */
+static uint64_t count_taken(const struct sp_link *l)
+{
+    int unread = 0;
+
+    /* Other outputs than sockets, pipes and terminals have no queue. */
+    if (ioctl(l->fd_out, l->is_pipe_out ? FIONREAD : SIOCOUTQ, &unread) < 0 || unread < 0)
+        unread = 0;
+    if (unread == 0 && !has_output(l))
+        return UINT64_MAX;
+    /* For a unix socket the kernel counts its own overhead, too, which may be more than `written`.
+     */
+    return l->written > (uint64_t)unread ? l->written - (uint64_t)unread : 0;
+}
+
+/* Behind all output of this turn. */
+static void make_mark(struct sp_link *l)
+{
+    uint64_t offset = l->written + SP_WS_MAX_HEADER + SP_MARKS_BYTES + sp_link_queued(l);
+    uint8_t payload[SP_MARKS_BYTES];
+
+    for (const struct sp_link_source *s = l->sources; s != NULL; s = s->next)
+        offset += (s->left / SP_LINK_FRAGMENT + 1) * SP_WS_MAX_HEADER;
+    sp_marks_make(&l->marks, l->phase == FRAMES, offset, link_now(l), payload);
+    if (l->phase == FRAMES)
+        queue_control(l, SP_WS_PING, payload, sizeof payload);
+    arm(l);
+}
+
+static void tell_confirmed(struct sp_link *l)
+{
+    if (sp_marks_are_due(&l->marks))
+        at_turn_end(l);
+    l->ops->confirmed(l->user, l->marks.confirmed);
+}
+
+static void look_at_marks(struct sp_link *l)
+{
+    const bool pings = l->phase == FRAMES;
+
+    if (!is_link_open(l) || !sp_marks_wants_look(&l->marks, pings, link_now(l)))
+        return;
+    const bool has_grown = sp_marks_look(&l->marks, pings, count_taken(l), link_now(l));
+    arm(l);
+    if (has_grown)
+        tell_confirmed(l);
+}
+
 /* ---- input ---- */
 
 static void hear_messages(struct sp_link *l)
@@ -318,6 +383,9 @@ static void hear_messages(struct sp_link *l)
             begin_close(l, ev.status, ev.why);
             break;
         case SP_INTAKE_PONG: /* receive() has noted that the peer is alive */
+            if (sp_marks_pong(&l->marks, ev.text, ev.len))
+                tell_confirmed(l);
+            break;
         case SP_INTAKE_MORE:
         case SP_INTAKE_HELD:
             break;
@@ -666,10 +734,13 @@ static void on_turn_end(struct sp_deferred *d)
         l->wants_ping = false;
         queue_control(l, SP_WS_PING, NULL, 0);
     }
+    if (is_link_open(l) && sp_marks_are_due(&l->marks))
+        make_mark(l);
     if (l->phase == CLOSING)
         queue_close_frame(l);
     flush(l);
     tell_drained(l);
+    look_at_marks(l);
     /* All output is with the kernel. close() on a socket with unread input sends a reset, and the
      * peer would lose that output: so input is read and dropped for a while. */
     if (l->phase == CLOSING && !has_output(l)) {
@@ -720,6 +791,8 @@ static void on_tick(struct sp_timer *t)
         l->wants_ping = true;
         at_turn_end(l);
     }
+    if (l->marks.look_ms != 0 && now >= l->marks.look_ms)
+        at_turn_end(l); /* looks, and sets the next time */
     if (l->release_ms != 0 && now >= l->release_ms) {
         l->release_ms = now + RELEASE_MS;
         if (!l->was_used) {
@@ -874,13 +947,14 @@ int sp_link_new(struct sp_link_host *h, int fd, enum sp_link_start start, const 
 }
 
 /* Only pipes: sockets have MSG_DONTWAIT, and O_NONBLOCK on a terminal would affect our parent. */
-static int make_nonblocking(int fd, bool *ret_is_socket)
+static int make_nonblocking(int fd, bool *ret_is_socket, bool *ret_is_pipe)
 {
     struct stat st = {0};
     const int flags = fcntl(fd, F_GETFL);
 
     *ret_is_socket = fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode);
-    if (flags < 0 || *ret_is_socket || !S_ISFIFO(st.st_mode) || (flags & O_NONBLOCK) != 0 ||
+    *ret_is_pipe = S_ISFIFO(st.st_mode);
+    if (flags < 0 || !*ret_is_pipe || (flags & O_NONBLOCK) != 0 ||
         fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
         return -1;
     return flags;
@@ -895,8 +969,9 @@ int sp_link_new_pair(struct sp_link_host *h, int in, int out, const char *peer, 
         return sp_fail(e, SP_E_SYSTEM, ENOMEM, "open connection");
     l->is_pair = true;
     l->phase = SNIFF;
-    l->flags_in = make_nonblocking(in, &l->is_socket_in);
-    l->flags_out = make_nonblocking(out, &l->is_socket_out);
+    bool is_pipe_in;
+    l->flags_in = make_nonblocking(in, &l->is_socket_in, &is_pipe_in);
+    l->flags_out = make_nonblocking(out, &l->is_socket_out, &l->is_pipe_out);
     if (isatty(out) == 1) { /* opened again, with O_NONBLOCK for the new description only */
         (void)snprintf(path, sizeof path, "/proc/self/fd/%d", out);
         const int own = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);

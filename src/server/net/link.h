@@ -43,6 +43,8 @@ struct sp_link_ops {
     void (*drained)(void *user);
     /* The last call: do not use the link after it. why is for logs. */
     void (*closed)(void *user, const char *why);
+    /* The peer has read all output before the mark. NULL: sp_link_mark is not used. */
+    void (*confirmed)(void *user, uint64_t mark);
 };
 
 /* Room for one message of at most `max` bytes. NULL: the link is closing: it was closed before, or
@@ -72,6 +74,12 @@ void sp_link_send(struct sp_link *l, struct sp_link_source *s);
 bool sp_link_is_full(const struct sp_link *l);
 /* Queued bytes, with those that sources still have to write. */
 size_t sp_link_queued(const struct sp_link *l);
+
+/* Asks the peer to confirm the output that is queued so far. Returns the number that ops.confirmed,
+ * or a higher one, will tell. Calls in one turn share a mark. */
+uint64_t sp_link_mark(struct sp_link *l);
+/* The same number without asking: a later mark will confirm it. */
+uint64_t sp_link_next_mark(const struct sp_link *l);
 
 /* Stops and resumes delivery. Messages received already wait. */
 void sp_link_pause(struct sp_link *l, bool is_paused);

@@ -8,6 +8,7 @@
 
 #include "server/net/frames.h"
 #include "server/net/link_open.h"
+#include "server/net/marks.h"
 
 /*
  *   SNIFF --capital--> HTTP --101--> FRAMES --close--> CLOSING --sent--> LINGER --end--> GONE
@@ -52,6 +53,8 @@ struct sp_link {
     struct sp_outq piece;           /* a fragment of the first source */
     struct sp_link_source *sources; /* each is sent after `before` bytes of outq */
     struct sp_http_parser parser;
+    struct sp_marks marks;
+    uint64_t written;  /* bytes that the kernel has taken */
     size_t lingered;   /* bytes dropped in LINGER */
     size_t unfinished; /* the part of host->unfinished of this link */
 
@@ -60,7 +63,7 @@ struct sp_link {
     uint16_t close_status;   /* of the close frame to send; 0: none */
     uint8_t phase, kind;
     struct sp_link_asked *asked; /* a client's; NULL: a server's link, or lines */
-    bool is_pair, is_file_in, is_socket_in, is_socket_out;
+    bool is_pair, is_file_in, is_socket_in, is_socket_out, is_pipe_out;
     bool owns_out;                /* fd_out is our own open file description of the terminal */
     bool is_paused, is_held_back; /* is_held_back: input is not watched */
     bool is_blocked;              /* the last send was partial: wait for EPOLLOUT */

@@ -275,7 +275,7 @@ int sp_listener_new(struct sp_loop *loop, const struct sp_listen_url *url,
                                      .gone = on_gone};
     const int r = li->kind == SP_LISTEN_STDIO
                       ? sp_link_new_pair(&li->host, STDIN_FILENO, STDOUT_FILENO, "stdio", e)
-                      : sp_acceptor_open(&li->acceptor, loop, url, on_accepted, e);
+                      : sp_acceptor_open(&li->acceptor, loop, url, o->kept, on_accepted, e);
     if (r < 0) {
         sp_listener_free(li);
         return r;

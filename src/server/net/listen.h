@@ -25,6 +25,7 @@ struct sp_listen_options {
     uint64_t ping_every_ms;   /* 30000 */
     uint64_t silence_ms;      /* 60000: then a silent WebSocket peer is dropped */
     uint64_t handshake_ms;    /* 10000: time to finish the upgrade, from the first byte on unix */
+    struct sp_acceptor_kept *kept; /* borrowed; NULL: the socket is for this process alone */
     void *user;
     /* A new connection: returns the receiver of its messages. false: refuses it (503, lines:
      * closed). Must not send: the 101 comes first. */

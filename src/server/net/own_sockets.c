@@ -168,12 +168,12 @@ int sp_own_socket_path(const char *name, char *ret, size_t size, struct sp_err *
     return 0;
 }
 
-int sp_own_socket_url(char *ret, size_t size, struct sp_err *e)
+int sp_own_socket_url(pid_t pid, char *ret, size_t size, struct sp_err *e)
 {
     char path[600];
     char name[32];
 
-    (void)snprintf(name, sizeof name, "%d", (int)getpid());
+    (void)snprintf(name, sizeof name, "%d", (int)(pid != 0 ? pid : getpid()));
     const int r = sp_own_socket_path(name, path, sizeof path, e);
     if (r < 0)
         return r;

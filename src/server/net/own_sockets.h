@@ -33,7 +33,8 @@ bool sp_own_socket_named(const char *name, struct sp_own_socket *ret);
 
 /* DIRECTORY/NAME.sock. Makes the directory. */
 int sp_own_socket_path(const char *name, char *ret, size_t size, struct sp_err *e);
-/* unix:///DIRECTORY/PID.sock of this process. Makes the directory, and removes stale sockets. */
-int sp_own_socket_url(char *ret, size_t size, struct sp_err *e);
+/* unix:///DIRECTORY/PID.sock; 0: the pid of this process. Makes the directory, and removes stale
+ * sockets. */
+int sp_own_socket_url(pid_t pid, char *ret, size_t size, struct sp_err *e);
 
 #endif

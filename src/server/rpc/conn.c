@@ -426,8 +426,10 @@ static void on_answer(struct sp_conn *conn, struct sp_json *j, uint32_t id)
 /* Without such a method, the statistics are those of unknown methods, which are the last. */
 static void on_request(struct sp_rpc_call *c, struct sp_str name)
 {
+    const struct sp_session *session = c->conn->session;
     struct sp_err e = {0};
 
+    sp_flight_method(&c->conn->rpc->strikes, name);
     c->stats = c->conn->rpc->stats;
     while (c->stats->method != NULL && !sp_str_eq(sp_str_of(c->stats->method->name), name))
         c->stats++;
@@ -440,7 +442,9 @@ static void on_request(struct sp_rpc_call *c, struct sp_str name)
                       "%s is not possible on the socket of a running `sallyport %s`: it would go "
                       "around the approvals there",
                       c->method->name, c->conn->rpc->kind);
-    else if (c->method->fn(c, &e) >= 0)
+    else if (sp_strikes_check(&c->conn->rpc->strikes, session == NULL ? 0 : session->number,
+                              sp_link_peer(c->conn->link), &e) == 0 &&
+             c->method->fn(c, &e) >= 0)
         return;
     reply_failure(c->conn, c->id, &e);
     sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_ERROR);
@@ -495,8 +499,11 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
     static const char session_key[] = "\"sessionId\"";
     struct sp_json *j = &conn->rpc->json;
     struct sp_err e = {0};
+    const struct sp_strikes *strikes = &conn->rpc->strikes;
     auto_free char *copy = NULL;
 
+    sp_flight_begin(strikes, conn->session == NULL ? 0 : conn->session->number,
+                    sp_link_peer(conn->link));
     /* Parsing unescapes strings in place, so a message that may be parsed again is copied first:
      * one about a process that is starting, of the connection's session or, if the message names a
      * session, of any. (An escaped spelling of a member is not found: such a call is refused.) */
@@ -517,6 +524,7 @@ static void dispatch(struct sp_conn *conn, char *text, size_t len, uint64_t star
         reply_malformed(conn, e.msg);
     }
     sp_json_trim(j);
+    sp_flight_end(strikes);
 }
 
 /* ---- calls about a process that is starting ---- */
@@ -728,6 +736,7 @@ static void on_closed(void *user, const char *why)
     }
     while (sp_list_take_first(&conn->news) != NULL)
         ;
+    sp_confirm_done(conn);
     for (size_t f = 0; f < FAMILIES; f++)
         if (families[f]->closed != NULL)
             families[f]->closed(conn);
@@ -739,8 +748,16 @@ static void on_closed(void *user, const char *why)
     free(conn);
 }
 
-static const struct sp_link_ops link_ops = {
-    .message = on_message, .not_text = on_not_text, .drained = on_drained, .closed = on_closed};
+static void on_confirmed(void *user, uint64_t mark)
+{
+    sp_confirm_heard(user, mark);
+}
+
+static const struct sp_link_ops link_ops = {.message = on_message,
+                                            .not_text = on_not_text,
+                                            .drained = on_drained,
+                                            .closed = on_closed,
+                                            .confirmed = on_confirmed};
 
 /* ---- events of the session ---- */
 
@@ -758,7 +775,7 @@ static void on_news(struct sp_session_client *client, struct sp_proc *p)
 
 static void on_gone(struct sp_session_client *client, struct sp_proc *p)
 {
-    (void)client;
+    sp_confirm_forget(SP_CONTAINER(client, struct sp_conn, client), p);
     sp_list_remove(&p->in_news);
 }
 

@@ -21,8 +21,10 @@
 #include "core/files.h"
 #include "core/http_client.h"
 #include "core/session.h"
+#include "core/strikes.h"
 #include "os/host.h"
 #include "server/net/link.h"
+#include "server/rpc/confirm.h"
 #include "server/rpc/params.h"
 
 #define SP_CONN_MAX_READS  4096        /* parked process/read */
@@ -75,6 +77,7 @@ struct sp_rpc {
     struct sp_start_gate *gate;     /* decides about every start; NULL: all may start */
     struct sp_questions *questions; /* that a console may answer; NULL: there are none */
     const char *kind;               /* of this program: serve, user, mcp, exec or library */
+    pid_t keeper;                   /* the server's pid; 0: ours */
     struct sp_json json;            /* the tape of the message that is being read */
     struct sp_watches *watches;     /* fs/watchMissing; NULL until the first one */
     struct sp_web *web;             /* http/request; NULL until the first one */
@@ -82,7 +85,8 @@ struct sp_rpc {
     struct sp_method_stats *stats; /* in the order of the tables; the last is for unknown methods */
     size_t stats_count;
     uint64_t connections;
-    int64_t started_ms; /* since 1970 */
+    int64_t started_ms; /* since 1970; of the server */
+    struct sp_strikes strikes;
 };
 
 enum sp_conn_state { SP_CONN_NEW, SP_CONN_GREETED, SP_CONN_READY };
@@ -111,6 +115,7 @@ struct sp_conn {
     size_t parked_bytes;
     struct sp_waiters on_drained; /* reads with a result that found the link full */
     struct sp_list news;          /* sp_proc.in_news: own processes with records to send */
+    struct sp_confirm confirm;    /* what the client has read of them */
     struct sp_list views;         /* attached processes of other sessions */
     unsigned view_count;
     struct sp_list view_news; /* those with records to send */
@@ -153,7 +158,7 @@ struct sp_request {
     struct sp_waiter on_freed; /* the process is freed with its session: the request fails */
     struct sp_timer timer;
     size_t held_bytes;
-    bool is_read, is_write, is_cell_call, is_stdin_end; /* which of the union, below */
+    bool is_read, is_write, is_cell_call, is_stdin_end; /* the live member of the union below */
     bool is_file;         /* file.call is pending, and must be dropped with the request */
     struct sp_task *task; /* NULL: none */
     /* The flags above say which member is live; without a flag it is start or again, by who parked
@@ -190,7 +195,7 @@ struct sp_request {
     struct sp_str id; /* behind the struct and its extra bytes */
 };
 
-/* What a method answers about a process whose start waits for the gate. */
+/* The answer of a method about a process that waits for the gate. */
 enum sp_gated_answer {
     SP_GATED_REFUSE,   /* the error "is starting" */
     SP_GATED_EXISTS,   /* the error "already exists" */

@@ -8,7 +8,7 @@
 #include "server/rpc/questions.h"
 #include "server/rpc/text.h"
 
-/* A connection whose client does not read gets no further notifications: it ends. */
+/* A connection that is not read gets no further notifications: it ends. */
 void sp_questions_tell(struct sp_rpc *rpc, const char *method, struct sp_str params)
 {
     const struct sp_str name = sp_str_of(method);

@@ -16,13 +16,15 @@
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "core/held.h"
 #include "core/observer.h"
 #include "core/proc_receipt.h"
 #include "server/rpc/conn.h"
 #include "server/rpc/metrics.h"
 #include "server/rpc/text.h"
 
-#define PUSH_TURN (192U << 10) /* what one process may send before the next one's turn */
+#define PUSH_TURN   (192U << 10) /* what one process may send before the next one's turn */
+#define RECORD_HEAD 32U          /* of a record in a ring, about */
 
 enum push_result {
     PUSH_SENT,
@@ -135,6 +137,7 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
     while (bytes < PUSH_TURN && !sp_link_is_full(c->link) &&
            (more = sp_proc_next(p, &p->sent, &r)) > 0) {
         bytes += r.len;
+        p->unmarked += r.len + RECORD_HEAD;
         const enum push_result sent = send_record(c, p, &r, SP_STR(""));
         if (sent == PUSH_CLOSING)
             break;
@@ -142,7 +145,12 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
             sp_log(SP_LOG_ERROR, "process " SP_STR_FMT ": record %llu was lost", SP_STR_ARG(p->id),
                    (unsigned long long)r.seq);
     }
-    sp_proc_served(p);
+    if (c->rpc->front->options.hold != NULL) {
+        sp_proc_sent(p);
+        sp_confirm_sent(c, p);
+    } else {
+        sp_proc_served(p);
+    }
     /* more: the last record was sent, there may be another. sent < tail: the link was full before
      * the first one. */
     return bytes >= PUSH_TURN || more > 0 || p->sent.seq < p->tail.seq;
@@ -151,7 +159,7 @@ static bool push_turn(struct sp_conn *c, struct sp_proc *p)
 /* ---- process/read ---- */
 
 /* Sends the result of a read, unless the link is closing. */
-static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc *p,
+static void reply_page(struct sp_conn *c, struct sp_str id, struct sp_proc *p,
                        const struct sp_page *page)
 {
     auto_buf struct sp_buf receipt = {0};
@@ -194,6 +202,8 @@ static void reply_page(struct sp_conn *c, struct sp_str id, const struct sp_proc
     o = sp_put_str(o, sp_buf_str(&receipt));
     *o++ = '}';
     sp_reply_end(c, id, begin, o);
+    if (p->is_held && p->session == c->session)
+        sp_confirm_page(c, p, page);
 }
 
 /* Whether a read with this page is answered now; else it waits. */
@@ -254,6 +264,10 @@ static int process_read(struct sp_rpc_call *c, struct sp_err *e)
         return sp_proc_target_unknown(&t, e);
     if (sp_proc_page(p, after_seq, max_bytes, &page) < 0)
         return sp_fail(e, SP_E_FAILED, 0, READ_FAILED);
+    if (p->session == c->conn->session && p->is_held)
+        sp_held_asked(p, &page.after);
+    else if (p->session == c->conn->session)
+        sp_proc_confirm(p, page.after.seq, page.after.pos);
     if (wait_ms == 0 || is_answer(p, &page, after_seq)) {
         reply_page(c->conn, c->id, p, &page);
         sp_metrics_count(c->stats, c->started_us, SP_RPC_OUTCOME_OK);

@@ -99,7 +99,9 @@ static bool add_server(struct sp_buf *b, const struct sp_conn *conn)
 {
     return conn->door == SP_DOOR_CLIENTS ||
            sp_buf_printf(b, ",\"server\":{\"kind\":\"%s\",\"pid\":%d,\"startedAtMs\":%lld}",
-                         conn->rpc->kind, (int)getpid(), (long long)conn->rpc->started_ms);
+                         conn->rpc->kind,
+                         (int)(conn->rpc->keeper != 0 ? conn->rpc->keeper : getpid()),
+                         (long long)conn->rpc->started_ms);
 }
 
 #define CONSOLE_NAME_MAX 128 /* bytes of who and via */
@@ -175,6 +177,10 @@ static int initialize(struct sp_rpc_call *c, struct sp_err *e)
     int r = sp_params_result(&params);
     if (r == 0 && conn->session != NULL)
         r = sp_fail(e, SP_E_STATE, 0, "initialize may only be sent once per connection");
+    const struct sp_session *resumed =
+        r < 0 || resume.p == NULL ? NULL : sp_front_find(conn->rpc->front, resume);
+    if (resumed != NULL)
+        r = sp_strikes_check(&conn->rpc->strikes, resumed->number, "", e);
     if (r == 0)
         r = resume.p != NULL
                 ? sp_session_resume(conn->rpc->front, resume, &conn->client, &conn->session, e)
@@ -195,6 +201,8 @@ static int initialize(struct sp_rpc_call *c, struct sp_err *e)
         memcpy(conn->session->client_name, name.p,
                sp_utf8_valid_prefix(
                    (struct sp_str){name.p, name.n < SP_CLIENT_NAME ? name.n : SP_CLIENT_NAME}));
+    if (resume.p == NULL && sp_session_keep(conn->session, e) < 0)
+        return -(int)e->code; /* the session ends with the connection: its client has no id */
     sp_log(SP_LOG_INFO, "client \"" SP_STR_FMT "\" has session %.8s", SP_STR_ARG(name),
            conn->session->id);
     if (!sp_buf_printf(&b, "{\"sessionId\":\"%s\",\"environmentInfo\":", conn->session->id) ||

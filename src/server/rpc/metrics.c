@@ -227,6 +227,13 @@ void sp_metrics_write(const struct sp_rpc *rpc, const struct sp_listener_stats *
     single(out, "received_bytes_total", "counter", "Bytes received.", net->bytes_in);
     single(out, "sent_bytes_total", "counter", "Bytes sent.", net->bytes_out);
     single(out, "queue_bytes", "gauge", "Bytes queued for clients.", net->queued_bytes);
+    if (rpc->strikes.header != NULL) {
+        single(out, "front_generation", "gauge", "Fronts that this server has had.",
+               atomic_load(&rpc->strikes.header->generation));
+        single(out, "sessions_held_back", "gauge",
+               "Sessions and addresses that are refused because they crashed fronts.",
+               sp_strikes_held(&rpc->strikes, sp_clock_ms()));
+    }
     write_requests(rpc, out);
     write_processes(rpc->front, out);
     write_networks(rpc->front, out);

@@ -306,8 +306,7 @@ static void on_answered(struct sp_ask *ask, struct sp_str result)
 
         q->is_ending = true;
         remember(q->by, &q->about);
-        sp_managed_forget(q->by->proc,
-                          (struct sp_str){0}); /* the name may be looked up from now on */
+        sp_managed_forget(q->by->proc, (struct sp_str){0}); /* the proxy asks again for this name */
         /* A verdict may end the proxy, and with it the connections that still wait. */
         while ((a = take_waiting(q)) != NULL)
             allow_ask(q->by, a);
@@ -475,7 +474,7 @@ static void on_closed(struct sp_conn *conn)
 
         if (ask->answered == on_answered) {
             deny_question(SP_CONTAINER(ask, struct question, ask));
-            i = conn->asks.next; /* others may have ended with it */
+            i = conn->asks.next; /* the denial may have ended more asks */
         } else
             i = i->next;
     }

@@ -7,12 +7,6 @@
 #define CALLBACK_ID_MAX 256 /* bytes of a process id in network/policyRequest */
 #define CANNOT          "managed network cannot be enforced on this executor: "
 
-void sp_start_network_done(struct sp_start_network *n)
-{
-    sp_network_policy_free(n->policy);
-    n->policy = NULL;
-}
-
 /* ---- members that are checked and then ignored ---- */
 
 static void check_string(const struct sp_params *p, uint32_t t)

@@ -27,7 +27,11 @@ struct sp_start_network {
     uint32_t domains;                        /* token, or SP_JSON_NONE */
     struct sp_network_policy *policy;        /* owned; set by sp_start_network_judge */
 };
-void sp_start_network_done(struct sp_start_network *n);
+static inline void sp_start_network_done(struct sp_start_network *n)
+{
+    sp_network_policy_free(n->policy);
+    n->policy = NULL;
+}
 
 /* Reads the members; errors stay in params->err. */
 void sp_start_network_read(const struct sp_params *params, struct sp_start_network *ret);
