@@ -18,12 +18,49 @@
 #include "keeper/hold.h"
 #include "sandbox/plan.h"
 
+/* ---- records of one kind ---- */
+
+/* Calls take for each, which may free it; that one is named in the header meanwhile, in case it
+ * crashes this front. */
+struct sessions;
+struct taking {
+    struct sp_front *front;
+    struct sessions *sessions;
+    struct sp_err *error;
+    int r; /* of the first failure that is not the record's */
+};
+
+/* false: the record is broken, and is freed. */
+typedef bool take_fn(struct taking *t, void *record, size_t loose, size_t fixed);
+
+static void take_all(struct taking *t, enum sp_ledger_kind kind, take_fn *take)
+{
+    struct sp_ledger *l = t->front->ledger;
+    struct sp_ledger_header *h = sp_ledger_header(l);
+    size_t loose;
+    size_t fixed;
+    size_t next_loose;
+    size_t next_fixed;
+    void *next;
+
+    for (void *r = sp_ledger_next(l, kind, NULL, &loose, &fixed); r != NULL && t->r == 0;
+         r = next, loose = next_loose, fixed = next_fixed) {
+        next = sp_ledger_next(l, kind, r, &next_loose, &next_fixed);
+        atomic_store(&h->adopting, sp_ledger_name(l, r));
+        if (!take(t, r, loose, fixed)) {
+            sp_ledger_free(l, r);
+            t->front->adopted.broken++;
+        }
+    }
+    atomic_store(&h->adopting, 0);
+}
+
 /* ---- sessions ---- */
 
 /* By number, ascending. */
 struct sessions {
     struct sp_session **all;
-    size_t count;
+    size_t count, cap;
 };
 
 static bool is_session_id(const char *id)
@@ -75,37 +112,23 @@ static void set_expiry(struct sp_front *f, struct sp_session *s)
     }
 }
 
-static int take_sessions(struct sp_front *f, struct sessions *ret, struct sp_adopted *count,
-                         struct sp_err *e)
+static bool take_session(struct taking *t, void *record, size_t loose, size_t fixed)
 {
-    struct sp_session_record *r = NULL;
-    struct sp_session_record *next;
-    size_t loose;
-    size_t fixed;
-    size_t cap = 0;
+    struct sp_session_record *r = record;
+    struct sessions *all = t->sessions;
+    struct sp_session *s;
 
-    for (r = sp_ledger_next(f->ledger, SP_LEDGER_SESSION, NULL, &loose, &fixed); r != NULL;
-         r = next) {
-        struct sp_session *s;
-
-        next = sp_ledger_next(f->ledger, SP_LEDGER_SESSION, r, &loose, &fixed);
-        atomic_store(&sp_ledger_header(f->ledger)->adopting, sp_ledger_name(f->ledger, r));
-        if (r->number == 0 || !is_session_id(r->id) || sp_front_find(f, sp_str_of(r->id)) != NULL) {
-            sp_ledger_free(f->ledger, r);
-            count->broken++;
-            continue;
-        }
-        if (!SP_GROW(ret->all, ret->count + 1, cap))
-            return sp_fail(e, SP_E_SYSTEM, ENOMEM, "take sessions over");
-        if (sp_session_restore(f, r, &s, e) < 0)
-            return -(int)e->code;
-        set_expiry(f, s);
-        ret->all[ret->count++] = s;
-        count->sessions++;
+    if (loose != SP_SESSION_LOOSE || fixed != sizeof *r - SP_SESSION_LOOSE || r->number == 0 ||
+        !is_session_id(r->id) || sp_front_find(t->front, sp_str_of(r->id)) != NULL)
+        return false;
+    if (!SP_GROW(all->all, all->count + 1, all->cap))
+        t->r = sp_fail(t->error, SP_E_SYSTEM, ENOMEM, "take sessions over");
+    else if ((t->r = sp_session_restore(t->front, r, &s, t->error)) == 0) {
+        set_expiry(t->front, s);
+        all->all[all->count++] = s;
+        t->front->adopted.sessions++;
     }
-    if (ret->count > 0)
-        qsort(ret->all, ret->count, sizeof(struct sp_session *), by_number);
-    return 0;
+    return true;
 }
 
 /* ---- processes ---- */
@@ -123,94 +146,66 @@ static struct sp_cell *find_cell(const struct sp_front *f, uint32_t key)
 
 /* A record of a process that has one as ended, too, was left behind by the step from one to the
  * other; its cell gets FORGET, since no seat is taken. */
-static bool take_process(struct sp_front *f, const struct sessions *sessions,
-                         struct sp_proc_record *r, size_t fixed)
+static bool take_process(struct taking *t, void *record, size_t loose, size_t fixed)
 {
-    struct sp_session *s = find_session(sessions, r->session);
-    struct sp_cell *cell = find_cell(f, r->cell);
+    struct sp_proc_record *r = record;
+    struct sp_session *s;
+    struct sp_cell *cell;
     struct sp_proc *p;
     struct sp_err e = {0};
 
+    if (loose != SP_PROC_LOOSE || fixed < sizeof *r - SP_PROC_LOOSE)
+        return false;
+    s = find_session(t->sessions, r->session);
+    cell = find_cell(t->front, r->cell);
     if (s == NULL || cell == NULL)
         return false;
     if (sp_proc_restore(s, r, fixed, &p, &e) < 0) {
         sp_log(SP_LOG_ERROR, "a process of session %.8s is not taken over: %s", s->id, e.msg);
         return false;
     }
+    t->front->adopted.processes++;
     if (!sp_cell_seat(cell, &p->seat, r->slot, r->seat_number)) {
         sp_log(SP_LOG_ERROR, "process " SP_STR_FMT " has no place in its cell", SP_STR_ARG(p->id));
-        sp_proc_free(p);
-        return true; /* the record is gone */
+        sp_proc_free(p); /* frees the record, too */
     }
     return true;
-}
-
-static void take_processes(struct sp_front *f, const struct sessions *sessions,
-                           struct sp_adopted *count)
-{
-    struct sp_proc_record *r;
-    struct sp_proc_record *next;
-    size_t loose;
-    size_t fixed;
-    size_t next_fixed;
-
-    for (r = sp_ledger_next(f->ledger, SP_LEDGER_PROC, NULL, &loose, &fixed); r != NULL; r = next) {
-        next = sp_ledger_next(f->ledger, SP_LEDGER_PROC, r, &loose, &next_fixed);
-        atomic_store(&sp_ledger_header(f->ledger)->adopting, sp_ledger_name(f->ledger, r));
-        if (take_process(f, sessions, r, fixed)) {
-            count->processes++;
-        } else {
-            sp_ledger_free(f->ledger, r);
-            count->broken++;
-        }
-        fixed = next_fixed;
-    }
-    atomic_store(&sp_ledger_header(f->ledger)->adopting, 0);
 }
 
 /* ---- cells ---- */
 
 /* A front that died before it gave the cell's socket to the keeper took the cell along, and had not
  * sent it a start. */
-static void take_cell(struct sp_front *f, struct sp_cell_record *r, size_t fixed,
-                      struct sp_adopted *count)
+static bool take_cell(struct taking *t, void *record, size_t loose, size_t fixed)
 {
-    const uint64_t key = SP_HOLD_KEY(SP_HOLD_CELL, r->key);
-    struct sp_hold *hold = f->options.hold;
+    struct sp_front *f = t->front;
+    struct sp_cell_record *r = record;
     struct sp_cell_ends ends = {0};
     struct sp_err e = {0};
     int taken = -1;
 
-    if (find_cell(f, r->key) == NULL && sp_hold_take(hold, key, ends.fds, &ends.count, ends.text))
+    if (loose != 0 || fixed < sizeof *r) /* sp_cell_adopt checks the rest */
+        return false;
+    const uint64_t key = SP_HOLD_KEY(SP_HOLD_CELL, r->key);
+    if (find_cell(f, r->key) == NULL &&
+        sp_hold_take(f->options.hold, key, ends.fds, &ends.count, ends.text))
         taken = r->tier == SP_TIER_NONE ? sp_front_adopt_cell(f, r, fixed, &ends, &e)
                                         : sp_cell_pool_adopt(f->cell_pool, r, fixed, &ends, &e);
     if (taken == 0) {
-        count->cells++;
-        return;
+        f->adopted.cells++;
+        return true;
     }
     if (e.code != SP_E_NONE)
         sp_log(SP_LOG_ERROR, "cell %u is not taken over: %s", r->key, e.msg);
-    sp_ledger_free(f->ledger, r);
-    sp_hold_drop(hold, key);
-    count->broken++;
+    sp_hold_drop(f->options.hold, key);
+    return false;
 }
 
-static void take_cells(struct sp_front *f, struct sp_adopted *count)
+/* Their records were freed, and the messages to the keeper not sent. */
+static void drop_cells(const struct sp_front *f)
 {
-    struct sp_cell_record *r;
-    struct sp_cell_record *next;
     uint64_t key = SP_HOLD_KEY(SP_HOLD_CELL, 0);
-    size_t loose;
-    size_t fixed;
-    size_t next_fixed;
 
-    for (r = sp_ledger_next(f->ledger, SP_LEDGER_CELL, NULL, &loose, &fixed); r != NULL; r = next) {
-        next = sp_ledger_next(f->ledger, SP_LEDGER_CELL, r, &loose, &next_fixed);
-        atomic_store(&sp_ledger_header(f->ledger)->adopting, sp_ledger_name(f->ledger, r));
-        take_cell(f, r, fixed, count);
-        fixed = next_fixed;
-    }
-    /* Its record was freed, and the message to the keeper not sent. */
     while (sp_hold_next(f->options.hold, SP_HOLD_CELL, key, &key))
         if (find_cell(f, (uint32_t)key) == NULL)
             sp_hold_drop(f->options.hold, key);
@@ -219,18 +214,21 @@ static void take_cells(struct sp_front *f, struct sp_adopted *count)
 int sp_adopt(struct sp_front *f, struct sp_err *e)
 {
     struct sessions sessions = {0};
-    struct sp_adopted *count = &f->adopted;
-    int r = take_sessions(f, &sessions, count, e);
+    struct taking t = {.front = f, .sessions = &sessions, .error = e};
 
-    if (r == 0) {
-        take_cells(f, count);
-        count->broken += sp_ended_adopt_all(f);
-        count->ended = f->pasts.count;
-        take_processes(f, &sessions, count);
-        count->broken += sp_ledger_removed(f->ledger);
+    take_all(&t, SP_LEDGER_SESSION, take_session);
+    if (sessions.count > 0)
+        qsort(sessions.all, sessions.count, sizeof(struct sp_session *), by_number);
+    if (t.r == 0) {
+        take_all(&t, SP_LEDGER_CELL, take_cell);
+        drop_cells(f);
+        f->adopted.broken += sp_ended_adopt_all(f);
+        f->adopted.ended = f->pasts.count;
+        take_all(&t, SP_LEDGER_PROC, take_process);
+        f->adopted.broken += sp_ledger_removed(f->ledger);
     }
     free(sessions.all);
-    return r;
+    return t.r;
 }
 
 /* ---- the ledger ---- */

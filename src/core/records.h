@@ -22,15 +22,10 @@ struct sp_session;
 struct sp_session_record {
     /* loose */
     _Atomic uint64_t due_ms; /* when a detached session ends (sp_clock_ms); 0: it is attached */
-    _Atomic uint64_t flags;  /* enum sp_session_flag */
     /* fixed */
     uint64_t number;
     char id[40];
     char client_name[136];
-};
-
-enum sp_session_flag {
-    SP_SESSION_HELD = 1 /* attached when a front died, and not resumed since */
 };
 
 /* What may change while a process runs. */
@@ -39,9 +34,8 @@ enum sp_proc_mark {
     SP_MARK_KILLED = 2,    /* it was sent SIGKILL on request */
     SP_MARK_FORGOTTEN = 4, /* it does not enter the history */
     SP_MARK_LEFT_NETWORK = 8,
-    SP_MARK_WRITER_SIZE = 16,  /* the terminal has the size of a writer, not the owner's */
-    SP_MARK_EXIT_COUNTED = 32, /* in the counters of the server */
-    SP_MARK_LIMIT = 256,       /* enum sp_limit + 1 that has ended it, times this */
+    SP_MARK_WRITER_SIZE = 16, /* the terminal has the size of a writer, not the owner's */
+    SP_MARK_LIMIT = 256,      /* enum sp_limit + 1 that has ended it, times this */
 };
 
 struct sp_proc_record {

@@ -169,7 +169,9 @@ class Processes(TakeoverCase):
         began = time.monotonic()
         late = server.session()
         wire.wait_until(lambda: b'sleep\0001000' not in b''.join(self.commands(server)), 'the end of the session')
-        self.assertGreater(time.monotonic() - began, 2)
+        # A front that was killed before it saw the end of the connection leaves an attached session, which has a whole
+        # second; a detached one has five.
+        self.assertGreater(time.monotonic() - began, 0.9)
         self.assertIn('unknown session', server.connect().error('initialize', {
             'clientName': 'x', 'resumeSessionId': session})['message'])
         late.close()
