@@ -64,6 +64,7 @@ struct serve_place {
 struct serve {
     struct sp_hold *hold;                  /* NULL: no keeper */
     struct sp_ledger *ledger;              /* the same */
+    bool is_ready;                         /* clients may connect */
     struct sp_buf settings, kept_settings; /* secrets: overwritten at the end */
     struct sp_buf config_text;             /* the same */
     struct rlimit nofile;                  /* at our start: commands get this limit */
@@ -757,17 +758,15 @@ static int begin_serving(struct serve *s, struct sp_serve_options *o, int keeper
     s->busy_ms = sp_loop_now(s->loop);
     if (s->idle_exit_ms != 0)
         on_idle_check(&s->idle);
-    if (!is_stdio && sp_hold_generation(s->hold) <= 1)
-        r = print_urls(s, e);
-    if (r < 0)
-        return r;
     /* Until here another front would have gone on with the sockets. */
     s->local_kept.is_left = false;
     for (unsigned i = 0; i < s->place_count; i++)
         s->places[i].kept.is_left = false;
+    /* READY before the URL: whoever reads that finds a server that outlives this process. */
     sp_hold_ready(s->hold);
+    s->is_ready = true;
     sp_held_begin(s->front);
-    return 0;
+    return is_stdio || sp_hold_generation(s->hold) > 1 ? 0 : print_urls(s, e);
 }
 
 static void log_takeover(const struct serve *s, uint64_t began_us)
@@ -822,8 +821,10 @@ int sp_serve_front(struct sp_serve_options *o, int keeper)
     int r = begin_serving(&s, o, keeper, &e);
 
     /* What the last front had stays as it is, for the next one. */
-    if (r < 0 && sp_hold_generation(s.hold) > 1)
+    if (r < 0 && !s.is_ready && sp_hold_generation(s.hold) > 1)
         _exit(sp_cli_complain(&e));
+    if (r < 0 && s.is_ready)
+        sp_hold_ending(s.hold, SP_EXIT_FAILED);
     if (r == 0) {
         log_takeover(&s, began_us);
         r = sp_loop_run(s.loop, &e);

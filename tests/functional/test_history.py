@@ -223,7 +223,7 @@ class Commands(Case):
 
     def test_logs_after_the_end(self):
         self.end('echo one; echo two; echo bad >&2; exit 4', 'p1', name='web')
-        for word in ('p1', 'web', self.c.session_id + '/p1', self.c.session_id[:8] + '/p'):
+        for word in ('p1', 'web', self.c.session_id + '/p1', self.c.session_id[:8] + '/p1'):
             self.assertEqual(self.sallyport('logs', word), ('one\ntwo\n', 'bad\n'))
         self.assertEqual(self.sallyport('logs', '--tail', '2', 'web'), ('two\n', 'bad\n'))
         self.assertEqual(self.sallyport('logs', '--since', '1h', 'web')[0], 'one\ntwo\n')

@@ -120,7 +120,7 @@ class Keeper(Case):
         srv = self.kept()
         path = os.path.join(self.runtime, 'sallyport', '%d.sock' % srv.pid)
         for _ in range(2):
-            self.assertEqual(peer_pid(path), srv.pid)
+            wait_until(lambda: peer_pid(path) == srv.pid, 'the keeper to have the socket')
             listed = self.program('ps')
             self.assertEqual(listed.returncode, 0, listed)
             old = srv.front
@@ -200,6 +200,8 @@ class Keeper(Case):
     def test_a_request_that_crashes_is_held_back(self):
         srv = self.kept()
         bad, good = srv.session(), srv.session()
+        bad.fence()  # the front has nothing left to do: it would end the request that is made up here
+        good.fence()
         for how in [signal.SIGKILL] * 4 + [signal.SIGABRT] * 3:
             with self.ledger(srv) as m:
                 m[FLIGHT:FLIGHT + 16] = struct.pack('<QQ', 1, 1)  # a message of the first session
@@ -208,6 +210,7 @@ class Keeper(Case):
                 wait_until(lambda: srv.http('GET', '/readyz').status == 200, 'the next front')
             else:
                 bad = srv.session(bad.session_id)
+                bad.fence()
         refused = srv.connect()
         error = refused.error('initialize', {'clientName': 'test', 'resumeSessionId': bad.session_id})
         self.assertError(error, -32603)
