@@ -762,7 +762,7 @@ static int begin_serving(struct serve *s, struct sp_serve_options *o, int keeper
     s->local_kept.is_left = false;
     for (unsigned i = 0; i < s->place_count; i++)
         s->places[i].kept.is_left = false;
-    /* READY before the URL: whoever reads that finds a server that outlives this process. */
+    /* READY before the URL: a client with the URL relies on a server that outlives this process. */
     sp_hold_ready(s->hold);
     s->is_ready = true;
     sp_held_begin(s->front);
