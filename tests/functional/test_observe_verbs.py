@@ -391,7 +391,7 @@ class Naming(Verbs):
         for verb in ('logs', 'kill', 'wait', 'rm', 'attach'):
             self.assertIn('no such process: yu5 (see', self.refused(1, verb, 'yu5'))
             self.assertIn('no such process: we; did you mean `web`?', self.refused(1, verb, 'we'))
-            self.assertIn('no such process: ' + self.c.session_id[:4] + '/ (see', self.refused(1, verb, self.c.session_id[:4] + '/'))
+            self.assertIn('no such process: ' + self.c.session_id[:4] + '/', self.refused(1, verb, self.c.session_id[:4] + '/'))
         self.assertEqual(self.ok('logs', 'yu5d'), b'up\n')
         self.assertEqual(self.ok('logs', 'we7'), b'up\n')
 
